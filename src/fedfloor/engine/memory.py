@@ -1,0 +1,70 @@
+"""What devices keep between visits: one content-addressed safetensors file per device in the run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedfloor.errors import RunError
+
+
+class DeviceMemory:
+    """The devices' own tensors. Any rank may load any device; only what changed is written.
+
+    Args:
+        folder: where the files lie; None keeps nothing (and refuses objectives that remember).
+        held: device → digest, as a checkpoint recorded it.
+    """
+
+    def __init__(self, folder: Path | None, held: Mapping[int, str] | None = None) -> None:
+        self._folder = folder
+        self.held: dict[int, str] = dict(held or {})
+
+    def _path(self, device: int, digest: str) -> Path:
+        if self._folder is None:
+            raise RunError("this run has no folder, but the method's devices keep things between visits: give --out.")
+        return self._folder / f"{device}-{digest[:32]}.safetensors"
+
+    def load(self, device: int) -> dict[str, Tensor]:
+        """Return what the device kept; nothing if it kept nothing yet.
+
+        Raises:
+            RunError: its file is gone or changed.
+        """
+        if device not in self.held:
+            return {}
+        path = self._path(device, self.held[device])
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RunError(f"device {device}'s memory cannot be read: {error}. It belongs to the run's folder.") from error
+        if hashlib.sha256(data).hexdigest() != self.held[device]:
+            raise RunError(f"device {device}'s memory {path.name} does not match its digest: the file was changed.")
+        return load(data)
+
+    def commit(self, device: int, entries: Mapping[str, Tensor]) -> str:
+        """Keep ``entries`` for the device (a whole new memory) and return their digest."""
+        data = save({name: tensor.contiguous() for name, tensor in entries.items()})
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._path(device, digest)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(f".{os.getpid()}.part")
+            temporary.write_bytes(data)
+            temporary.rename(path)
+        self.held[device] = digest
+        return digest
+
+    def sweep(self, keep: set[str]) -> None:
+        """Delete the files of memories that are neither held now nor among ``keep`` (the checkpoints' digests)."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        wanted = {digest[:32] for digest in keep | set(self.held.values())}
+        for path in self._folder.glob("*.safetensors"):
+            if path.stem.partition("-")[2] not in wanted:
+                path.unlink(missing_ok=True)

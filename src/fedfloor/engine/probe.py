@@ -1,0 +1,62 @@
+"""Small questions to devices: what a ``Probe`` can ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedfloor.engine.team import Team
+from fedfloor.engine.tree import Packet
+from fedfloor.errors import unknown
+from fedfloor.plan.nodes import Probe
+
+if TYPE_CHECKING:
+    from fedfloor.engine.ranks import Engine
+
+
+def census(engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG001
+    """Answer the class counts of what the device holds now."""
+    return [int(count) for count in engine.park.census([device], tick, [0])[0]]
+
+
+def loss(engine: Engine, device: int, packet: Packet, tick: int) -> float:  # noqa: ARG001
+    """Answer the mean cross-entropy of the arriving model over all the device's samples."""
+    network, samples = engine.network, engine.samples(device)
+    if packet["w"] is not network.flat:
+        network.flat.copy_(packet["w"])
+    network.module.eval()
+    total = 0.0
+    with torch.inference_mode():
+        for first in range(0, len(samples), 500):
+            rows = slice(first, first + 500)
+            logits = network.module(samples.values(rows))
+            total += float(torch.nn.functional.cross_entropy(logits, samples.y[rows], reduction="sum"))
+    return total / len(samples)
+
+
+QUESTIONS: dict[str, Callable[[Engine, int, Packet, int], Any]] = {"census": census, "loss": loss}
+
+
+def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:
+    """Ask every device of the node, each rank of ``team`` its share; return all answers on every rank.
+
+    Returns:
+        Device → question → answer.
+
+    Raises:
+        SettingError: an unknown question.
+    """
+    if node.what not in QUESTIONS:
+        raise unknown("question", node.what, QUESTIONS)
+    own = engine.network.flat
+    still = {name: value.clone() if value is own else value for name, value in packet.items()}
+    mine = {k: QUESTIONS[node.what](engine, k, still, tick) for k in node.devices[team.rank :: team.size]}
+    if "w" in packet and packet["w"] is own:
+        own.copy_(still["w"])
+    answers: dict[int, Any] = {}
+    for (said,) in team.gather([json.dumps(mine).encode()]):
+        answers.update({int(k): answer for k, answer in json.loads(bytes(said)).items()})
+    return {k: {node.what: answers[k]} for k in node.devices}

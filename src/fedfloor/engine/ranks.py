@@ -1,0 +1,311 @@
+"""The default engine: every rank walks the same plan, and works on its share of the branches.
+
+A node is walked by the whole team or by one rank. A ``Parallel`` that the team meets deals its branches in contiguous runs of
+about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has no ``Parallel``
+below (a chain) is walked by the first rank. Every rank ends with the same packet and the same receipts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from fedfloor.chance import generator
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.probe import ask
+from fedfloor.engine.team import Alone, Team
+from fedfloor.engine.tree import Packet, TreeSum
+from fedfloor.engine.visit import Key, Samples, train
+from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
+from fedfloor.park.park import Park
+from fedfloor.parts import mix, objective, selection
+from fedfloor.plan import nodes, text, walk
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
+from fedfloor.plan.outcome import Outcome, Receipt
+
+
+Answers = dict[int, dict[str, Any]]
+
+
+@dataclass
+class Engine:
+    """What a rank needs to walk plans.
+
+    Attributes:
+        park: the devices and their data.
+        network: this rank's one resident network.
+        team: the ranks.
+        memory: what devices keep between visits.
+        seed: the experiment's seed.
+        loss_chance: chance that a visit is lost, in [0, 1).
+        normalise: ``"unit"`` or ``"standard"``.
+    """
+
+    park: Park
+    network: Network
+    team: Team
+    memory: DeviceMemory
+    seed: int
+    loss_chance: float = 0.0
+    normalise: str = "unit"
+
+    def __post_init__(self) -> None:
+        mean, std = self.park.normalisation(self.normalise)
+        kind = self.network.flat.dtype
+        self.mean, self.std = torch.as_tensor(mean, dtype=kind), torch.as_tensor(std, dtype=kind)
+
+    def samples(self, device: int) -> Samples:
+        """Return a device's samples; −1 is the cloud, which then holds everybody's in device order."""
+        return self.wrap(*(self.park.pooled() if device < 0 else self.park.samples(device)))
+
+    def wrap(self, x, y) -> Samples:  # type: ignore[no-untyped-def]
+        """Return arrays of the park as samples for this engine's network."""
+        last = self.network.channels_last
+        return Samples(x, y, self.mean, self.std, scale=self.park.dataset.scale, channels_last=last)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What came out of one node: ``packet`` may be the resident network's own buffer until the next visit."""
+
+    packet: Packet
+    resolved: Node
+    receipts: list[Receipt] = field(default_factory=list)
+    trained: frozenset[int] = frozenset()
+    answers: Answers = field(default_factory=dict)
+
+
+def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
+    """Walk a plan with the engine's team; call it on every rank with the same arguments.
+
+    Args:
+        engine: this rank's engine.
+        plan: what to do.
+        packet: what goes in at the cloud: named flat tensors, ``w`` the model.
+        round_number: counts from 1; chance is keyed by it.
+        tick: the park's clock at the round's start.
+
+    Raises:
+        SettingError: the plan names what does not exist.
+        RunError: a loss became infinite or not a number, or another rank failed.
+    """
+    job = _Walk(engine, round_number)
+    try:
+        passed = job.team_walk(plan, packet, tick)
+    except BaseException as error:
+        engine.team.fail(error)
+        raise
+    kept = {name: value.clone() if value is engine.network.flat else value for name, value in passed.packet.items()}
+    for receipt in passed.receipts:
+        if receipt.memory is not None:
+            engine.memory.held[receipt.device] = receipt.memory
+    return Outcome(kept, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
+
+
+class _Walk:
+    """One walk over one plan, and the counts of visits that key its chance."""
+
+    def __init__(self, engine: Engine, round_number: int) -> None:
+        self.engine = engine
+        self.round = round_number
+        self.visits: Counter[int] = Counter()
+
+    # -- by the whole team ------------------------------------------------------------------------------------------
+
+    def team_walk(self, node: Node, packet: Packet, tick: int) -> Passed:
+        """Walk a node with every rank; all return the same."""
+        team = self.engine.team
+        if team.size == 1 or isinstance(node, Broadcast):
+            return self.walk(node, packet, tick)
+        if isinstance(node, Probe):
+            return Passed(packet, node, answers=ask(self.engine, node, packet, tick, team))
+        if isinstance(node, Select):
+            return self.team_walk(self._choose(node, tick), packet, tick)
+        if not walk.meets(node):
+            return self._by_first(node, packet, tick)
+        if isinstance(node, Parallel):
+            return self._deal(node, packet, tick)
+        return self._in_turn(node, packet, tick, self.team_walk)
+
+    def _by_first(self, node: Node, packet: Packet, tick: int) -> Passed:
+        whole = self._deal(Parallel((node,), mix="equal"), packet, tick)
+        return replace(whole, resolved=cast(Parallel, whole.resolved).children[0])
+
+    def _deal(self, node: Parallel, packet: Packet, tick: int) -> Passed:
+        """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
+        engine, team = self.engine, self.engine.team
+        sizes = engine.park.sizes
+        shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
+        mine = shares[team.rank]
+        tree, done = self._branches(node, packet, tick, mine)
+        said = [
+            [None if one.resolved is node.children[i] else text.to_json(one.resolved)]
+            + [[receipt.row() for receipt in one.receipts], list(one.answers.items())]
+            for i, one in zip(mine, done, strict=True)
+        ]
+        everyone = team.gather([json.dumps(said).encode(), *tree.unfinished()])
+        whole, branches = TreeSum(len(node.children)), []
+        for heard, *parts in everyone:
+            whole.take(parts, packet)
+            for child, rows, answers in json.loads(bytes(heard)):
+                known = node.children[len(branches)] if child is None else text.from_json(child)
+                branches.append(Passed({}, known, [Receipt(*row) for row in rows], answers=dict(answers)))
+        return self._met(node, whole.mean(packet), branches)
+
+    # -- by one rank ------------------------------------------------------------------------------------------------
+
+    def walk(self, node: Node, packet: Packet, tick: int) -> Passed:
+        """Walk a node alone."""
+        if isinstance(node, Train):
+            return self._visit(node, packet, tick)
+        if isinstance(node, Select):
+            return self.walk(self._choose(node, tick), packet, tick)
+        if isinstance(node, Parallel):
+            tree, done = self._branches(node, packet, tick, range(len(node.children)))
+            return self._met(node, tree.mean(packet), done)
+        if isinstance(node, Broadcast):
+            return Passed(packet, node)
+        if isinstance(node, Probe):
+            return Passed(packet, node, answers=ask(self.engine, node, packet, tick, Alone()))
+        return self._in_turn(node, packet, tick, self.walk)
+
+    def _branches(self, node: Parallel, packet: Packet, tick: int, mine: range) -> tuple[TreeSum, list[Passed]]:
+        """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
+        own = self.engine.network.flat
+        start = {name: value.clone() if value is own else value for name, value in packet.items()}
+        tree, done = TreeSum(len(node.children)), []
+        before = self.visits
+        ahead: Counter[int] = Counter()
+        for index, child in enumerate(node.children):
+            if index in mine:
+                self.visits = Counter({k: before[k] + ahead[k] for k in walk.devices(child)})
+                one = self.walk(child, start, tick)
+                samples = sum(self._size(k) for k in one.trained)
+                tree.add(index, one.packet, mix.weight(node.mix, samples))
+                done.append(replace(one, packet={}))
+            ahead += walk.visits(child)
+        self.visits = before
+        return tree, done
+
+    def _met(self, node: Parallel, packet: Packet, branches: list[Passed]) -> Passed:
+        receipts = [receipt for one in branches for receipt in one.receipts]
+        self.visits.update(receipt.device for receipt in receipts)
+        children = [one.resolved for one in branches]
+        same = all(a is b for a, b in zip(children, node.children, strict=True))
+        trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
+        resolved = node if same else replace(node, children=tuple(children))
+        return Passed(packet, resolved, receipts, trained, _merged(branches))
+
+    def _in_turn(
+        self, node: Node, packet: Packet, tick: int, step: Callable[[Node, Packet, int], Passed]
+    ) -> Passed:
+        """Walk a chain: each child starts where and when the last one ended."""
+        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
+        done: list[Passed] = []
+        for child in turns:
+            one = step(child, packet, tick)
+            packet = one.packet
+            done.append(replace(one, packet={}))
+            tick += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
+        receipts = [receipt for one in done for receipt in one.receipts]
+        trained = frozenset().union(*(one.trained for one in done))
+        return Passed(packet, _rebuilt(node, [one.resolved for one in done]), receipts, trained, _merged(done))
+
+    def _visit(self, node: Train, packet: Packet, tick: int) -> Passed:
+        engine = self.engine
+        device = node.site.index if node.site.kind == "device" else -1
+        key = Key(engine.seed, self.round, tick, device, self.visits[device])
+        self.visits[device] += 1
+        size = sum(value.numel() * value.element_size() for value in packet.values())
+        lost = device >= 0 and is_lost(key, engine.loss_chance)
+        if lost:
+            receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
+            return Passed(packet, node, [receipt])
+        goal = objective.objective(node.work.objective, node.work.settings)
+        if node.work.scope != "all":
+            raise SettingError(f"work.scope = {node.work.scope!r}: this version trains and sends 'all' parameters.")
+        flat = engine.network.flat
+        if packet["w"] is not flat:
+            flat.copy_(packet["w"])
+        kept = engine.memory.load(device) if goal.remembers else {}
+        about = objective.Visit(flat.clone() if goal.needs_start else None, kept)
+        samples = engine.samples(device)
+        got = train(engine.network, samples, node.work, goal, about, key)
+        digest = engine.memory.commit(device, goal.remember(flat, about)) if goal.remembers else None
+        said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
+        receipt = Receipt(device, key.visit, tick, *said, size, lost=False, memory=digest)
+        return Passed({**packet, "w": flat}, node, [receipt], frozenset({device}))
+
+    # -- choices and sizes -------------------------------------------------------------------------------------------
+
+    def _size(self, device: int) -> int:
+        sizes = self.engine.park.sizes
+        return int(sizes.sum()) if device < 0 else int(sizes[device])
+
+    def _choose(self, node: Select, tick: int) -> Parallel:
+        census = self.engine.park.census(node.candidates, tick, [self.visits[k] for k in node.candidates])
+        rng = generator(self.engine.seed, f"select {node.policy} {node.at}", self.round, tick)
+        chosen = selection.choose(node.policy, node.candidates, node.how_many, census, rng)
+        return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix)
+
+
+def _merged(done: Sequence[Passed]) -> Answers:
+    answers: Answers = {}
+    for one in done:
+        for device, said in one.answers.items():
+            answers[device] = {**answers.get(device, {}), **said}
+    return answers
+
+
+def _rebuilt(node: Node, resolved: list[Node]) -> Node:
+    """Put resolved children back: a ``Repeat`` whose turns came out alike stays one, else it becomes a ``Sequence``."""
+    before = walk.children(node)
+    if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
+        return node
+    if not isinstance(node, Repeat):
+        return nodes.Sequence(tuple(resolved))
+    if all(one == resolved[0] for one in resolved):
+        return replace(node, child=resolved[0])
+    return nodes.Sequence(tuple(Repeat(1, one) if node.tick else one for one in resolved))
+
+
+def is_lost(key: Key, chance: float) -> bool:
+    """Return whether a visit is lost: one draw per visit, the same for engine and price."""
+    return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
+
+
+def deal(costs: Sequence[int], ranks: int) -> list[range]:
+    """Deal branches to ranks in contiguous runs whose largest cost is as small as it can be.
+
+    Args:
+        costs: mini-batches of each branch.
+        ranks: number of ranks.
+
+    >>> deal([1, 1, 1, 1, 1], 2)
+    [range(0, 3), range(3, 5)]
+    >>> deal([5, 1, 1, 1], 3)
+    [range(0, 1), range(1, 4), range(4, 4)]
+    """
+    low, high = max(costs, default=0), sum(costs)
+    while low < high:  # the smallest load under which first-fit needs no more runs than there are ranks
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(_runs(costs, middle)) <= ranks else (middle + 1, high)
+    runs = _runs(costs, low)
+    return runs + [range(len(costs), len(costs))] * (ranks - len(runs))
+
+
+def _runs(costs: Sequence[int], load: int) -> list[range]:
+    runs, start, total = [], 0, 0
+    for i, cost in enumerate(costs):
+        if i > start and total + cost > load:
+            runs.append(range(start, i))
+            start, total = i, 0
+        total += cost
+    return [*runs, range(start, len(costs))]

@@ -1,0 +1,167 @@
+"""One visit: a model trained in place on one device's samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfloor.chance import generator, torch_seed
+from fedfloor.errors import RunError
+from fedfloor.models.network import Network
+from fedfloor.park.stream import batch_order
+from fedfloor.parts.objective import Objective, Visit
+from fedfloor.plan.nodes import Work
+
+CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a visit's draws are keyed by: with the experiment's seed, all of its chance."""
+
+    seed: int
+    round: int
+    tick: int
+    device: int
+    visit: int
+
+    def place(self) -> tuple[int, int, int, int]:
+        """Return (round, tick, device, visit)."""
+        return self.round, self.tick, self.device, self.visit
+
+
+class Samples:
+    """A device's samples as the network wants them: bytes until a batch is needed.
+
+    Args:
+        x: uint8 [n, C, H, W] or float [n, …].
+        y: int64 [n].
+        mean, std: normalisation per channel, value = (scale·x − mean)/std.
+        scale: factor that turns a stored number into its value.
+        channels_last: the network's memory format.
+    """
+
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool
+    ) -> None:
+        data = torch.from_numpy(x)
+        self._channels_last = channels_last and data.dim() == 4
+        if self._channels_last:
+            data = data.permute(0, 2, 3, 1).contiguous()
+        self._x = data
+        self.y = torch.from_numpy(y)
+        side = (1,) * (data.dim() - 2)
+        form = (1, *side, -1) if self._channels_last else (1, -1, *side)
+        # (scale·x − mean)/std as one multiplication and one addition
+        self._factor = (scale / std).view(form)
+        self._shift = (-mean / std).view(form) if bool((mean != 0).any()) else None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def values(self, rows: Tensor | slice) -> Tensor:
+        """Return the chosen samples as floats [rows, C, H, W]."""
+        x = self._x[rows].to(self._factor.dtype).mul_(self._factor)
+        if self._shift is not None:
+            x.add_(self._shift)
+        return x.permute(0, 3, 1, 2) if self._channels_last else x
+
+    def chunk(self, batch_size: int) -> int:
+        """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
+        sample = max(1, self._x[0].numel() * 4)
+        return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a visit's training says: see :class:`fedfloor.engine.receipt.Receipt`."""
+
+    steps: int
+    loss_first: float
+    loss_last: float
+    accuracy: float
+
+
+def train(network: Network, samples: Samples, work: Work, objective: Objective, visit: Visit, key: Key) -> Trained:
+    """Train the network in place by stochastic gradient descent, v ← βv + ∇F, w ← w − ηv.
+
+    The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key; dropout draws from a
+    generator seeded by the same key.
+
+    Args:
+        network: the model, changed in place.
+        samples: the device's samples.
+        work: epochs or steps, batch size, rate, momentum.
+        objective: what is minimised.
+        visit: what the objective may read.
+        key: what chance is keyed by.
+
+    Raises:
+        RunError: the loss is no longer a finite number.
+    """
+    torch.default_generator.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
+    rng = generator(key.seed, "batches", *key.place())
+    step = _stepper(network, work)
+    network.module.train()
+    losses: list[list[Tensor]] = []
+    right = torch.zeros((), dtype=torch.int64)
+    seen = 0
+    for order, count in batch_order(len(samples), work.batch_size, work.epochs, work.steps, rng):
+        losses.append([])
+        outputs: list[Tensor] = []
+        used = torch.from_numpy(order[: count * work.batch_size])
+        size = samples.chunk(work.batch_size)
+        for rows in used.split(size):
+            x, y = samples.values(rows), samples.y[rows]
+            for bx, by in zip(x.split(work.batch_size), y.split(work.batch_size), strict=True):
+                loss, logits = objective.loss(network.module, bx, by, visit)
+                step(torch.autograd.grad(loss, network.parameters))
+                losses[-1].append(loss.detach())
+                outputs.append(logits.detach())
+        right, seen = (torch.cat(outputs).argmax(1) == samples.y[used]).sum(), len(used)
+    return _account(losses, int(right), seen, work, key)
+
+
+def _stepper(network: Network, work: Work):  # type: ignore[no-untyped-def]
+    """Return the function that takes one optimiser step from a tuple of gradients."""
+    flat = network.flat[: network.trained]
+    views = [p.data for p in network.parameters]
+    if work.momentum == 0:
+
+        def plain(gradients: tuple[Tensor, ...]) -> None:
+            if work.weight_decay:
+                flat.mul_(1 - work.rate * work.weight_decay)
+            torch._foreach_add_(views, gradients, alpha=-work.rate)
+
+        return plain
+    velocity = torch.zeros_like(flat)
+    parts = network.views(velocity)
+
+    def heavy(gradients: tuple[Tensor, ...]) -> None:
+        velocity.mul_(work.momentum)
+        torch._foreach_add_(parts, gradients)
+        if work.weight_decay:
+            velocity.add_(flat, alpha=work.weight_decay)
+        flat.add_(velocity, alpha=-work.rate)
+
+    return heavy
+
+
+def _account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> Trained:
+    flat = [loss for one in losses for loss in one]
+    every = torch.stack(flat).double()
+    if not bool(torch.isfinite(every).all()):
+        where = "the cloud" if key.device < 0 else f"device {key.device}"
+        raise RunError(
+            f"the loss of {where} became {float(every[-1])} in round {key.round} (learning rate {work.rate:g}). "
+            "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
+        )
+    if work.steps is not None:
+        first, last = float(every[0]), float(every[-1])
+    else:
+        first, last = float(every[: len(losses[0])].mean()), float(every[-len(losses[-1]) :].mean())
+    return Trained(len(flat), first, last, right / seen if seen else math.nan)

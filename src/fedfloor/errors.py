@@ -1,0 +1,51 @@
+"""The errors a user can meet. Each says what, got, allowed, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedfloorError(Exception):
+    """Base of every error that is the answer to something a user did; shown without a traceback."""
+
+    exit_code = 1
+
+
+class SettingError(FedfloorError):
+    """What was typed or written is wrong (exit code 2)."""
+
+    exit_code = 2
+
+
+class RunError(FedfloorError):
+    """The run itself failed (exit code 1); what was reached before stays on disk."""
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the closest allowed word, or nothing.
+
+    >>> nearest("fedsrr", ["fedavg", "fedsr"])
+    " Did you mean 'fedsr'?"
+    >>> nearest("zzz", ["fedavg"])
+    ''
+    """
+    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.55)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def unknown(what: str, got: str, allowed: Iterable[str]) -> SettingError:
+    """Build the error for a name that does not exist, naming the nearest one that does."""
+    names = sorted(allowed)
+    return SettingError(f"unknown {what} '{got}'.{nearest(got, names)} Known: {', '.join(names)}.")
+
+
+def require(ok: bool, what: str, got: object, allowed: str) -> None:
+    """Raise a :class:`SettingError` unless ``ok``.
+
+    >>> require(False, "rounds", 0, "a whole number of at least 1")
+    Traceback (most recent call last):
+    fedfloor.errors.SettingError: rounds = 0: must be a whole number of at least 1.
+    """
+    if not ok:
+        raise SettingError(f"{what} = {got!r}: must be {allowed}.")

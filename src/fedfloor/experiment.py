@@ -1,0 +1,125 @@
+"""An experiment: one description of park, data, model, method and work. Plain dataclasses; :mod:`fedfloor.config` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedfloor.errors import require
+from fedfloor.park.partition import Dirichlet, Iid, Natural, Shards
+from fedfloor.park.stream import Static
+from fedfloor.parts.work import WorkSettings
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """The ``[data]`` table.
+
+    Args:
+        name: a data set by name; ``labels`` is made on the spot and needs no download.
+        root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
+        partition: how samples become devices.
+        stream: what a device holds when.
+        normalise: ``unit`` scales bytes to [0, 1]; ``standard`` also centres each channel by per-device sums.
+        samples_per_device: samples made for each device, for generated data.
+    """
+
+    name: str = "labels"
+    root: str | None = None
+    partition: Natural | Iid | Dirichlet | Shards = field(default_factory=Iid)
+    stream: Static = field(default_factory=Static)
+    normalise: Literal["unit", "standard"] = "unit"
+    samples_per_device: int = 300
+
+    def __post_init__(self) -> None:
+        made = self.samples_per_device
+        require(made >= 1, "data.samples_per_device", made, "a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class ParkSettings:
+    """The ``[park]`` table.
+
+    Args:
+        devices: number of devices; left out, the data's natural owners.
+        factories: number of factories.
+        assignment: ``equal`` shares drawn at random, or ``random``: each device by itself.
+    """
+
+    devices: int | None = None
+    factories: int = 1
+    assignment: Literal["equal", "random"] = "equal"
+
+    def __post_init__(self) -> None:
+        k = self.devices
+        require(k is None or k >= 1, "park.devices", k, "a whole number of at least 1")
+        require(self.factories >= 1, "park.factories", self.factories, "a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The ``[model]`` table: a network by name, or ``module:function`` of your own."""
+
+    name: str = "mlp-2nn"
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """The ``[method]`` table: a method by name, or ``module:Name`` of your own."""
+
+    name: str = "fedavg"
+
+
+@dataclass(frozen=True)
+class FaultSettings:
+    """The ``[faults]`` table: ``visit`` is the chance that a visit is lost, in [0, 1)."""
+
+    visit: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.visit < 1, "faults.visit", self.visit, "at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """The ``[evaluate]`` table: the global model is evaluated every so many rounds, and after the last."""
+
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a run's ledger and model, but for versions and the kind of CPU.
+
+    Args:
+        name: names the run's folder.
+        seed: every draw is keyed by it.
+        rounds: global rounds of the schedule.
+        data, park, model, method, faults, evaluate: the tables of these names.
+        work: what visits do, for all methods.
+        methods: each method's own settings; only the chosen method's are used.
+        provenance: what a run's folder records about its making; ignored when read.
+    """
+
+    name: str = "run"
+    seed: int = 0
+    rounds: int = 10
+    data: DataSettings = field(default_factory=DataSettings)
+    park: ParkSettings = field(default_factory=ParkSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    method: MethodSettings = field(default_factory=MethodSettings)
+    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    work: WorkSettings = field(default_factory=WorkSettings)
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, "rounds", self.rounds, "a whole number of at least 1")
+        require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        usable = bool(self.name) and self.name not in (".", "..") and not set(self.name) & set('/\\\0:*?"<>|')
+        require(usable, "name", self.name, "a folder name (no slashes or colons)")

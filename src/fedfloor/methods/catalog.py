@@ -1,0 +1,36 @@
+"""The methods by name."""
+
+from __future__ import annotations
+
+from fedfloor.errors import SettingError, unknown
+from fedfloor.methods.centralized import Centralized
+from fedfloor.methods.contract import Method
+from fedfloor.methods.fedavg import FedAvg
+from fedfloor.methods.fedsr import FedSR
+from fedfloor.methods.hierfavg import HierFAVG
+from fedfloor.methods.ring import Ring
+from fedfloor.outside import load as load_outside
+
+METHODS: dict[str, type[Method]] = {
+    "fedavg": FedAvg,
+    "fedsr": FedSR,
+    "ring": Ring,
+    "hierfavg": HierFAVG,
+    "centralized": Centralized,
+}
+
+
+def find(name: str) -> type[Method]:
+    """Return a method's class by name, or ``module:Name`` of your own.
+
+    Raises:
+        SettingError: no method of this name; the nearest one is named.
+    """
+    if ":" in name:
+        method = load_outside(name, "method")
+        if not (isinstance(method, type) and hasattr(method, "plan")):
+            raise SettingError(f"method '{name}' is no class with a 'plan': see the how-to on writing a method.")
+        return method
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]

@@ -1,0 +1,89 @@
+"""What a method is: four pure functions over the park's public facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fedfloor.plan.nodes import Node
+from fedfloor.plan.outcome import Outcome, Receipt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class View:
+    """The park's public facts as a method may see them; never anybody's data.
+
+    Attributes:
+        round: number of the round to be planned, from 1 (0 during set-up).
+        rounds: rounds of the whole schedule.
+        sizes: samples of each device, int64 [K].
+        factory_of: factory of each device, int32 [K].
+        start: the initial global packet.
+        receipts: what the last round's visits said; empty at first.
+        census: class counts of what each device holds now, int64 [K, classes], if the method asked for it.
+    """
+
+    round: int
+    rounds: int
+    sizes: np.ndarray
+    factory_of: np.ndarray
+    start: Mapping[str, Tensor]
+    receipts: tuple[Receipt, ...] = ()
+    census: np.ndarray | None = None
+
+    @property
+    def devices(self) -> range:
+        """All device numbers."""
+        return range(len(self.sizes))
+
+    @property
+    def factories(self) -> list[list[int]]:
+        """Device numbers of each factory."""
+        count = int(self.factory_of.max()) + 1
+        return [np.flatnonzero(self.factory_of == m).tolist() for m in range(count)]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a method carries from round to round; the run checkpoints it.
+
+    Attributes:
+        packet: the global packet the next plan is run on: flat tensors, ``w`` the model.
+        notes: anything else, as JSON (groups, counters).
+        tensors: anything else, as tensors (server moments).
+    """
+
+    packet: Mapping[str, Tensor]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """A federated method: a frozen dataclass of its hyper-parameters. Most methods write only ``plan``."""
+
+    def setup(self, view: View) -> Node | None:  # noqa: ARG002
+        """Return what to ask before the first round (``Probe`` nodes only), or nothing."""
+        return None
+
+    def init(
+        self,
+        view: View,
+        answers: Mapping[int, Mapping[str, Any]],  # noqa: ARG002
+        rng: np.random.Generator,  # noqa: ARG002
+    ) -> State:
+        """Return the first state, from the park's facts and the answers of :meth:`setup`."""
+        return State(view.start)
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        """Write down one round. Pure: equal arguments give equal plans."""
+        ...
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        """Return the next state; the new global packet enters here. Pure."""
+        return State(outcome.packet, state.notes, state.tensors)

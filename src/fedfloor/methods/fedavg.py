@@ -1,0 +1,46 @@
+"""FedAvg: devices train alone, the cloud averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfloor.errors import require
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts.selection import fraction
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Parallel, Train, device
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    r"""Federated averaging, w ← Σ_k (n_k/n) w_k.
+
+    ::
+
+        for each round:
+            S ← max(C·K, 1) devices drawn at random
+            for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
+            w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
+
+    With E = 1 and full batches it is FedSGD. With every device and one step per visit it is one centralised step on the
+    union of the mini-batches.
+
+    McMahan et al., AISTATS 2017, arXiv 1602.05629.
+
+    Args:
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does; E = 5 epochs is FedSR's setting (arXiv 2403.14718) and McMahan's usual one.
+    """
+
+    fraction: float = 1.0
+    work: WorkSettings = WorkSettings(epochs=5)
+
+    def __post_init__(self) -> None:
+        require(0 < self.fraction <= 1, "methods.fedavg.fraction", self.fraction, "above 0 and at most 1")
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+        """Visit the drawn devices in parallel."""
+        work = self.work.at(view.round, view.rounds)
+        return Parallel(tuple(Train(device(k), work) for k in fraction(view.devices, self.fraction, rng)))

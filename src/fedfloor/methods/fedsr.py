@@ -1,0 +1,67 @@
+"""FedSR: the model travels rings of devices, the cloud averages the rings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfloor.errors import require
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts.selection import fraction
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, device
+
+
+@dataclass(frozen=True)
+class FedSR(Method):
+    r"""Semi-decentralised rings, w ← Σ_m (|D_m|/|D|) w_m.
+
+    ::
+
+        for each round:
+            every factory m orders its devices in a ring at random
+            for m in parallel: w_m ← w
+                for lap = 1 … R: for k in the ring: w_m ← E epochs of SGD on the data of k, starting from w_m
+            w ← Σ_m |D_m| w_m / |D|
+
+    With rings of one (``ring_size = 1``) and one lap this is FedAvg. With one ring of all devices and one lap it is ring-optimization.
+
+    Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which is what its traffic (Table III)
+    counts; the order of a ring is drawn anew in each round, and the last device of a lap hands over to the first.
+
+    Args:
+        laps: R, times the model goes round a ring in one global round.
+        ring_size: devices per ring, drawn over the whole park; None makes one ring per factory. The last ring may be smaller.
+        fraction: share of the devices drawn in a round, in (0, 1].
+        work: what a visit does; E = 1 epoch.
+    """
+
+    laps: int = 5
+    ring_size: int | None = None
+    fraction: float = 1.0
+    work: WorkSettings = WorkSettings(epochs=1)
+
+    def __post_init__(self) -> None:
+        require(self.laps >= 1, "methods.fedsr.laps", self.laps, "a whole number of at least 1")
+        require(0 < self.fraction <= 1, "methods.fedsr.fraction", self.fraction, "above 0 and at most 1")
+        size = self.ring_size
+        require(size is None or size >= 1, "methods.fedsr.ring_size", size, "a whole number of at least 1, or left out")
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+        """Send a copy round each ring; rings stand in the order of their smallest device."""
+        work = self.work.at(view.round, view.rounds)
+        drawn = fraction(view.devices, self.fraction, rng)
+        branches = []
+        for ring in sorted(self._rings(drawn, view, rng), key=min):
+            chain = Sequence(tuple(Train(device(k), work) for k in ring))
+            branches.append(Repeat(self.laps, chain, tick=False))
+        return Parallel(tuple(branches))
+
+    def _rings(self, drawn: list[int], view: View, rng: np.random.Generator) -> list[list[int]]:
+        if self.ring_size is not None:
+            order = rng.permutation(drawn).tolist()
+            return [order[i : i + self.ring_size] for i in range(0, len(order), self.ring_size)]
+        chosen = set(drawn)
+        factories = [[k for k in members if k in chosen] for members in view.factories]
+        return [rng.permutation(members).tolist() for members in factories if members]

@@ -1,0 +1,55 @@
+"""HierFAVG: edges average often, the cloud averages the edges now and then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfloor.errors import require
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts.selection import fraction
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Parallel, Repeat, Train, device, edge
+
+
+@dataclass(frozen=True)
+class HierFAVG(Method):
+    r"""Client–edge–cloud averaging, w ← Σ_m (n_m/n) w_m, w_m ← Σ_{k∈m} (n_k/n_m) w_k.
+
+    ::
+
+        for each round:
+            for each factory m in parallel: w_m ← w
+                κ2 times: for k in m in parallel: w_k ← κ1 epochs of SGD on the data of k, starting from w_m
+                          w_m ← Σ_{k∈m} n_k w_k / n_m
+            w ← Σ_m n_m w_m / n
+
+    With κ2 = 1 this is FedAvg up to rounding.
+
+    Liu et al., ICC 2020, arXiv 1905.06641, where κ1 counts SGD steps (``work.steps``); FedSR compares with κ1 = 1 epoch and κ2 = 5.
+
+    Args:
+        edge_rounds: κ2, averages at the edge per global round.
+        fraction: share of the devices drawn in a round, in (0, 1].
+        work: κ1, what a visit does between two averages at the edge.
+    """
+
+    edge_rounds: int = 5
+    fraction: float = 1.0
+    work: WorkSettings = WorkSettings(epochs=1)
+
+    def __post_init__(self) -> None:
+        require(self.edge_rounds >= 1, "methods.hierfavg.edge_rounds", self.edge_rounds, "a whole number of at least 1")
+        require(0 < self.fraction <= 1, "methods.hierfavg.fraction", self.fraction, "above 0 and at most 1")
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+        """Let every factory that has a drawn device average κ2 times at its edge."""
+        work = self.work.at(view.round, view.rounds)
+        drawn = set(fraction(view.devices, self.fraction, rng))
+        branches = []
+        for m, members in enumerate(view.factories):
+            visits = tuple(Train(device(k), work) for k in members if k in drawn)
+            if visits:
+                branches.append(Repeat(self.edge_rounds, Parallel(visits, at=edge(m)), tick=False))
+        return Parallel(tuple(branches))

@@ -1,0 +1,137 @@
+"""A network whose numbers live in one flat buffer, so that a model is one vector and a visit changes it in place."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from fedfloor.chance import torch_seed
+from fedfloor.errors import SettingError, unknown
+from fedfloor.models.zoo import NETWORKS, Builder, Shape
+from fedfloor.outside import load as load_outside
+
+
+class Network:
+    """A module over one flat vector: its parameters first, then its floating-point buffers (batch-norm statistics).
+
+    Convolutional networks keep their weights channels-last, in the flat vector too; that is a fixed property of the
+    network, because it changes the order of sums and so the last bits of results.
+
+    Attributes:
+        module: the network; its tensors are views of ``flat``.
+        flat: float32 [parameters + buffers].
+        parameters: the trainable views, in the module's order.
+        channels_last: whether images and convolution weights are laid out channels-last.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.channels_last = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        slots = _slots(module)
+        sizes = [tensor.numel() for _, _, tensor in slots]
+        self.trained = sum(size for (_, _, t), size in zip(slots, sizes, strict=True) if isinstance(t, nn.Parameter))
+        self.flat = torch.empty(sum(sizes), dtype=slots[0][2].dtype)
+        self.parameters: list[nn.Parameter] = []
+        self._named: list[tuple[str, Tensor]] = []
+        for (name, owner, tensor), part in zip(slots, self.flat.split(sizes), strict=True):
+            view = self.shaped(part, tensor.shape)
+            view.copy_(tensor.detach())
+            attribute = name.rpartition(".")[2]
+            if isinstance(tensor, nn.Parameter):
+                tensor.data = view
+                self.parameters.append(tensor)
+            else:
+                owner._buffers[attribute] = view
+            self._named.append((name, view))
+
+    def shaped(self, part: Tensor, shape: torch.Size) -> Tensor:
+        """Return a piece of a flat vector as a tensor of ``shape``, channels-last where the network is."""
+        if self.channels_last and len(shape) == 4:
+            out, into, height, width = shape
+            return part.view(out, height, width, into).permute(0, 3, 1, 2)
+        return part.view(shape)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Return views of another flat vector (momentum, say) shaped like the trainable parameters."""
+        parts = vector[: self.trained].split([p.numel() for p in self.parameters])
+        return [self.shaped(part, p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+
+    def state(self, vector: Tensor) -> dict[str, Tensor]:
+        """Return a flat vector as named tensors in the usual layout, for files and other programs."""
+        sizes = [view.numel() for _, view in self._named]
+        parts = vector.split(sizes)
+        return {
+            name: self.shaped(part, view.shape).contiguous()
+            for (name, view), part in zip(self._named, parts, strict=True)
+        }
+
+
+def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
+    """List (name, owning module, tensor): parameters first, then floating-point buffers."""
+    found: list[tuple[str, nn.Module, Tensor]] = []
+    for name, tensor in module.named_parameters():
+        found.append((name, module, tensor))
+    for prefix, owner in module.named_modules():
+        for attribute, buffer in owner.named_buffers(recurse=False):
+            if buffer.is_floating_point():
+                found.append((f"{prefix}.{attribute}".lstrip("."), owner, buffer))
+    return found
+
+
+def build(name: str, shape: Shape, classes: int, seed: int) -> Network:
+    """Build a network by name, with initial weights that depend on the seed alone.
+
+    Args:
+        name: one of :data:`fedfloor.models.zoo.NETWORKS`, or ``module:function`` of your own, called with
+            (shape, classes) and returning a ``torch.nn.Module``.
+        shape: shape of one sample, such as (1, 28, 28).
+        classes: number of classes; the network's output must be [batch, classes].
+        seed: the experiment's seed.
+
+    Raises:
+        SettingError: unknown name, or a network that does not fit the samples or the classes.
+
+    >>> build("mlp-2nn", (1, 28, 28), 10, seed=0).flat.numel()
+    199210
+    """
+    builder = _builder(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "weights"))
+        module = builder(shape, classes)
+        if not isinstance(module, nn.Module):
+            raise SettingError(f"model '{name}' returned {type(module).__name__}: it must return a torch.nn.Module.")
+        _check_fit(name, module, shape, classes)
+    return Network(module)
+
+
+def _builder(name: str) -> Builder:
+    if ":" in name:
+        return load_outside(name, "model")  # type: ignore[no-any-return]
+    if name not in NETWORKS:
+        raise unknown("model", name, NETWORKS)
+    return NETWORKS[name]
+
+
+def _check_fit(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
+    if not any(True for _ in module.parameters()):
+        raise SettingError(f"model '{name}' has no parameters: there is nothing to train.")
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            got = tuple(module(torch.zeros(2, *shape)).shape)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise SettingError(f"model '{name}' does not take samples of shape {shape}: {error}") from error
+    module.train(was_training)
+    if got != (2, classes):
+        raise SettingError(
+            f"model '{name}' gives {got[1:]} outputs per sample: the data have {classes} classes, "
+            f"so it must give ({classes},). Let the model use the 'classes' it is called with."
+        )
+
+
+def count(name: str, shape: Shape, classes: int) -> int:
+    """Return a network's number of trainable parameters."""
+    return sum(prod(p.shape) for p in _builder(name)(shape, classes).parameters())

@@ -1,0 +1,44 @@
+"""Names from outside the package: ``module:name`` of a user's own method, model or objective."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedfloor.errors import SettingError, nearest
+
+
+def load(spec: str, what: str) -> Any:
+    """Return what ``module:name`` points to; the working folder is searched first.
+
+    Args:
+        spec: such as ``my_module:MyMethod``.
+        what: what it is to be, for the error message.
+
+    Raises:
+        SettingError: no such module or name, or the module fails when it is imported.
+
+    >>> load("math:sqrt", "model")(9.0)
+    3.0
+    """
+    module_name, _, name = spec.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.startswith(error.name):
+            raise SettingError(
+                f"{what} '{spec}': no module '{module_name}'. Looked in the current folder and the installed packages; "
+                "start fedfloor in the folder that holds the file, or set PYTHONPATH."
+            ) from error
+        raise SettingError(f"{what} '{spec}': importing it failed: {error}") from error
+    except Exception as error:
+        raise SettingError(f"{what} '{spec}': importing it failed: {type(error).__name__}: {error}") from error
+    if not name or not hasattr(module, name):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise SettingError(f"{what} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
+    return getattr(module, name)

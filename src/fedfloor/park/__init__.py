@@ -1,0 +1,1 @@
+"""What exists: devices, factories, data sets, partitions, streams and their census."""

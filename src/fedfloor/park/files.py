@@ -1,0 +1,45 @@
+"""Reading the files of published data sets, with errors that say which file, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from fedfloor.errors import SettingError
+
+
+def damaged(path: Path, problem: str) -> SettingError:
+    """Build the error for a file that is there but cannot be what it should be."""
+    return SettingError(f"{path}: {problem}. Get this file again from its authors and put it in the same place.")
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """Return ``name.gz`` or else ``name`` in the folder, or None where neither is."""
+    for path in (folder / f"{name}.gz", folder / name):
+        if path.is_file():
+            return path
+    return None
+
+
+def content(path: Path) -> bytes:
+    """Return what a file holds, unpacked where it is gzip (told by its first bytes, whatever its name).
+
+    Raises:
+        SettingError: it cannot be read, or the packing is cut short or damaged.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SettingError(f"{path}: cannot be read ({reason}). Check the folder and its permissions.") from error
+    if raw[:2] != b"\x1f\x8b":
+        if path.suffix == ".gz":
+            raise damaged(path, f"not a gzip file: it starts with {raw[:4].hex() or 'nothing'}, not 1f8b")
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except EOFError as error:
+        raise damaged(path, f"cut short: gzip data end too early after {len(raw):,} bytes") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise damaged(path, f"damaged gzip data ({error})") from error

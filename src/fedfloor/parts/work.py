@@ -1,0 +1,123 @@
+"""What devices do in a visit, as a user writes it: epochs or steps, batch size, momentum and a learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fedfloor.errors import SettingError, require
+from fedfloor.plan.nodes import Scalar, Work
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine over the rounds: η_t = end + ½(start − end)(1 + cos(πt/(R − 1))), t = 0 … R − 1.
+
+    One rate per global round, as FedSR (arXiv 2403.14718) uses it. Loshchilov and Hutter, ICLR 2017.
+
+    >>> Cosine(start=0.01, end=1e-5).at(1, 500), Cosine(start=0.01, end=1e-5).at(500, 500)
+    (0.01, 1e-05)
+    """
+
+    start: float
+    end: float = 0.0
+    kind: Literal["cosine"] = "cosine"
+
+    def __post_init__(self) -> None:
+        require(self.start > 0 and math.isfinite(self.start), "work.lr.start", self.start, "a number above 0")
+        require(0 <= self.end <= self.start, "work.lr.end", self.end, "between 0 and start")
+
+    def at(self, round_number: int, rounds: int) -> float:
+        """Return the rate of a round (the first is 1) out of ``rounds``."""
+        share = (round_number - 1) / max(1, rounds - 1)
+        return self.end + 0.5 * (self.start - self.end) * (1 + math.cos(math.pi * min(1.0, share)))
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """A constant factor per round: η_t = max(end, start · factor^t), t = 0 … R − 1.
+
+    >>> Exponential(start=0.1, factor=0.5).at(3, 10)
+    0.025
+    """
+
+    start: float
+    factor: float
+    end: float = 0.0
+    kind: Literal["exponential"] = "exponential"
+
+    def __post_init__(self) -> None:
+        require(self.start > 0 and math.isfinite(self.start), "work.lr.start", self.start, "a number above 0")
+        require(0 < self.factor <= 1, "work.lr.factor", self.factor, "above 0 and at most 1")
+        require(0 <= self.end <= self.start, "work.lr.end", self.end, "between 0 and start")
+
+    def at(self, round_number: int, rounds: int) -> float:
+        """Return the rate of a round (the first is 1); ``rounds`` does not matter here."""
+        return max(self.end, self.start * self.factor ** (round_number - 1))
+
+
+@dataclass(frozen=True)
+class WorkSettings:
+    """The ``[work]`` table: what a visit does. None means "not said here", so that tables can lie over each other.
+
+    Args:
+        epochs: passes over the device's data; exclusive with ``steps``. One where neither is said.
+        steps: mini-batches.
+        batch_size: samples of a mini-batch; 32 where nothing is said.
+        lr: learning rate, a number or a schedule over the rounds; 0.01 where nothing is said.
+        momentum: β of the local SGD, in [0, 1); the velocity starts at 0 in every visit. 0 where nothing is said.
+        weight_decay: L2 coefficient; 0 where nothing is said.
+    """
+
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    lr: float | Cosine | Exponential | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.steps is not None:
+            raise SettingError(f"work has epochs = {self.epochs} and steps = {self.steps}: give one of them.")
+        for name in ("epochs", "steps", "batch_size"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"work.{name}", value, "a whole number of at least 1")
+        beta, decay, rate = self.momentum, self.weight_decay, self.lr
+        require(beta is None or 0 <= beta < 1, "work.momentum", beta, "at least 0 and below 1")
+        require(decay is None or 0 <= decay < math.inf, "work.weight_decay", decay, "at least 0")
+        if isinstance(rate, (int, float)):
+            require(0 < rate < math.inf, "work.lr", rate, "a number above 0")
+
+    def over(self, below: WorkSettings) -> WorkSettings:
+        """Return these settings laid over others: what is not said here is taken from ``below``.
+
+        >>> WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
+        WorkSettings(epochs=None, steps=1, batch_size=10, lr=None, momentum=None, weight_decay=None)
+        """
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        base = dict(vars(below))
+        if "epochs" in said or "steps" in said:
+            base |= {"epochs": None, "steps": None}
+        return WorkSettings(**{**base, **said})
+
+    def at(
+        self, round_number: int, rounds: int, objective: str = "plain", settings: Mapping[str, Scalar] | None = None
+    ) -> Work:
+        """Return the work of one round, with the schedule's rate and the defaults filled in."""
+        full = self.over(DEFAULTS)
+        rate = full.lr.at(round_number, rounds) if isinstance(full.lr, (Cosine, Exponential)) else full.lr
+        return Work(
+            objective=objective,
+            epochs=full.epochs,
+            steps=full.steps,
+            batch_size=full.batch_size or 0,
+            rate=float(rate or 0),
+            momentum=full.momentum or 0.0,
+            weight_decay=full.weight_decay or 0.0,
+            settings=dict(settings or {}),
+        )
+
+
+DEFAULTS = WorkSettings(epochs=1, batch_size=32, lr=0.01, momentum=0.0, weight_decay=0.0)

@@ -1,0 +1,156 @@
+"""One round as a picture: a tree for the terminal and an SVG that shows which way the model travels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from xml.sax.saxutils import escape, quoteattr
+
+from fedfloor.plan.chains import Pen
+from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Select, Sequence, Train, edge
+from fedfloor.plan.shapes import STYLE, Block, moved, number, polyline, station, wide, write
+from fedfloor.plan.sketch import RELAY, draw, starts_at, under
+from fedfloor.plan.walk import children, devices, fold
+from fedfloor.plan.words import heading, ranges, shape, work_words
+
+MOST_LEAVES = 100
+ROOM = 1160.0
+
+
+def tree(node: Node, limit: int = 4) -> str:
+    """Draw a plan as a tree of lines; of more than ``limit`` neighbours that look alike only the first two are drawn.
+
+    >>> from fedfloor.plan.nodes import Sequence, Train, Work, device
+    >>> work = Work(epochs=1, rate=0.01)
+    >>> ring = Repeat(5, Sequence(tuple(Train(device(k), work) for k in range(8))), tick=False)
+    >>> print(tree(Parallel((ring, Train(device(9), work)))))
+    in parallel: 2 branches, meets at the cloud (mean by samples)
+    ├─ 5 laps
+    │  └─ one after another: 8
+    │     ├─ device 0: 1 epoch, b 32, η 0.01
+    │     ├─ device 1: 1 epoch, b 32, η 0.01
+    │     └─ … 6 more like this (devices 2–7)
+    └─ device 9: 1 epoch, b 32, η 0.01
+    """
+    return "\n".join([heading(node), *_below(node, "", limit)])
+
+
+def _below(node: Node, indent: str, limit: int) -> Iterator[str]:
+    entries = list(_entries(children(node), limit))
+    for i, entry in enumerate(entries):
+        last = i == len(entries) - 1
+        branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        if isinstance(entry, str):
+            yield indent + branch + entry
+        else:
+            yield indent + branch + heading(entry)
+            yield from _below(entry, indent + deeper, limit)
+
+
+def _entries(siblings: tuple[Node, ...], limit: int) -> Iterator[Node | str]:
+    for _, run in groupby(siblings, key=shape):
+        alike = list(run)
+        if len(alike) <= limit:
+            yield from alike
+            continue
+        yield from alike[:2]
+        hidden = set().union(*(devices(one) for one in alike[2:]))
+        who = f" (devices {ranges(hidden)})" if hidden else ""
+        yield f"… {len(alike) - 2} more like this{who}"
+
+
+def svg(node: Node, factory_of: Callable[[int], int] | None = None) -> str:
+    """Draw one round: the cloud on top, edges below it, devices at the bottom, arrows for the model's way.
+
+    Colours follow the reader's light or dark scheme; a page may set ``--plan-paper`` for the background.
+
+    Args:
+        node: the plan of a round.
+        factory_of: the factory of a device; if given, edges that only relay are drawn too.
+
+    >>> from fedfloor.plan.nodes import Train, Work, device
+    >>> svg(Train(device(3), Work(epochs=1))).startswith("<svg xmlns=")
+    True
+    """
+    works = list(dict.fromkeys(_works(node)))
+    tags = {words: _letter(i) for i, words in enumerate(works)} if len(works) > 1 else {}
+    shown = node if factory_of is None else _with_relays(node, factory_of)
+    pen = Pen(_limit(shown), tags)
+    block = draw(shown, pen, ROOM, CLOUD)
+    if starts_at(shown) != CLOUD:
+        block = under(station(CLOUD, ""), [block], ROOM)
+    return _sheet(block, f"One round as a plan: {heading(node)}", works, tags)
+
+
+def _sheet(block: Block, title: str, works: list[str], tags: dict[str, str]) -> str:
+    notes = [f"{tags[words]}: {words}" if tags else f"each visit: {words}" for words in works[:6]]
+    if len(works) > 6:
+        notes.append(f"… and {len(works) - 6} more settings")
+    if 'class="box dashed"' in block.body:
+        notes.append("a dashed edge only passes the model on")
+    arrows = [
+        words
+        for words in (("out", "goes out"), ("hand", "is handed on"), ("back", "comes back"))
+        if _has(block, words[0])
+    ]
+    width = max(block.width, 130.0 * len(arrows), *(wide(note, 6.0) for note in notes), 200.0) + 32
+    y = 16 + block.height + 34
+    legend, x = "", 16.0
+    for kind, words in arrows:
+        legend += polyline(((x, y - 4), (x + 30, y - 4)), kind) + write(x + 38, y, words, "soft", "start")
+        x += 56 + wide(words, 6.0)
+    for note in notes:
+        y += 18
+        legend += write(16, y, note, "soft", "start")
+    height = y + 14
+    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-plan" role="img" aria-label={quoteattr(title)} {size}>'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+        f'<rect class="paper" width="100%" height="100%" rx="10"/>'
+        f"{moved(block, (width - block.width) / 2, 16)}{legend}</svg>"
+    )
+
+
+def _has(block: Block, kind: str) -> bool:
+    return f'<path class="{kind}' in block.body
+
+
+def _letter(i: int) -> str:
+    return chr(ord("a") + i % 26)
+
+
+def _works(node: Node) -> Iterator[str]:
+    if isinstance(node, (Train, Select)):
+        yield work_words(node.work)
+    for child in children(node):
+        yield from _works(child)
+
+
+def _limit(node: Node) -> int:
+    """Return how many children of a node to draw so that the picture has about a hundred devices at most."""
+
+    def leaves(limit: int) -> int:
+        return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if isinstance(at, Train) else 4)
+
+    sizes = (10**9, 24, 12, 8, 6, 4, 3)
+    return next((limit for limit in sizes if leaves(limit) <= MOST_LEAVES), 2)
+
+
+def _with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
+    """Put the edge that each branch passes through between the cloud and the branches of one factory."""
+    if isinstance(node, Repeat):
+        return replace(node, child=_with_relays(node.child, factory_of))
+    if isinstance(node, Sequence):
+        return replace(node, children=tuple(_with_relays(child, factory_of) for child in node.children))
+    if not isinstance(node, Parallel) or node.at != CLOUD or any(starts_at(child) for child in node.children):
+        return node
+    factories = [{factory_of(k) for k in devices(child)} for child in node.children]
+    if not node.children or any(len(found) != 1 for found in factories):
+        return node
+    groups: dict[int, list[Node]] = {}
+    for child, found in zip(node.children, factories, strict=True):
+        groups.setdefault(next(iter(found)), []).append(child)
+    relays = (Parallel(tuple(group), edge(m), RELAY) for m, group in sorted(groups.items()))
+    return replace(node, children=tuple(relays))

@@ -1,0 +1,153 @@
+"""The seven kinds of node a plan is made of, the sites they name and the work that is done there.
+
+A method does not do a round, it writes it down as a tree of these nodes; engines, prices and drawings interpret the tree.
+All are frozen dataclasses of JSON scalars and other nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Scalar = str | int | float | bool | None
+
+
+class Site(NamedTuple):
+    """A place a packet can be: the cloud, a factory's edge, or a device.
+
+    >>> str(device(17)), str(edge(3)), str(CLOUD)
+    ('device:17', 'edge:3', 'cloud')
+    """
+
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return "cloud" if self.kind == "cloud" else f"{self.kind}:{self.index}"
+
+
+CLOUD = Site("cloud")
+
+
+def edge(factory: int) -> Site:
+    """Return the base station of a factory (numbered from 0)."""
+    return Site("edge", int(factory))
+
+
+def device(number: int) -> Site:
+    """Return a device (numbered from 0 over the whole park)."""
+    return Site("device", int(number))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a visit does to the model: stochastic gradient descent on an objective.
+
+    Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0 at the visit's start.
+
+    Args:
+        objective: what the device minimises, by name.
+        epochs: passes over the device's data.
+        steps: mini-batches, reshuffled at the end of every pass.
+        batch_size: samples of a mini-batch; the last one of a pass may be smaller.
+        rate: learning rate η.
+        momentum: β in [0, 1).
+        weight_decay: added to the gradient as weight_decay·w.
+        scope: which parameters are trained and sent.
+        settings: the objective's own numbers, such as FedProx's μ.
+    """
+
+    objective: str = "plain"
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int = 32
+    rate: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    scope: str = "all"
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def batches(self, samples: int) -> int:
+        """Return the number of mini-batches a visit to a device with so many samples takes.
+
+        >>> Work(epochs=2, batch_size=32).batches(70)
+        6
+        """
+        if self.steps is not None:
+            return self.steps
+        return (self.epochs or 0) * -(-samples // self.batch_size)
+
+
+@dataclass(frozen=True)
+class Radio:
+    """The channel and transmit power (dBm) given to a visit's upload."""
+
+    channel: int
+    power_dbm: float
+
+
+@dataclass(frozen=True)
+class Train:
+    """The packet visits ``site`` and is trained there by ``work``."""
+
+    site: Site
+    work: Work
+    radio: Radio | None = None
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """The packet moves on from one child to the next: a chain."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Copies go out, one per child, and meet again at ``at``, where rule ``mix`` makes one of them."""
+
+    children: tuple[Node, ...]
+    at: Site = CLOUD
+    mix: str = "by_samples"
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """The child, ``times`` times; each turn advances the park's clock by one tick unless ``tick`` is false."""
+
+    times: int
+    child: Node
+    tick: bool = True
+
+
+@dataclass(frozen=True)
+class Select:
+    """Whom to visit is chosen when the walk gets here: becomes ``Parallel(Train(d, work) for d in chosen)``."""
+
+    policy: str
+    candidates: tuple[int, ...]
+    how_many: int
+    work: Work
+    at: Site = CLOUD
+    mix: str = "by_samples"
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Hands the part ``scope`` of the model to devices that only keep it; changes nothing, costs bytes."""
+
+    devices: tuple[int, ...]
+    scope: str = "all"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Runs the question ``what`` on each device; small answers come back to ``at``, per device, unmixed."""
+
+    devices: tuple[int, ...]
+    what: str
+    at: Site = CLOUD
+
+
+Node = Train | Sequence | Parallel | Repeat | Select | Broadcast | Probe

@@ -1,0 +1,111 @@
+"""A plan as JSON, both ways, and its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, fields
+from typing import Any
+
+from fedfloor.errors import SettingError
+from fedfloor.plan.nodes import (
+    Broadcast,
+    Node,
+    Parallel,
+    Probe,
+    Radio,
+    Repeat,
+    Select,
+    Sequence,
+    Site,
+    Train,
+    Work,
+)
+
+KINDS: dict[str, type[Any]] = {
+    "train": Train,
+    "sequence": Sequence,
+    "parallel": Parallel,
+    "repeat": Repeat,
+    "select": Select,
+    "broadcast": Broadcast,
+    "probe": Probe,
+}
+NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def to_json(node: Node) -> dict[str, Any]:
+    """Return the plan as nested dictionaries of JSON scalars.
+
+    >>> from fedfloor.plan.nodes import Train, Work, device
+    >>> to_json(Train(device(3), Work(epochs=1)))["site"]
+    'device:3'
+    """
+    body: dict[str, Any] = {"node": NAMES[type(node)]}
+    for name, value in vars(node).items():
+        body[name] = _value_to_json(value)
+    return body
+
+
+def _value_to_json(value: Any) -> Any:
+    if isinstance(value, Site):
+        return str(value)
+    if type(value) in NAMES:
+        return to_json(value)
+    if isinstance(value, (Work, Radio)):
+        return {k: dict(v) if k == "settings" else v for k, v in vars(value).items()}
+    if isinstance(value, tuple):
+        return [_value_to_json(v) for v in value]
+    return value
+
+
+def from_json(body: dict[str, Any]) -> Node:
+    """Return the plan that :func:`to_json` wrote.
+
+    Raises:
+        SettingError: an unknown node, site or field, or one that is missing.
+    """
+    kind = KINDS.get(body.get("node", ""))
+    if kind is None:
+        raise SettingError(f"plan: unknown node {body.get('node')!r}. Known: {', '.join(KINDS)}.")
+    return kind(**_arguments(kind, {k: v for k, v in body.items() if k != "node"}))  # type: ignore[no-any-return]
+
+
+def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
+    known = {f.name for f in fields(kind)}
+    needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    if not set(body) <= known or not needed <= set(body):
+        raise SettingError(f"plan: {kind.__name__} has {sorted(body)}; known {sorted(known)}, needed {sorted(needed)}.")
+    return {name: _value_from_json(name, value) for name, value in body.items()}
+
+
+def _value_from_json(name: str, value: Any) -> Any:
+    if name in ("site", "at"):
+        return site(value)
+    if name == "child":
+        return from_json(value)
+    if name == "children":
+        return tuple(from_json(v) for v in value)
+    if name == "work":
+        return Work(**_arguments(Work, value))
+    if name == "radio":
+        return None if value is None else Radio(**_arguments(Radio, value))
+    return tuple(value) if isinstance(value, list) else value
+
+
+def site(text: str) -> Site:
+    """Parse ``"cloud"``, ``"edge:3"`` or ``"device:17"``.
+
+    >>> site("edge:3")
+    Site(kind='edge', index=3)
+    """
+    kind, _, index = text.partition(":")
+    if kind not in ("cloud", "edge", "device") or (kind == "cloud") != (index == "") or not (index or "0").isdigit():
+        raise SettingError(f"plan: site {text!r} is none of cloud, edge:M, device:K.")
+    return Site(kind, int(index or 0))
+
+
+def digest(node: Node) -> str:
+    """Return the SHA-256 of the plan's canonical JSON, in hexadecimal."""
+    text = json.dumps(to_json(node), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,104 @@
+"""Questions that are answered by walking a plan, without training anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from fedfloor.plan import nodes
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
+
+T = TypeVar("T")
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """Return a node's direct children in plan order."""
+    if isinstance(node, (nodes.Sequence, Parallel)):
+        return node.children
+    if isinstance(node, Repeat):
+        return (node.child,)
+    return ()
+
+
+def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
+    """Fold a plan from its leaves up: ``combine(node, results of its children)``.
+
+    >>> from fedfloor.plan.nodes import Sequence, Train, Work, device
+    >>> chain = Sequence((Train(device(0), Work(epochs=1)), Train(device(1), Work(epochs=1))))
+    >>> fold(chain, lambda node, below: 1 + sum(below))
+    3
+    """
+    return combine(node, [fold(child, combine) for child in children(node)])
+
+
+def span(node: Node) -> int:
+    """Return how many ticks of the park's clock the node takes.
+
+    A ``Train`` or ``Select`` spans 0, a ``Sequence`` the sum, a ``Parallel`` the longest child, a ticking ``Repeat``
+    times · max(1, child); a ``Repeat`` that does not tick spans times · child.
+    """
+
+    def ticks(at: Node, below: list[int]) -> int:
+        if isinstance(at, Repeat):
+            return at.times * (max(1, below[0]) if at.tick else below[0])
+        return max(below, default=0) if isinstance(at, Parallel) else sum(below)
+
+    return fold(node, ticks)
+
+
+def visits(node: Node) -> Counter[int]:
+    """Return how often each device is visited for training; a ``Select`` is not yet known and counts nothing."""
+
+    def count(at: Node, below: list[Counter[int]]) -> Counter[int]:
+        if isinstance(at, Train):
+            return Counter({at.site.index: 1}) if at.site.kind == "device" else Counter()
+        total: Counter[int] = Counter()
+        for one in below:
+            total.update(one)
+        if isinstance(at, Repeat):
+            total = Counter({device: times * at.times for device, times in total.items()})
+        return total
+
+    return fold(node, count)
+
+
+def batches(node: Node, sizes: Sequence[int]) -> int:
+    """Return the number of mini-batches the node takes; a ``Select`` counts its candidates' mean.
+
+    Args:
+        node: the plan.
+        sizes: samples of each device.
+    """
+
+    def count(at: Node, below: list[int]) -> int:
+        if isinstance(at, Train):
+            samples = sizes[at.site.index] if at.site.kind == "device" else int(sum(sizes))
+            return at.work.batches(samples)
+        if isinstance(at, Select):
+            mean = sum(at.work.batches(sizes[k]) for k in at.candidates) / len(at.candidates)
+            return round(at.how_many * mean)
+        return sum(below) * (at.times if isinstance(at, Repeat) else 1)
+
+    return fold(node, count)
+
+
+def meets(node: Node) -> bool:
+    """Return whether models meet anywhere below: whether there is a ``Parallel`` or a ``Select``."""
+    return fold(node, lambda at, below: isinstance(at, (Parallel, Select)) or any(below))
+
+
+def devices(node: Node) -> set[int]:
+    """Return every device the plan names, trained or not."""
+
+    def names(at: Node, below: list[set[int]]) -> set[int]:
+        own: set[int] = set()
+        if isinstance(at, Train) and at.site.kind == "device":
+            own = {at.site.index}
+        elif isinstance(at, (Broadcast, Probe)):
+            own = set(at.devices)
+        elif isinstance(at, Select):
+            own = set(at.candidates)
+        return own.union(*below)
+
+    return fold(node, names)

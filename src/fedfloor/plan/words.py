@@ -1,0 +1,155 @@
+"""A plan's nodes in short, plain words, for the terminal tree and the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Radio, Repeat, Select, Sequence, Site, Train, Work
+
+MIXES = {"by_samples": "mean by samples", "equal": "plain mean", "keep": "all kept"}
+
+
+def work_words(work: Work) -> str:
+    """Describe what a visit does.
+
+    >>> work_words(Work(epochs=1, rate=0.01, momentum=0.5))
+    '1 epoch, b 32, η 0.01, momentum 0.5'
+    """
+    length = count(work.steps, "step") if work.steps is not None else count(work.epochs or 0, "epoch")
+    parts = [length, f"b {work.batch_size}", f"η {work.rate:.4g}"]
+    if work.momentum:
+        parts.append(f"momentum {work.momentum:.4g}")
+    if work.weight_decay:
+        parts.append(f"weight decay {work.weight_decay:.4g}")
+    if work.objective != "plain" or work.settings:
+        settings = ", ".join(f"{name} {value}" for name, value in work.settings.items())
+        parts.append(work.objective + (f" ({settings})" if settings else ""))
+    if work.scope != "all":
+        parts.append(f"only {work.scope}")
+    return ", ".join(parts)
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Put a noun after its number.
+
+    >>> count(1, "branch", "branches"), count(3, "lap")
+    ('1 branch', '3 laps')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
+def site_words(site: Site) -> str:
+    """Name a site.
+
+    >>> site_words(Site("edge", 3))
+    'edge 3'
+    """
+    return "cloud" if site.kind == "cloud" else f"{site.kind} {site.index}"
+
+
+def mix_words(mix: str) -> str:
+    """Say how models meet.
+
+    >>> mix_words("by_samples"), mix_words("krum")
+    ('mean by samples', 'krum')
+    """
+    return MIXES.get(mix, mix)
+
+
+def radio_words(radio: Radio) -> str:
+    """Describe a visit's upload.
+
+    >>> radio_words(Radio(2, 20.0))
+    'channel 2, 20 dBm'
+    """
+    return f"channel {radio.channel}, {radio.power_dbm:.4g} dBm"
+
+
+def ranges(numbers: Iterable[int], limit: int = 6) -> str:
+    """Write device numbers as ranges, sorted, at most ``limit`` of them.
+
+    >>> ranges([5, 0, 1, 2]), ranges([0, 2, 4, 6], limit=2)
+    ('0–2, 5', '0, 2, …')
+    """
+    spans: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    words = [str(low) if low == high else f"{low}–{high}" for low, high in spans[:limit]]
+    return ", ".join(words + ["…"] * (len(spans) > limit))
+
+
+def is_chain(node: Node) -> bool:
+    """Return whether the node is a ``Sequence`` of at least two visits to devices."""
+    if not isinstance(node, Sequence) or len(node.children) < 2:
+        return False
+    return all(isinstance(child, Train) and child.site.kind == "device" for child in node.children)
+
+
+def times_words(node: Repeat) -> str:
+    """Say how often and in whose time a ``Repeat`` repeats.
+
+    >>> times_words(Repeat(50, Train(Site("device", 1), Work(steps=1))))
+    '50 times, one tick each'
+    """
+    if node.tick:
+        return f"{count(node.times, 'time')}, one tick each"
+    return count(node.times, "lap" if is_chain(node.child) else "time")
+
+
+def heading(node: Node) -> str:
+    """Describe a node in one line, without what is below it.
+
+    >>> heading(Parallel((Train(Site("device", 1), Work(epochs=1)),)))
+    'in parallel: 1 branch, meets at the cloud (mean by samples)'
+    """
+    match node:
+        case Train():
+            radio = f" [{radio_words(node.radio)}]" if node.radio else ""
+            return f"{site_words(node.site)}: {work_words(node.work)}{radio}"
+        case Sequence():
+            return f"one after another: {len(node.children)}"
+        case Parallel():
+            return f"in parallel: {count(len(node.children), 'branch', 'branches')}, {_meeting(node)}"
+        case Repeat():
+            return times_words(node)
+        case Select():
+            chosen = f"choose {node.how_many} of {len(node.candidates)} by {node.policy}"
+            return f"{chosen}, {_meeting(node)}, each: {work_words(node.work)}"
+        case Broadcast():
+            return f"hand {node.scope!r} to {_devices(node.devices)} to keep"
+        case Probe():
+            return f"ask {_devices(node.devices)} for {node.what}, answers to {_the(node.at)}"
+
+
+def _devices(numbers: tuple[int, ...]) -> str:
+    return f"{count(len(numbers), 'device')} ({ranges(numbers)})"
+
+
+def _meeting(node: Parallel | Select) -> str:
+    return f"meets at {_the(node.at)} ({mix_words(node.mix)})"
+
+
+def _the(site: Site) -> str:
+    return "the cloud" if site.kind == "cloud" else site_words(site)
+
+
+def shape(node: Node) -> Hashable:
+    """Return what two nodes must share to look alike: everything but the numbers of sites and candidates."""
+    match node:
+        case Train():
+            return ("train", node.site.kind, work_words(node.work), node.radio is not None)
+        case Sequence():
+            return ("sequence", tuple(map(shape, node.children)))
+        case Parallel():
+            return ("parallel", node.at.kind, node.mix, tuple(map(shape, node.children)))
+        case Repeat():
+            return ("repeat", node.times, node.tick, shape(node.child))
+        case Select():
+            return ("select", node.policy, node.how_many, work_words(node.work), node.at.kind, node.mix)
+        case Broadcast():
+            return ("broadcast", node.scope)
+        case Probe():
+            return ("probe", node.what, node.at.kind)

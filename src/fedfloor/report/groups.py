@@ -1,0 +1,122 @@
+"""Runs of one experiment with different seeds, and what is known about their mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fedfloor.report.ledger import Round, Run
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed only.
+
+    Args:
+        label: the method's name, and the experiment's where one method occurs with several settings.
+        runs: one per seed, by seed.
+    """
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure against rounds: the mean over seeds and, with two seeds or more, its 95 % half width.
+
+    Args:
+        rounds: the rounds that every seed evaluated.
+        mean: one value per round.
+        half_width: one value per round, None with one seed.
+    """
+
+    rounds: tuple[int, ...]
+    mean: tuple[float, ...]
+    half_width: tuple[float, ...] | None
+
+
+def groups(runs: Iterable[Run]) -> tuple[Group, ...]:
+    """Put the seeds of each experiment together, in the order in which the experiments were first met.
+
+    A second run of the same experiment and seed is not a second sample: it makes a group of its own.
+    """
+    found: dict[tuple[str, int], dict[int, Run]] = {}
+    for run in runs:
+        copy = 0
+        while run.seed in found.get((run.key, copy), {}):
+            copy += 1
+        found.setdefault((run.key, copy), {})[run.seed] = run
+    members = [tuple(by_seed[seed] for seed in sorted(by_seed)) for by_seed in found.values()]
+    labels = _labels([runs[0] for runs in members])
+    return tuple(Group(label, runs) for label, runs in zip(labels, members, strict=True))
+
+
+def _labels(firsts: Sequence[Run]) -> list[str]:
+    """Return the shortest labels that differ: method, then with the experiment's name, the folder's, or a number."""
+    tries: tuple[Callable[[Run], str], ...] = (
+        lambda run: run.method,
+        lambda run: f"{run.method} ({run.name})",
+        lambda run: f"{run.method} ({run.folder.name})",
+    )
+    for make in tries:
+        labels = [make(run) for run in firsts]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{run.method} ({i})" for i, run in enumerate(firsts, start=1)]
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return the half width of the 95 % Student-t interval of a mean: t(0.975, n − 1) · s / √n; None for one value.
+
+    >>> round(half_width([1.0, 2.0, 3.0]), 3)
+    2.484
+    """
+    from scipy.stats import t
+
+    n = len(values)
+    if n < 2:
+        return None
+    mean = sum(values) / n
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    return float(t.ppf(0.975, n - 1)) * deviation / math.sqrt(n)
+
+
+def values(run: Run, what: Callable[[Round], float | None]) -> dict[int, float]:
+    """Return a figure per round, without the rounds that lack it."""
+    found = ((line.number, what(line)) for line in run.rounds)
+    return {number: value for number, value in found if value is not None}
+
+
+def curve(group: Group, what: Callable[[Round], float | None]) -> Curve:
+    """Return a figure's mean over seeds; it ends where the shortest run of the group ends.
+
+    Args:
+        group: runs of one experiment.
+        what: picks the figure out of a ledger line.
+    """
+    series = [values(run, what) for run in group.runs]
+    common = sorted(set.intersection(*(set(one) for one in series)))
+    samples = [[one[number] for one in series] for number in common]
+    mean = tuple(sum(sample) / len(sample) for sample in samples)
+    if len(series) < 2:
+        return Curve(tuple(common), mean, None)
+    return Curve(tuple(common), mean, tuple(half_width(sample) or 0.0 for sample in samples))
+
+
+def accuracy(line: Round) -> float | None:
+    """Return a round's accuracy on the test data."""
+    return line.accuracy
+
+
+def loss(line: Round) -> float | None:
+    """Return a round's loss on the test data."""
+    return line.loss
+
+
+def last_lines(group: Group, what: Callable[[Round], object]) -> tuple[Round, ...]:
+    """Return, per run, the ledger line of the last round in which every seed has a figure; () if there is none."""
+    having = [{line.number: line for line in run.rounds if what(line) is not None} for run in group.runs]
+    common = set.intersection(*(set(one) for one in having))
+    return tuple(one[max(common)] for one in having) if common else ()

@@ -1,0 +1,253 @@
+"""Reading run folders: what a run was told, what it is about and what it wrote down round by round."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfloor.errors import SettingError
+from fedfloor.plan.nodes import Node
+from fedfloor.plan.text import from_json
+
+# Where a run was made and which copy of an experiment it is does not change what the experiment is.
+NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The accuracy of the 10 %, 50 % and 90 % device."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """One line of the ledger; what was not evaluated in the round is None.
+
+    Args:
+        number: the round, counted from 1.
+        accuracy: share of the test samples that the global model gets right.
+        loss: its mean loss on them.
+        train_loss: mean loss on the devices while they trained.
+        by_class: accuracy per class.
+        by_device: how the accuracy is spread over devices.
+        wall_s: seconds the round took.
+        participants: devices that trained.
+        lost: visits that were lost.
+    """
+
+    number: int
+    accuracy: float | None = None
+    loss: float | None = None
+    train_loss: float | None = None
+    by_class: tuple[float | None, ...] | None = None
+    by_device: Spread | None = None
+    wall_s: float = 0.0
+    participants: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device's factory, its number of samples, and how many of each class it holds."""
+
+    factory: int
+    samples: int
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Park:
+    """What a run was trained on."""
+
+    dataset: str
+    classes: tuple[str, ...]
+    devices: tuple[Device, ...]
+    factories: int
+    test_samples: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder's content.
+
+    Args:
+        folder: where it was read from.
+        name: the experiment's name.
+        method: the method's name.
+        seed: its seed.
+        key: the experiment without its name, seed and provenance; equal for seeds of one experiment.
+        rounds: the ledger.
+        park: devices, classes and who holds what.
+        plan: the first round's plan, where the run wrote one.
+        config: the resolved configuration as text.
+    """
+
+    folder: Path
+    name: str
+    method: str
+    seed: int
+    key: str
+    rounds: tuple[Round, ...]
+    park: Park
+    plan: Node | None
+    config: str
+
+
+def collect(paths: Iterable[Path]) -> tuple[Run, ...]:
+    """Read run folders, and folders that contain run folders; runs that have not finished a round are left out there.
+
+    Args:
+        paths: folders; one that is named twice, or both by itself and by its parent, is read once.
+
+    Raises:
+        SettingError: a path is no run folder and contains none, or a file in it cannot be read.
+    """
+    folders: dict[Path, None] = {}
+    for path in paths:
+        folders.update(dict.fromkeys(folder.resolve() for folder in _run_folders(Path(path))))
+    if not folders:
+        raise SettingError("report: no folder was given. Name run folders, or a folder that contains them.")
+    return tuple(read_run(folder) for folder in folders)
+
+
+def _run_folders(path: Path) -> list[Path]:
+    if _is_run(path):
+        return [path]
+    inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+    started = [child for child in inside if _lines(child / "ledger.jsonl")]
+    if inside and not started:
+        raise SettingError(f"{path}: {len(inside)} runs, none of which has finished a round. Wait for the first ones.")
+    if not started:
+        what = "has no experiment.toml, and neither has a folder in it" if path.is_dir() else "is not a folder"
+        raise SettingError(f"{path} is not a run folder: it {what}. Name what `fedfloor run --out` was given.")
+    return started
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "experiment.toml").is_file()
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Return a ledger's lines without a last one that was cut off while it was written."""
+    *lines, tail = path.read_bytes().split(b"\n") if path.is_file() else [b""]
+    return [*lines, tail] if _is_json(tail) else lines
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def read_run(folder: Path) -> Run:
+    """Read one run folder.
+
+    Raises:
+        SettingError: a file is missing or damaged; the message names the file and the line.
+    """
+    config = _text(folder / "experiment.toml")
+    try:
+        settings = tomllib.loads(config)
+        method, seed = str(settings["method"]["name"]), int(settings["seed"])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise SettingError(f"{folder / 'experiment.toml'}: not a resolved experiment ({error!r}).") from error
+    told = {name: value for name, value in settings.items() if name not in NOT_THE_EXPERIMENT}
+    return Run(
+        folder=folder,
+        name=str(settings.get("name", folder.name)),
+        method=method,
+        seed=seed,
+        key=json.dumps(told, sort_keys=True, default=str),
+        rounds=read_ledger(folder / "ledger.jsonl"),
+        park=_park(folder / "park.json"),
+        plan=_plan(folder / "plan.json"),
+        config=config,
+    )
+
+
+def read_ledger(path: Path) -> tuple[Round, ...]:
+    """Read a ledger; a last line that is only partly written is ignored.
+
+    Raises:
+        SettingError: there is no finished round, or a line is damaged.
+    """
+    rounds: list[Round] = []
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = _round(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SettingError(
+                f"{path}, line {number}: not a ledger line ({error!r}). Resume the run, or remove the damaged line."
+            ) from error
+        if rounds and found.number <= rounds[-1].number:
+            raise SettingError(f"{path}, line {number}: round {found.number} after round {rounds[-1].number}.")
+        rounds.append(found)
+    if not rounds:
+        raise SettingError(f"{path}: no finished round. Wait for the first one, or resume the run.")
+    return tuple(rounds)
+
+
+def _round(line: dict[str, Any]) -> Round:
+    by_class, by_device = line.get("by_class"), line.get("by_device")
+    return Round(
+        number=int(line["round"]),
+        accuracy=_finite(line.get("accuracy")),
+        loss=_finite(line.get("loss")),
+        train_loss=_finite(line.get("train_loss")),
+        by_class=None if by_class is None else tuple(_finite(value) for value in by_class),
+        by_device=None if not by_device else Spread(*(float(by_device[name]) for name in ("p10", "p50", "p90"))),
+        wall_s=float(line.get("wall_s") or 0.0),
+        participants=int(line.get("participants") or 0),
+        lost=int(line.get("lost") or 0),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number, or None for what is missing or has diverged: neither can be drawn or averaged."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _park(path: Path) -> Park:
+    body = _json(path)
+    try:
+        devices = tuple(Device(d["factory"], d["samples"], tuple(d["counts"])) for d in body["devices"])
+        classes = tuple(map(str, body["classes"]))
+        return Park(str(body["dataset"]), classes, devices, int(body["factories"]), int(body["test_samples"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingError(f"{path}: not the description of a park ({error!r}). Run the experiment again.") from error
+
+
+def _plan(path: Path) -> Node | None:
+    if not path.is_file():
+        return None
+    body = _json(path)
+    try:
+        return from_json(body["plan"])
+    except (KeyError, TypeError, AttributeError, SettingError) as error:
+        raise SettingError(f"{path}: not a plan ({error!r}). Run the experiment again.") from error
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise SettingError(f"{path}, line {error.lineno}: not JSON ({error.msg}). Run the experiment again.") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} cannot be read: {error}. A run folder has it; was the run interrupted?") from error

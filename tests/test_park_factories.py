@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfloor.errors import SettingError
+from fedfloor.park.factories import assign
+
+
+@given(factories=st.integers(1, 12), extra=st.integers(0, 60), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_equal_shares_differ_by_at_most_one(factories: int, extra: int, seed: int) -> None:
+    devices = factories + extra
+    factory_of = assign(devices, factories, "equal", np.random.default_rng(seed))
+    assert factory_of.dtype == np.int32
+    sizes = np.bincount(factory_of, minlength=factories)
+    assert sizes.sum() == devices
+    assert sizes.max() - sizes.min() <= 1
+
+
+@given(factories=st.integers(1, 8), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_random_leaves_no_factory_empty(factories: int, seed: int) -> None:
+    factory_of = assign(3 * factories, factories, "random", np.random.default_rng(seed))
+    assert sorted(set(factory_of.tolist())) == list(range(factories))
+    assert factory_of.dtype == np.int32
+
+
+def test_random_is_uniform() -> None:
+    # 20,000 devices, 4 factories: each has 5,000 ± 4 standard deviations of √(20,000 · ¼ · ¾) ≈ 61
+    sizes = np.bincount(assign(20_000, 4, "random", np.random.default_rng(0)))
+    np.testing.assert_allclose(sizes, 5000, atol=245)
+
+
+@pytest.mark.parametrize(
+    ("devices", "factories", "how", "words"),
+    [
+        (3, 4, "equal", "factories = 4: there are 3 devices"),
+        (3, 4, "random", "factories = 4: there are 3 devices"),
+        (3, 0, "equal", "factories = 0"),
+        (40, 40, "random", "Use assignment = 'equal'"),  # chance 40!/40^40 ≈ 7e-17 per draw
+        (4, 2, "equel", "Did you mean 'equal'"),
+    ],
+)
+def test_impossible_assignments_are_refused(devices: int, factories: int, how, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        assign(devices, factories, how, np.random.default_rng(0))

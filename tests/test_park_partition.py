@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfloor.errors import SettingError
+from fedfloor.park.partition import Dirichlet, Iid, Natural, Partition, Shards
+
+CLASSES = 5
+y_lists = st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=80)
+
+
+def deal(partition: Partition, y: list[int] | np.ndarray, devices: int, owner: object = None, seed: int = 0):
+    owners = None if owner is None else np.asarray(owner, np.int32)
+    return partition.split(np.asarray(y, np.int64), owners, CLASSES, devices, np.random.default_rng(seed))
+
+
+def assert_lawful(parts: list[np.ndarray], devices: int, total: int | None) -> None:
+    """K sorted int64 arrays, none empty, no sample twice; all samples dealt where ``total`` is given."""
+    assert len(parts) == devices
+    for part in parts:
+        assert part.dtype == np.int64
+        assert len(part) > 0
+        assert np.all(np.diff(part) > 0)
+    together = np.concatenate(parts)
+    assert len(np.unique(together)) == len(together)
+    if total is not None:
+        assert sorted(together.tolist()) == list(range(total))
+
+
+@given(y=y_lists, data=st.data(), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_iid_laws(y: list[int], data: st.DataObject, seed: int) -> None:
+    devices = data.draw(st.integers(1, len(y)))
+    parts = deal(Iid(), y, devices, seed=seed)
+    assert_lawful(parts, devices, len(y))
+    assert {len(part) for part in parts} <= {len(y) // devices, -(-len(y) // devices)}
+
+
+@given(y=y_lists, data=st.data(), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_shards_laws(y: list[int], data: st.DataObject, seed: int) -> None:
+    per_device = data.draw(st.integers(1, min(4, len(y))))
+    devices = data.draw(st.integers(1, len(y) // per_device))
+    parts = deal(Shards(per_device=per_device), y, devices, seed=seed)
+    assert_lawful(parts, devices, len(y))
+    low = len(y) // (devices * per_device)
+    assert all(low * per_device <= len(part) <= (low + 1) * per_device for part in parts)
+
+
+@given(y=st.lists(st.integers(0, CLASSES - 1), min_size=30, max_size=80), devices=st.integers(1, 5),
+       alpha=st.floats(0.3, 1e6), seed=st.integers(0, 99))  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_dirichlet_laws(y: list[int], devices: int, alpha: float, seed: int) -> None:
+    assert_lawful(deal(Dirichlet(alpha=alpha), y, devices, seed=seed), devices, len(y))
+
+
+@given(owner=st.lists(st.integers(0, 9), min_size=1, max_size=60), data=st.data(), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_natural_laws(owner: list[int], data: st.DataObject, seed: int) -> None:
+    owners = sorted(set(owner))
+    devices = data.draw(st.integers(1, len(owners)))
+    parts = deal(Natural(), [0] * len(owner), devices, owner, seed)
+    assert_lawful(parts, devices, len(owner) if devices == len(owners) else None)
+    whose = [set(np.asarray(owner)[part].tolist()) for part in parts]
+    assert all(len(one) == 1 for one in whose)
+    order = [one.pop() for one in whose]
+    assert order == sorted(order)  # each owner is a device, in the owners' order
+    assert [len(part) for part in parts] == [owner.count(name) for name in order]
+
+
+@pytest.mark.parametrize("partition", [Natural(), Iid(), Dirichlet(alpha=0.5), Shards(per_device=2)])
+def test_equal_seeds_give_equal_parts_and_others_differ(partition: Partition) -> None:
+    y = np.arange(200) % CLASSES
+    first, again, other = (deal(partition, y, 10, np.arange(200) // 10, seed) for seed in (0, 0, 1))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_shards_by_hand() -> None:
+    # 12 samples, 3 of each of 4 labels; 3 devices × 2 shards of 2 samples: sorted by label (stable) the shards are
+    # {0,4} {8,1} {5,9} {2,6} {10,3} {7,11}; each device gets two of them.
+    y = np.arange(12) % 4
+    shards = [{0, 4}, {8, 1}, {5, 9}, {2, 6}, {10, 3}, {7, 11}]
+    for part in deal(Shards(per_device=2), y, 3):
+        held = set(part.tolist())
+        assert sum(shard <= held for shard in shards) == 2
+        assert len(held) == 4
+
+
+def test_fedsr_shards_have_at_most_per_device_labels_when_shards_divide_the_classes() -> None:
+    # K = 20, ξ = 2 (FedSR, section IV) on 5 equal classes: 40 shards, 8 per class, so a shard has one label
+    y = np.repeat(np.arange(5), 400)
+    assert all(len(np.unique(y[part])) <= 2 for part in deal(Shards(per_device=2), y, 20))
+
+
+def test_dirichlet_shares_follow_the_law() -> None:
+    # Of one class, device k's share is Beta(α, (K−1)α): mean 1/K, variance (1/K)(1−1/K)/(Kα+1).
+    y, devices, alpha = np.zeros(4000, np.int64), 4, 2.0
+    shares = np.array([[len(p) / 4000 for p in deal(Dirichlet(alpha=alpha), y, devices, seed=s)] for s in range(300)])
+    expected = 0.25 * 0.75 / (devices * alpha + 1)
+    # 1200 dependent draws: the standard error of the variance is about 5 %; 4 of them
+    assert shares.var() == pytest.approx(expected, rel=0.2)
+    np.testing.assert_allclose(shares.mean(axis=0), 0.25, atol=4 * np.sqrt(expected / 300))
+
+
+def test_large_alpha_is_nearly_equal() -> None:
+    y = np.arange(1000) % CLASSES
+    for part in deal(Dirichlet(alpha=1e6), y, 4):
+        np.testing.assert_allclose(np.bincount(y[part], minlength=CLASSES), 50, atol=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Dirichlet(alpha=0.0), "alpha = 0.0"),
+        (lambda: Dirichlet(alpha=-1.0), "alpha = -1.0"),
+        (lambda: Dirichlet(alpha=float("nan")), "alpha = nan"),
+        (lambda: Dirichlet(alpha=float("inf")), "alpha = inf"),
+        (lambda: Dirichlet(alpha=2e6), "at most 1,000,000"),
+        (lambda: Shards(per_device=0), "per_device = 0"),
+        (lambda: deal(Natural(), [0, 1], 1), "no natural owners"),
+        (lambda: deal(Natural(), [0, 1, 2], 3, [0, 0, 1]), "2 natural owners"),
+        (lambda: deal(Iid(), [0, 1], 3), "2 training samples"),
+        (lambda: deal(Iid(), [0, 1], 0), "devices = 0"),
+        (lambda: deal(Dirichlet(), [0, 1], 3), "2 training samples"),
+        (lambda: deal(Shards(per_device=2), [0, 1, 2], 2), "needs 4 shards, but there are 3 samples"),
+        (lambda: deal(Dirichlet(alpha=1e-3), [0] * 50, 20), "larger alpha or fewer devices"),
+    ],
+)
+def test_impossible_partitions_are_refused(make, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        make()
