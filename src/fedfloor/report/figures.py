@@ -15,7 +15,8 @@ COLOURS = ("#3b82f6", "#e8710a", "#16a34a", "#a855f7", "#db2777", "#0d9488", "#b
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down")
 MOST_DEVICES = 120
-SHADE = "rgba(128,138,150,0.10)"  # faint on white and on black
+GREY = "#808a96"  # seen on white and on black
+SHADE = "rgba(128,138,150,0.10)"
 
 
 def accuracy_figure(found: Sequence[Group], target: float | None = None) -> Any | None:
@@ -27,7 +28,7 @@ def accuracy_figure(found: Sequence[Group], target: float | None = None) -> Any 
     """
     figure = _curves(found, accuracy, "accuracy")
     if figure is not None and target is not None:
-        figure.add_hline(y=target, line={"color": "#808a96", "width": 1, "dash": "dot"})
+        figure.add_hline(y=target, line={"color": GREY, "width": 1, "dash": "dot"})
     return figure
 
 
@@ -111,7 +112,7 @@ def holdings_figure(park: Park) -> Any:
         go.Scatter(**xy, mode="markers", marker=marker, text=words, hovertemplate="%{text}<extra></extra>")
     )
     height = int(min(1500, max(300, 130 + len(park.classes) * (30 if len(park.classes) <= 20 else 17))))
-    figure.update_layout(**_layout(height) | {"margin": {"l": 50, "r": 16, "t": 40, "b": 50}})
+    figure.update_layout(**_layout(height) | {"margin": {"l": 50, "r": 16, "t": 40, "b": 50}, "showlegend": False})
     every = max(1, len(order) // 40)
     ticks = list(range(0, len(order), every))
     axis = {"title": "device", "range": [-0.6, len(order) - 0.4], "tickvals": ticks, "tickangle": 0, "showgrid": False}
@@ -156,7 +157,14 @@ def class_figure(found: Sequence[Group]) -> Any | None:
             continue
         means = [sum(sample) / len(sample) if sample else None for sample in samples]
         widths = [half_width(sample) or 0.0 for sample in samples]
-        whiskers = {"type": "data", "array": widths, "visible": len(group.runs) > 1, "thickness": 1, "width": 2}
+        whiskers = {
+            "type": "data",
+            "array": widths,
+            "visible": len(group.runs) > 1,
+            "thickness": 1,
+            "width": 2,
+            "color": GREY,
+        }
         own = {"name": group.label, "marker": {"color": COLOURS[i % len(COLOURS)]}, "error_y": whiskers}
         names = list(group.runs[0].park.classes)[: len(means)]
         bars.append(go.Bar(x=names, y=means, hovertemplate="%{y:.4f}", **own))
@@ -186,7 +194,7 @@ def device_figure(found: Sequence[Group]) -> Any | None:
         ]
         ends = [sum(column) / len(column) for column in picked]
         colour = COLOURS[i % len(COLOURS)]
-        marker = {"symbol": ["line-ns", "diamond", "line-ns"], "size": [16, 12, 16], "color": colour}
+        marker = {"symbol": ["line-ns", "diamond", "line-ns"], "size": [16, 12, 16], "color": colour, "opacity": 1}
         marker["line"] = {"width": [3, 0, 3], "color": colour}
         own = {"mode": "lines+markers", "line": {"color": colour, "width": 5}, "marker": marker, "name": group.label}
         words = [f"{name} % of devices are below" for name in (10, 50, 90)]
@@ -207,6 +215,7 @@ def _layout(height: int = 380) -> dict[str, Any]:
         "margin": {"l": 56, "r": 16, "t": 24, "b": 50},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": True,
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         "font": {"family": "system-ui, sans-serif", "size": 13},
         "xaxis": {"automargin": True, "zeroline": False},

@@ -26,6 +26,8 @@
   const recolour = () => {
     for (const [id, figure] of Object.entries(figures)) Plotly.relayout(id, colours(figure.layout));
   };
+  // a picture wider than the screen starts at its middle, where the cloud is
+  for (const box of document.querySelectorAll(".plan .scroll")) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
   const all = Object.entries(figures).map(([id, figure]) => draw(id, figure));
   Promise.all(all).then(() => document.documentElement.setAttribute("data-drawn", String(all.length)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);

@@ -15,7 +15,7 @@ PAIRED = (
 DEVICES = (
     "The global model's accuracy, device by device: on the device's own test samples where the data have owners, "
     "otherwise expected on test samples in the device's own mix of classes. The bar runs from the device at 10 % of "
-    "all devices to the one at 90 %, the diamond is the median. Last evaluated round, mean over seeds."
+    "all devices to the one at 90 %, the diamond is the median. Last evaluated round; mean over seeds if several."
 )
 CLASSES = "Share of the test samples of each class that the global model gets right in the last evaluated round."
 WHISKERS = " Mean over seeds; the whiskers are its 95 % Student-t interval."

@@ -1,0 +1,37 @@
+"""fedfloor: federated learning on the factory floor.
+
+>>> import fedfloor
+>>> experiment = fedfloor.Experiment(name="tiny", rounds=2)
+>>> experiment.method.name
+'fedavg'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedfloor._version import __version__
+
+if TYPE_CHECKING:
+    from fedfloor.experiment import Experiment
+    from fedfloor.runs.api import Run, run
+    from fedfloor.runs.loop import Limits
+
+_HOMES = {
+    "Experiment": "fedfloor.experiment",
+    "Limits": "fedfloor.runs.loop",
+    "Run": "fedfloor.runs.api",
+    "run": "fedfloor.runs.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # PyTorch takes seconds to import: only what trains should wait for it.
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'fedfloor' has no attribute {name!r}")
+
+
+__all__ = ["Experiment", "Limits", "Run", "__version__", "run"]

@@ -1,0 +1,282 @@
+"""The commands: thin users of the library."""
+
+from __future__ import annotations
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"  # before NumPy and PyTorch start: two threads change results
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfloor import __version__
+from fedfloor.errors import FedfloorError, SettingError, unknown
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="Federated learning on the factory floor: train one model across the devices of an industrial park.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+File = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment file, or the name of a bundled one.")]
+Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as work.lr=0.05.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write; default runs/NAME.")]
+Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core.")]
+Stop = Annotated[int | None, typer.Option("--stop-after", metavar="N", help="Stop after round N; schedules stay.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHAT=X", help="Stop once reached: accuracy=0.8.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
+Force = Annotated[bool, typer.Option("--force", help="Resume although experiment, version or CPU changed.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"fedfloor {__version__}")
+        raise typer.Exit
+
+
+def _experiment(file: str, changes: list[str]):  # type: ignore[no-untyped-def]
+    from fedfloor import config
+
+    return config.read(_path(file), changes)
+
+
+def _bundled() -> dict[str, Path]:
+    here = Path(__file__).parent
+    folder = here / "experiments" if (here / "experiments").is_dir() else here.parents[1] / "experiments"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def _path(file: str) -> Path:
+    path, bundled = Path(file), _bundled()
+    if path.exists() or path.suffix or len(path.parts) > 1:
+        return path
+    if file not in bundled:
+        raise unknown("experiment", file, bundled)
+    return bundled[file]
+
+
+def _limits(stop_after: int | None, until: str | None):  # type: ignore[no-untyped-def]
+    from fedfloor.runs.loop import Limits
+
+    if stop_after is not None and stop_after < 1:
+        raise SettingError(f"--stop-after {stop_after}: must be a whole number of at least 1.")
+    if until is None:
+        return Limits(stop_after)
+    what, _, value = until.partition("=")
+    if what != "accuracy":
+        raise unknown("--until", what, ["accuracy"])
+    try:
+        wanted = float(value)
+    except ValueError:
+        wanted = -1.0
+    if not 0 < wanted <= 1:
+        raise SettingError(f"--until {until}: accuracy is a share, above 0 and at most 1, such as accuracy=0.8.")
+    return Limits(stop_after, wanted)
+
+
+def _ranks(given: int | None) -> int:
+    from fedfloor.runs.api import cores
+
+    if given is not None and given > cores():
+        print(f"note: {given} ranks on {cores()} cores: they will take turns.", file=sys.stderr)
+    return given if given is not None else cores()
+
+
+def _is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+@app.command()
+def run(
+    experiment: File, changes: Set = [], out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
+    until: Until = None, resume: Resume = False, force: Force = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Train by one experiment file."""
+    from fedfloor.runs.api import run as carry_out
+    from fedfloor.terminal import progress, seconds
+
+    what, limits = _experiment(experiment, changes), _limits(stop_after, until)
+    folder = out or Path("runs") / what.name
+    last = min(what.rounds, limits.stop_after or what.rounds)
+    with progress(what.name, last) as follow:
+        got = carry_out(
+            what, folder, ranks=_ranks(ranks), resume=resume, force=force, limits=limits,
+            report=follow if _is_first() else None,
+        )  # fmt: skip
+    if not _is_first():
+        return
+    _summary([folder], folder, as_json=as_json)
+    if got.stopped == "interrupted":
+        print(f"stopped after round {len(got.lines)}. Go on with: the same command and --resume", file=sys.stderr)
+        raise typer.Exit(130)
+    print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
+
+
+def _summary(folders: list[Path], out: Path, *, as_json: bool, target: float | None = None) -> None:
+    from fedfloor.report import ledger, page, table
+    from fedfloor.terminal import show
+
+    where = page.write(folders, out / "report.html", target)
+    rows = table.summary(ledger.collect(folders), target)
+    show(rows, as_json=as_json, report=str(where))
+    if not as_json:
+        print(f"report: {where}")
+
+
+@app.command()
+def compare(
+    experiment: File,
+    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    changes: Set = [], out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
+    resume: Resume = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare methods and seeds in one report."""
+    what = _experiment(experiment, changes)
+    try:
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise SettingError(f"--seeds {seeds}: whole numbers separated by commas, such as 0,1,2.") from None
+    names = [name.strip() for name in methods.split(",")]
+    folder = out or Path("runs") / f"{what.name}-compare"
+    limits = _limits(stop_after, until)
+    _compare(what, names, numbers, folder, limits, _ranks(ranks), resume=resume, as_json=as_json)
+
+
+def _compare(what, names, numbers, folder, limits, ranks, *, resume, as_json) -> None:  # type: ignore[no-untyped-def]
+    from contextlib import ExitStack
+
+    from fedfloor.runs.compare import carry_out, tasks
+    from fedfloor.terminal import progress
+
+    work = tasks(what, names, numbers, folder)
+    last = min(what.rounds, limits.stop_after or what.rounds)
+    stack, following = ExitStack(), {}
+
+    def report(task, line) -> None:  # type: ignore[no-untyped-def]
+        if task.out not in following:
+            following[task.out] = stack.enter_context(progress(f"{task.method} seed {task.seed}", last))
+        following[task.out](line)
+
+    done = []
+    with stack:
+        for task, why in carry_out(work, limits, ranks, report, resume=resume):
+            stack.close()
+            done.append(task.out)
+            if why == "interrupted":
+                break
+    target = limits.accuracy
+    _summary(done, folder, as_json=as_json, target=target)
+    if len(done) < len(work) or why == "interrupted":
+        print("stopped. Go on with: the same command and --resume", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+@app.command()
+def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
+    """Watch FedAvg and FedSR train: which wins?"""
+    from datetime import datetime
+
+    from fedfloor.runs.loop import Limits
+
+    folder = out or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
+    what = _experiment("demo", [])
+    _compare(what, ["fedavg", "fedsr"], [what.seed], folder, Limits(), _ranks(ranks), resume=False, as_json=as_json)
+
+
+@app.command()
+def draw(
+    experiment: File, changes: Set = [],
+    number: Annotated[int, typer.Option("--round", metavar="N", help="The round to draw.")] = 1,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture to this file.")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Draw the plan of one round, without training."""
+    from fedfloor.plan import draw as pictures
+    from fedfloor.plan import text
+    from fedfloor.runs.launch import build_park
+    from fedfloor.runs.preview import plan_of
+    from fedfloor.terminal import show
+
+    what = _experiment(experiment, changes)
+    park = build_park(what)
+    plan = plan_of(what, park, number)
+    if svg is not None:
+        try:
+            svg.write_text(pictures.svg(plan, lambda k: int(park.factory_of[k])), encoding="utf-8")
+        except OSError as error:
+            raise SettingError(f"--svg {svg}: {error.strerror or error}.") from error
+    if as_json:
+        show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan))
+    else:
+        print(pictures.tree(plan) if svg is None else f"picture: {svg}")
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: DIR/report.html.")] = None,
+    target: Annotated[float | None, typer.Option("--target", help="Accuracy to count the rounds to.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write an HTML page about runs; print a table."""
+    from fedfloor.report import ledger, page, table
+    from fedfloor.terminal import show
+
+    where = page.write(folders, out or folders[0] / "report.html", target)
+    show(table.summary(ledger.collect(folders), target), as_json=as_json, report=str(where))
+    if not as_json:
+        print(f"report: {where}")
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this method's card.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods, or show one method's card."""
+    import inspect
+
+    from fedfloor.methods.catalog import METHODS, find
+    from fedfloor.terminal import show
+
+    if name is None:
+        rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in METHODS.items()]
+        show(rows, as_json=as_json)
+        return
+    card = inspect.getdoc(find(name)) or ""
+    if as_json:
+        show([{"method": name, "card": card}], as_json=True)
+    else:
+        print(f"{name}\n\n{card}")
+
+
+@app.command()
+def datasets(as_json: Json = False) -> None:
+    """Say which data sets there are, and where they are."""
+    from fedfloor.park.sources import looked_in
+    from fedfloor.terminal import show
+
+    show(looked_in(), as_json=as_json)
+
+
+def main() -> None:
+    """Run the command line; errors a user can mend are shown without a traceback."""
+    from fedfloor.terminal import log_to_stderr
+
+    log_to_stderr()
+    try:
+        app()
+    except FedfloorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What people see while a command works: progress on standard error, tables or one JSON document on standard output."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from fedfloor.runs.ledger import Line
+
+
+class Follow(Protocol):
+    """Follows one run: called with each ledger line."""
+
+    def __call__(self, line: Line) -> None:
+        """Show a new line."""
+        ...
+
+
+@contextmanager
+def progress(label: str, rounds: int) -> Iterator[Follow]:
+    """Show a run's rounds, time left and current accuracy on standard error.
+
+    Args:
+        label: names the run.
+        rounds: number of the last round that will be done.
+    """
+    if sys.stderr.isatty():
+        with _bar(label, rounds) as follow:
+            yield follow
+        return
+    began = time.monotonic()
+    first: list[int] = []
+
+    def plain(line: Line) -> None:
+        first.append(line.round)
+        done = line.round - first[0] + 1
+        left = (time.monotonic() - began) / done * (rounds - line.round)
+        figure = "" if line.accuracy is None else f", accuracy {line.accuracy:.4f}"
+        print(f"{label}: round {line.round}/{rounds}{figure}, {seconds(left)} left", file=sys.stderr, flush=True)
+
+    yield plain
+
+
+@contextmanager
+def _bar(label: str, rounds: int) -> Iterator[Follow]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figure]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=rounds, figure="")
+
+        def follow(line: Line) -> None:
+            known = {} if line.accuracy is None else {"figure": f"accuracy {line.accuracy:.4f}"}
+            bar.update(task, completed=line.round, **known)  # type: ignore[arg-type]
+
+        yield follow
+
+
+def seconds(value: float) -> str:
+    """Return a duration as people read it.
+
+    >>> seconds(75), seconds(4.25)
+    ('1 min 15 s', '4.2 s')
+    """
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", **more: Any) -> None:
+    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``.
+
+    Args:
+        rows: column name → value; the columns are those of the first row.
+        as_json: whether ``--json`` was given.
+        title: of the table.
+        more: further keys of the JSON document.
+    """
+    if as_json:
+        print(json.dumps({"rows": [dict(row) for row in rows], **more}, indent=2))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, box=box.SIMPLE, title_justify="left")
+    for name in rows[0] if rows else ():
+        numeric = any(isinstance(row[name], (int, float)) for row in rows)
+        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4f}" if abs(value) < 10 else f"{value:.1f}"
+    return str(value)
+
+
+def log_to_stderr() -> None:
+    """Show the package's own notes (``logging``) on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("note: %(message)s"))
+    logger = logging.getLogger("fedfloor")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
