@@ -266,6 +266,25 @@ def datasets(as_json: Json = False) -> None:
     show(looked_in(), as_json=as_json)
 
 
+@app.command()
+def bench(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation")] = "simulation",
+    ranks: Ranks = None,
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Rounds of each kind.")] = 7,
+    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Measure how fast rounds are, beside a bare training loop."""
+    from fedfloor.bench import simulation
+    from fedfloor.terminal import show
+
+    if what != "simulation":
+        raise unknown("benchmark", what, ["simulation"])
+    cases = [case for case in simulation.CASES if only in case.name]
+    rows = simulation.measure(cases, _ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
+    show(rows, as_json=as_json)
+
+
 def main() -> None:
     """Run the command line; errors a user can mend are shown without a traceback."""
     from fedfloor.terminal import log_to_stderr

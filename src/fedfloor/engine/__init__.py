@@ -1,0 +1,1 @@
+"""Who executes: ranks that walk a plan."""

@@ -103,15 +103,17 @@ class Shared:
             self._turn += 1
             self._words[self._word(0, self.rank)] = self._turn
         counts = self._words[: self.size * STRIDE // WORD : STRIDE // WORD]
-        polls, checked = 0, time.monotonic()
+        polls, began = 0, time.monotonic()
+        checked = began
         while int(counts.min()) < self._turn:
             polls += 1
             if polls < 200:
                 os.sched_yield()
                 continue
-            time.sleep(50e-6)
-            if time.monotonic() - checked > 0.1:
-                checked = time.monotonic()
+            now = time.monotonic()
+            time.sleep(min(1e-3, max(20e-6, (now - began) / 50)))  # late by at most a fiftieth of the wait
+            if now - checked > 0.1:
+                checked = now
                 self._check_alive()
             self._raise_failure()
         with self._fence:

@@ -1,5 +1,5 @@
 """Networks: the papers' by name, or your own."""
 
-from fedfloor.models.network import Network, build, count
+from fedfloor.models.network import Network, build, count, plain
 
-__all__ = ["Network", "build", "count"]
+__all__ = ["Network", "build", "count", "plain"]

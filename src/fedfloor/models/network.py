@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import torch
 from torch import Tensor, nn
 
@@ -96,14 +94,29 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> Network:
     >>> build("mlp-2nn", (1, 28, 28), 10, seed=0).flat.numel()
     199210
     """
-    builder = _builder(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "weights"))
-        module = builder(shape, classes)
-        if not isinstance(module, nn.Module):
-            raise SettingError(f"model '{name}' returned {type(module).__name__}: it must return a torch.nn.Module.")
+        module = plain(name, shape, classes)
         _check_fit(name, module, shape, classes)
     return Network(module)
+
+
+def plain(name: str, shape: Shape, classes: int) -> nn.Module:
+    """Return a network as its builder makes it, with weights from PyTorch's global generator.
+
+    Raises:
+        SettingError: unknown name, or the builder fails or returns no module.
+    """
+    builder = _builder(name)
+    try:
+        module = builder(shape, classes)
+    except SettingError:
+        raise
+    except Exception as error:
+        raise SettingError(f"model '{name}' could not be built: {type(error).__name__}: {error}") from error
+    if not isinstance(module, nn.Module):
+        raise SettingError(f"model '{name}' returned {type(module).__name__}: it must return a torch.nn.Module.")
+    return module
 
 
 def _builder(name: str) -> Builder:
@@ -134,4 +147,4 @@ def _check_fit(name: str, module: nn.Module, shape: Shape, classes: int) -> None
 
 def count(name: str, shape: Shape, classes: int) -> int:
     """Return a network's number of trainable parameters."""
-    return sum(prod(p.shape) for p in _builder(name)(shape, classes).parameters())
+    return sum(p.numel() for p in plain(name, shape, classes).parameters())

@@ -17,9 +17,22 @@ DIRICHLET_DRAWS = 100
 
 @dataclass(frozen=True)
 class Natural:
-    """Each owner is a device; with fewer devices than owners a random subset of them, in the owners' order."""
+    """Each owner is a device; with fewer devices than owners a random subset of them, in the owners' order.
+
+    Args:
+        at_least: owners with fewer training samples are left out (LEAF's ``-k``).
+    """
 
     kind: Literal["natural"] = "natural"
+    at_least: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.at_least >= 1, "partition at_least", self.at_least, "a whole number of at least 1")
+
+    def owners(self, owner: Owners) -> Owners:
+        """Return the owners that are large enough to be devices, in ascending order."""
+        names, sizes = np.unique(owner, return_counts=True)
+        return names[sizes >= self.at_least]
 
     def split(
         self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
@@ -48,11 +61,11 @@ class Natural:
                 "partition kind = 'natural': these data have no natural owners. Use iid, dirichlet or shards."
             )
         _room(y, devices)
-        names = np.unique(owner)
+        names = self.owners(owner)
         if devices > len(names):
             raise SettingError(
-                f"[park] devices = {devices}: the data have {len(names)} natural owners. Use at most that many, "
-                "or another partition (iid, dirichlet, shards)."
+                f"[park] devices = {devices}: the data have {len(names)} natural owners with at_least = {self.at_least} "
+                "samples. Use at most that many, or another partition (iid, dirichlet, shards)."
             )
         chosen = names if devices == len(names) else np.sort(rng.choice(names, devices, replace=False))
         order = np.argsort(owner, kind="stable")
@@ -92,12 +105,15 @@ class Dirichlet:
 
     Args:
         alpha: α > 0; small = each class on few devices, large = IID.
+        at_least: a draw that leaves a device with fewer samples is drawn again.
     """
 
     kind: Literal["dirichlet"] = "dirichlet"
     alpha: float = 0.3
+    at_least: int = 1
 
     def __post_init__(self) -> None:
+        require(self.at_least >= 1, "partition at_least", self.at_least, "a whole number of at least 1")
         ok = math.isfinite(self.alpha) and 0 < self.alpha <= MAX_ALPHA
         require(ok, "partition alpha", self.alpha, f"a number above 0 and at most {MAX_ALPHA:,.0f}")
 
@@ -121,11 +137,11 @@ class Dirichlet:
             cuts = np.rint(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
             cuts[:, -1] = totals  # the shares' sum may be 1 − 1e-16
             sizes = np.diff(cuts, axis=1, prepend=0)
-            if sizes.sum(axis=0).min() > 0:
+            if sizes.sum(axis=0).min() >= self.at_least:
                 return _deal_classes(y, cuts, devices, rng)
         raise SettingError(
-            f"partition dirichlet with alpha = {self.alpha} left one of {devices} devices without samples in each of "
-            f"{DIRICHLET_DRAWS} draws from {len(y):,} samples. Use a larger alpha or fewer devices."
+            f"partition dirichlet with alpha = {self.alpha} left one of {devices} devices with fewer than {self.at_least} "
+            f"samples in each of {DIRICHLET_DRAWS} draws from {len(y):,}. Use a larger alpha or fewer devices."
         )
 
 

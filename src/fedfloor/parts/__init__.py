@@ -1,0 +1,1 @@
+"""What methods share: objectives, mixing, selection, work."""

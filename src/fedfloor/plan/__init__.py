@@ -1,0 +1,1 @@
+"""What a round is: nodes, walks, JSON, drawings."""

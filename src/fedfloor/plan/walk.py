@@ -88,6 +88,15 @@ def meets(node: Node) -> bool:
     return fold(node, lambda at, below: isinstance(at, (Parallel, Select)) or any(below))
 
 
+def widest(node: Node) -> int:
+    """Return how many branches the team can work on at a time: the most of any ``Parallel`` or ``Select`` it meets."""
+    if isinstance(node, Select):
+        return node.how_many
+    if isinstance(node, Parallel):
+        return len(node.children)
+    return max((widest(child) for child in children(node)), default=1)
+
+
 def devices(node: Node) -> set[int]:
     """Return every device the plan names, trained or not."""
 

@@ -1,0 +1,1 @@
+"""What happened: the loop, the ledger, checkpoints."""

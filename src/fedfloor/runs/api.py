@@ -1,0 +1,75 @@
+"""The library call: ``fedfloor.run(Experiment(...)) -> Run``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfloor.experiment import Experiment
+from fedfloor.runs import launch, ledger
+from fedfloor.runs.ledger import Line
+from fedfloor.runs.loop import Limits, Orders
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended.
+
+    Attributes:
+        folder: where its ledger, model and checkpoints lie.
+        stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
+        lines: its ledger.
+    """
+
+    folder: Path
+    stopped: str
+    lines: tuple[Line, ...]
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy of the global model at the last evaluation."""
+        found = [line.accuracy for line in self.lines if line.accuracy is not None]
+        return found[-1] if found else None
+
+    @property
+    def model(self) -> Path:
+        """The trained model, a safetensors file."""
+        return self.folder / "model.safetensors"
+
+
+def cores() -> int:
+    """Return the number of CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(
+    experiment: Experiment,
+    out: Path | str | None = None,
+    *,
+    ranks: int | None = None,
+    resume: bool = False,
+    force: bool = False,
+    limits: Limits = Limits(),
+    report: Callable[[Line], None] | None = None,
+) -> Run:
+    """Run an experiment and return what came of it.
+
+    Args:
+        experiment: what to run.
+        out: the run's folder; ``runs/NAME`` where it is left out.
+        ranks: processes; as many as there are cores where it is left out.
+        resume: go on from the folder's last checkpoint.
+        force: resume in spite of a changed experiment, version or CPU.
+        limits: when to stop early.
+        report: called with each ledger line.
+
+    Raises:
+        SettingError: something in the experiment is wrong.
+        RunError: the run failed; its last checkpoint stays.
+    """
+    folder = Path(out) if out is not None else Path("runs") / experiment.name
+    orders = Orders(folder, resume, force, limits)
+    stopped = launch.start(experiment, orders, ranks or cores(), report or (lambda line: None))
+    return Run(folder, stopped, tuple(ledger.read(folder / "ledger.jsonl")))

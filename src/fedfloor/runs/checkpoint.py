@@ -1,0 +1,116 @@
+"""Checkpoints: the last two states of a run, each a folder that appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from fedfloor.errors import RunError
+from fedfloor.methods.contract import State
+from fedfloor.plan.outcome import Receipt
+from fedfloor.runs.folder import disk_error, write, write_json
+from fedfloor.runs.ledger import Line
+
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after a round.
+
+    Attributes:
+        round: the last finished round.
+        tick: the park's clock.
+        state: the method's state.
+        receipts: the last round's.
+        memory: device → digest of what it keeps.
+        line: the last round's ledger line, because a kill can fall between checkpoint and ledger.
+    """
+
+    round: int
+    tick: int
+    state: State
+    receipts: tuple[Receipt, ...]
+    memory: dict[int, str]
+    line: Line | None = None
+
+
+def save_to(folder: Path, point: Checkpoint) -> None:
+    """Write a checkpoint, unless that round has one, and delete all but the last two.
+
+    Raises:
+        RunError: the disk is full; what was there before stays.
+    """
+    place = folder / f"round-{point.round:08d}"
+    temporary = folder / f".{place.name}.part"
+    if place.exists():
+        return
+    tensors = {f"packet.{name}": value for name, value in point.state.packet.items()}
+    tensors |= {f"state.{name}": value for name, value in point.state.tensors.items()}
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        write(temporary / "state.safetensors", save(tensors))
+        about = {
+            "round": point.round,
+            "tick": point.tick,
+            "notes": dict(point.state.notes),
+            "receipts": [receipt.row() for receipt in point.receipts],
+            "memory": {str(device): digest for device, digest in point.memory.items()},
+            "line": asdict(point.line) if point.line else None,
+        }
+        write_json(temporary / "state.json", about)
+        temporary.rename(place)
+    except OSError as error:
+        raise disk_error(place, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    for old in _all(folder)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    """Load the newest checkpoint, or None where there is none yet.
+
+    Raises:
+        RunError: a checkpoint is there, but damaged.
+    """
+    places = _all(folder)
+    return _load(places[-1]) if places else None
+
+
+def memories(folder: Path) -> set[str]:
+    """Return the digests of device memories that the kept checkpoints name."""
+    found: set[str] = set()
+    for place in _all(folder):
+        found |= set(json.loads((place / "state.json").read_text())["memory"].values())
+    return found
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(folder.glob("round-*"))
+
+
+def _load(place: Path) -> Checkpoint:
+    try:
+        tensors = load_file(place / "state.safetensors")
+        about = json.loads((place / "state.json").read_text())
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RunError(
+            f"checkpoint {place} is damaged ({error}). Delete that folder to go on from the one before it."
+        ) from error
+    state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
+    receipts = tuple(Receipt(*row) for row in about["receipts"])
+    memory = {int(device): digest for device, digest in about["memory"].items()}
+    line = Line(**about["line"]) if about["line"] else None
+    return Checkpoint(about["round"], about["tick"], state, receipts, memory, line)
+
+
+def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

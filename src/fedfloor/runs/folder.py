@@ -1,0 +1,140 @@
+"""A run's folder: who may write in it, what it records about its making, and whether a resume fits it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedfloor._version import __version__
+from fedfloor.errors import RunError, SettingError
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Own a run's folder while the body runs: one process at a time.
+
+    Raises:
+        SettingError: another process owns it, or the folder cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise SettingError(
+            f"another process is working in {folder}. Wait for it, stop it, or give another folder with --out."
+        ) from None
+    except OSError as error:
+        raise SettingError(f"cannot write in {folder}: {error.strerror or error}. Give another folder with --out.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write(path: Path, data: bytes | str) -> None:
+    """Write a file whole or not at all: under a temporary name, then renamed.
+
+    Raises:
+        RunError: the disk is full or the folder gone.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise disk_error(path, error) from error
+
+
+def disk_error(path: Path, error: OSError) -> RunError:
+    """Return what to tell the user when a file of the run could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunError(
+            f"the disk is full: {path.name} could not be written in {path.parent}. "
+            "The last checkpoint is good: make room, then go on with --resume."
+        )
+    return RunError(f"{path} could not be written: {error.strerror or error}. The last checkpoint is good.")
+
+
+def provenance(data_digest: str) -> dict[str, Any]:
+    """Return what else determines a run's bits: versions, the kind of CPU, the data."""
+    import torch
+
+    return {
+        "fedfloor": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "data_sha256": data_digest,
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+FREE = {"python", "cores"}  # differences that do not change results
+
+
+def check_same(folder: Path, document: str, *, force: bool) -> None:
+    """Check that a resume continues the experiment that the folder began.
+
+    Args:
+        folder: the run's folder.
+        document: the resolved experiment as it would be written now.
+        force: go on in spite of differences.
+
+    Raises:
+        SettingError: something that determines results differs; all differences are named.
+    """
+    path = folder / "experiment.toml"
+    try:
+        before = _flat(tomllib.loads(path.read_text()))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{path} cannot be read ({error}): this folder holds no run that could be resumed.") from error
+    now = _flat(tomllib.loads(document))
+    changed = [
+        f"{key}: {before.get(key, 'not set')} → {now.get(key, 'not set')}"
+        for key in sorted({*before, *now})
+        if before.get(key) != now.get(key) and key.removeprefix("provenance.") not in FREE
+    ]
+    if changed and not force:
+        raise SettingError(
+            f"the run in {folder} was begun differently: {'; '.join(changed)}. "
+            "Resume it unchanged, start a new one with --out, or force it with --force."
+        )
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, whole or not at all."""
+    write(path, json.dumps(value, separators=(",", ":")))

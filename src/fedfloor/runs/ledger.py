@@ -1,0 +1,117 @@
+"""The ledger: one JSON line per round, a function of the experiment alone but for ``wall_s``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedfloor.engine.evaluate import Score
+from fedfloor.plan.outcome import Receipt
+from fedfloor.runs.folder import disk_error
+
+
+@dataclass(frozen=True)
+class Line:
+    """One round.
+
+    Attributes:
+        round: from 1.
+        accuracy, loss: of the global model on the test data; None in rounds without evaluation.
+        train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
+        by_class: accuracy per class.
+        by_device: 10th, 50th and 90th percentile of the devices' accuracies.
+        priced: seconds, joules and bytes on the network; None without a network.
+        wall_s: seconds the round took here.
+        participants: devices that were visited.
+        lost: visits whose result was lost.
+        plan_hash: SHA-256 of the resolved plan.
+        info: what the method reports.
+    """
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    train_loss: float | None
+    by_class: list[float | None] | None
+    by_device: dict[str, float] | None
+    priced: dict[str, Any] | None
+    wall_s: float
+    participants: int
+    lost: int
+    plan_hash: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+def line(
+    number: int, score: Score | None, receipts: tuple[Receipt, ...], plan_hash: str, wall_s: float, info: Mapping[str, Any]
+) -> Line:
+    """Sum a round up."""
+    kept = [r for r in receipts if not r.lost]
+    weight = sum(r.samples for r in kept)
+    train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
+    return Line(
+        round=number,
+        accuracy=score.accuracy if score else None,
+        loss=score.loss if score else None,
+        train_loss=train_loss,
+        by_class=score.by_class if score else None,
+        by_device=score.by_device if score else None,
+        priced=None,
+        wall_s=round(wall_s, 4),
+        participants=len({r.device for r in receipts if r.device >= 0}),
+        lost=sum(r.lost for r in receipts),
+        plan_hash=plan_hash,
+        info=info,
+    )
+
+
+def append(path: Path, new: Line) -> None:
+    """Add a line; on failure the file is as it was.
+
+    Raises:
+        RunError: the disk is full.
+    """
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(new)) + "\n")
+    except OSError as error:
+        if path.exists():
+            with path.open("r+b") as file:
+                file.truncate(size)
+        raise disk_error(path, error) from error
+
+
+def cut(path: Path, last: Line | None) -> None:
+    """Cut a ledger so that ``last`` (the checkpoint's line; None: nothing) is its last line; add that one if it is missing."""
+    kept, seen = 0, 0
+    if path.exists():
+        with path.open("r+b") as file:
+            for text in file:
+                number = _round(text)
+                if number is None or last is None or number > last.round:
+                    break
+                kept, seen = kept + len(text), number
+            file.truncate(kept)
+    if last is not None and seen < last.round:
+        append(path, last)
+
+
+def _round(text: bytes) -> int | None:
+    try:
+        return int(json.loads(text)["round"]) if text.endswith(b"\n") else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def read(path: Path) -> list[Line]:
+    """Return the lines of a ledger; a half-written last line is left out."""
+    lines = []
+    for text in path.read_text().splitlines(keepends=True):
+        if text.endswith("\n"):
+            lines.append(Line(**json.loads(text)))
+    return lines

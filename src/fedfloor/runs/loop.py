@@ -1,0 +1,284 @@
+"""The loop: plan, run, absorb, evaluate, write down. Every rank runs it; the first one writes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from fedfloor import models
+from fedfloor.chance import generator
+from fedfloor.config import method_of, resolved
+from fedfloor.engine import ranks
+from fedfloor.engine.evaluate import evaluate
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.ranks import Engine
+from fedfloor.engine.team import Team
+from fedfloor.errors import RunError, SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.park.park import Park
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan import text, walk
+from fedfloor.plan.nodes import Node
+from fedfloor.runs import checkpoint, folder, ledger
+from fedfloor.runs.checkpoint import Checkpoint
+from fedfloor.runs.ledger import Line
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_S = 5.0  # a kill costs at most about this much work; results do not depend on it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop before the schedule's last round; the schedules stay as they are.
+
+    Args:
+        stop_after: number of the last round to do.
+        accuracy: stop once an evaluation reaches it, in (0, 1].
+    """
+
+    stop_after: int | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How a run is carried out; nothing in here changes its results.
+
+    Args:
+        out: the run's folder.
+        resume: go on from the last checkpoint.
+        force: resume in spite of a changed experiment, version or CPU.
+        limits: when to stop early.
+    """
+
+    out: Path
+    resume: bool = False
+    force: bool = False
+    limits: Limits = Limits()
+
+
+def execute(
+    experiment: Experiment,
+    orders: Orders,
+    team: Team,
+    park: Park,
+    report: Callable[[Line], None],
+    interrupted: Callable[[], bool],
+) -> str:
+    """Run an experiment with a team of ranks; every rank calls it.
+
+    Args:
+        experiment: what to run.
+        orders: where, and when to stop.
+        team: the ranks.
+        park: the park, the same on every rank.
+        report: called with each new ledger line on the first rank.
+        interrupted: asked after each round whether the user wants to stop.
+
+    Returns:
+        Why it stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
+
+    Raises:
+        SettingError: something in the experiment does not fit.
+        RunError: training failed, or the disk is full; the last checkpoint stays.
+    """
+    torch.set_num_threads(1)
+    method = method_of(experiment)
+    data = park.dataset
+    network = models.build(experiment.model.name, data.shape, len(data.classes), experiment.seed)
+    point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
+    memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
+    chance, normalise = experiment.faults.visit, experiment.data.normalise
+    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise)
+    if team.rank == 0:
+        ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
+    job = _Run(experiment, orders, engine, method, report, interrupted)
+    start = {"w": network.flat.clone()}
+    return job.go(start, point or job.begin(start))
+
+
+class _Run:
+    """One rank's part in a run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        orders: Orders,
+        engine: Engine,
+        method: Method,
+        report: Callable[[Line], None],
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
+        self.report, self.interrupted = report, interrupted
+        self.first = engine.team.rank == 0
+        self.saved = time.monotonic()
+        self.noted = False
+
+    def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
+        park = self.engine.park
+        receipts = point.receipts if point else ()
+        return View(number, self.experiment.rounds, park.sizes, park.factory_of, start, receipts)
+
+    def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
+        """Ask what the method wants to know before the first round, and let it begin."""
+        view = self.view(0, start, None)
+        plan, answers = self.method.setup(view), {}
+        if plan is not None:
+            answers = dict(ranks.run(self.engine, plan, start, round_number=0, tick=0).answers)
+        state = self.method.init(view, answers, generator(self.experiment.seed, "init"))
+        return Checkpoint(0, 0, state, (), {})
+
+    def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
+        """Do round after round from a checkpoint on."""
+        why = "finished"
+        last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
+        while point.round < last:
+            point = self.round(start, point)
+            if self.first:
+                self.write(point, now=point.round == last)
+            if self.reached(point):
+                why = "stopped"
+                break
+            if self.asked_to_stop():
+                why = "interrupted"
+                break
+        if why == "finished" and point.round < self.experiment.rounds:
+            why = "stopped"
+        if self.first:
+            self.end(point)
+        return why
+
+    def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint:
+        """Do one round."""
+        began = time.perf_counter()
+        seed, number = self.experiment.seed, point.round + 1
+        view = self.view(number, start, point)
+        plan = self.method.plan(point.state, view, generator(seed, "plan", number))
+        if self.first and not self.noted:
+            self.note_idle(plan)
+        if self.first and number == 1:
+            folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
+        outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
+        state = self.method.absorb(point.state, outcome)
+        self.check(state, number)
+        wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
+        score = evaluate(self.engine, state.packet["w"]) if wanted else None
+        held = dict(self.engine.memory.held)
+        wall = time.perf_counter() - began
+        new = ledger.line(number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state))
+        return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new)
+
+    def note_idle(self, plan: Node) -> None:
+        """Say once if the plan cannot keep every rank busy."""
+        self.noted = True
+        branches, size = walk.widest(plan), self.engine.team.size
+        if branches < size:
+            log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
+
+    def check(self, state: State, number: int) -> None:
+        """Refuse a model that is no longer made of finite numbers."""
+        for name, value in state.packet.items():
+            if not bool(torch.isfinite(value).all()):
+                raise RunError(
+                    f"the global packet '{name}' holds infinite or undefined numbers after round {number}. "
+                    "Lower work.lr; the last checkpoint is untouched."
+                )
+
+    def write(self, point: Checkpoint, *, now: bool) -> None:
+        """Checkpoint first, when it is time; then the ledger line."""
+        if now or time.monotonic() - self.saved > CHECKPOINT_S:
+            self.save(point)
+        if point.line is not None:
+            ledger.append(self.orders.out / "ledger.jsonl", point.line)
+            self.report(point.line)
+
+    def save(self, point: Checkpoint) -> None:
+        """Write a checkpoint and forget device memories that no checkpoint names any more."""
+        place = self.orders.out / "checkpoint"
+        checkpoint.save_to(place, point)
+        self.engine.memory.sweep(checkpoint.memories(place))
+        self.saved = time.monotonic()
+
+    def reached(self, point: Checkpoint) -> bool:
+        """Say whether a limit on the figures is reached."""
+        wanted, got = self.orders.limits.accuracy, point.line.accuracy if point.line else None
+        return wanted is not None and got is not None and got >= wanted
+
+    def asked_to_stop(self) -> bool:
+        """Say on every rank alike whether the user wants to stop."""
+        said = self.engine.team.gather([b"1" if self.interrupted() else b"0"])
+        return any(bytes(one[0]) == b"1" for one in said)
+
+    def end(self, point: Checkpoint) -> None:
+        """Write the last checkpoint and the model."""
+        if point.round:
+            self.save(point)
+        data = self.engine.park.dataset
+        about = {
+            "format": "fedfloor 1",
+            "model": self.experiment.model.name,
+            "round": point.round,
+            "shape": list(data.shape),
+            "classes": list(data.classes),
+            "normalise": {"scale": data.scale, "mean": self.engine.mean.tolist(), "std": self.engine.std.tolist()},
+        }
+        tensors = self.engine.network.state(point.state.packet["w"])
+        # one metadata key: several would be written in an order that differs from process to process
+        data_out = save(tensors, metadata={"fedfloor": json.dumps(about)})
+        folder.write(self.orders.out / "model.safetensors", data_out)
+
+
+def _info(state: State) -> dict[str, object]:
+    return dict(state.notes.get("info", {}))
+
+
+def check_batches(experiment: Experiment, park: Park) -> None:
+    """Refuse mini-batches larger than what the smallest device holds.
+
+    Raises:
+        SettingError: names the device.
+    """
+    work = getattr(method_of(experiment), "work", None)
+    size = work.batch_size if isinstance(work, WorkSettings) else None
+    smallest = int(park.sizes.argmin())
+    if size is not None and size > park.sizes[smallest]:
+        raise SettingError(
+            f"work.batch_size = {size} is larger than what device {smallest} holds ({park.sizes[smallest]} samples). "
+            "Lower work.batch_size, use fewer devices, or ask for larger ones: partition = "
+            f"{{ kind = …, at_least = {size} }} (natural and dirichlet)."
+        )
+
+
+def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
+    """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, write what describes it.
+
+    Raises:
+        SettingError: the folder holds a run and this is no resume, or a resume does not fit.
+    """
+    check_batches(experiment, park)
+    out = orders.out
+    began = (out / "experiment.toml").exists()
+    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest))
+    document = resolved(stamped)
+    if orders.resume:
+        if not began:
+            raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
+        folder.check_same(out, document, force=orders.force)
+        folder.write_json(out / "park.json", park.describe())
+        return
+    if began or (out / "ledger.jsonl").exists():
+        raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
+    folder.write(out / "experiment.toml", document)
+    folder.write_json(out / "park.json", park.describe())
+
+

@@ -1,0 +1,25 @@
+"""What a round will look like, without training anything."""
+
+from __future__ import annotations
+
+from fedfloor.chance import generator
+from fedfloor.config import method_of
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.methods.contract import View
+from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Node
+
+
+def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
+    """Return the plan of a round, for methods whose plan does not depend on what earlier rounds brought.
+
+    Raises:
+        SettingError: the round is not one of the experiment's.
+    """
+    if not 1 <= number <= experiment.rounds:
+        raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
+    method = method_of(experiment)
+    view = View(number, experiment.rounds, park.sizes, park.factory_of, {})
+    state = method.init(view, {}, generator(experiment.seed, "init"))
+    return method.plan(state, view, generator(experiment.seed, "plan", number))
