@@ -1,6 +1,7 @@
 """Chance without global state: every draw comes from a generator keyed by what it is for.
 
-The key is the tuple (seed, purpose, round, tick, device, visit, …); equal keys give equal draws on any rank, in any order, in any process.
+The key is the tuple (seed, purpose, round, tick, device, visit, …); equal keys give equal draws on any rank, in any
+order, in any process.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"  # before NumPy and PyTorch start: two threads change results
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ from typing import Annotated
 import typer
 
 from fedfloor import __version__
-from fedfloor.errors import FedfloorError, SettingError, unknown
+from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -23,7 +24,9 @@ app = typer.Typer(
 )  # fmt: skip
 
 File = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment file, or the name of a bundled one.")]
-Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as work.lr=0.05.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as work.lr=0.05.")
+]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write; default runs/NAME.")]
 Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core.")]
 Stop = Annotated[int | None, typer.Option("--stop-after", metavar="N", help="Stop after round N; schedules stay.")]
@@ -40,10 +43,10 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-def _experiment(file: str, changes: list[str]):  # type: ignore[no-untyped-def]
+def _experiment(file: str, changes: list[str] | None):  # type: ignore[no-untyped-def]
     from fedfloor import config
 
-    return config.read(_path(file), changes)
+    return config.read(_path(file), changes or [])
 
 
 def _bundled() -> dict[str, Path]:
@@ -54,7 +57,7 @@ def _bundled() -> dict[str, Path]:
 
 def _path(file: str) -> Path:
     path, bundled = Path(file), _bundled()
-    if path.exists() or path.suffix or len(path.parts) > 1:
+    if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in bundled):
         return path
     if file not in bundled:
         raise unknown("experiment", file, bundled)
@@ -81,11 +84,11 @@ def _limits(stop_after: int | None, until: str | None):  # type: ignore[no-untyp
 
 
 def _ranks(given: int | None) -> int:
-    from fedfloor.runs.api import cores
+    from fedfloor.runs.api import cores, default_ranks
 
     if given is not None and given > cores():
         print(f"note: {given} ranks on {cores()} cores: they will take turns.", file=sys.stderr)
-    return given if given is not None else cores()
+    return default_ranks() if given is None else given
 
 
 def _is_first() -> bool:
@@ -94,7 +97,7 @@ def _is_first() -> bool:
 
 @app.command()
 def run(
-    experiment: File, changes: Set = [], out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
+    experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
     until: Until = None, resume: Resume = False, force: Force = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train by one experiment file."""
@@ -118,11 +121,24 @@ def run(
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
 
 
+def _page(folders: list[Path], out: Path, target: float | None) -> Path:
+    from fedfloor.report import page
+
+    try:
+        return page.write(folders, out, target)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (RunError if full else SettingError)(
+            f"the report {out} could not be written: {error.strerror or error}. The runs are untouched: "
+            "fedfloor report DIR --out FILE writes it elsewhere."
+        ) from error
+
+
 def _summary(folders: list[Path], out: Path, *, as_json: bool, target: float | None = None) -> None:
-    from fedfloor.report import ledger, page, table
+    from fedfloor.report import ledger, table
     from fedfloor.terminal import show
 
-    where = page.write(folders, out / "report.html", target)
+    where = _page(folders, out / "report.html", target)
     rows = table.summary(ledger.collect(folders), target)
     show(rows, as_json=as_json, report=str(where))
     if not as_json:
@@ -134,7 +150,7 @@ def compare(
     experiment: File,
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
-    changes: Set = [], out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
+    changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
     resume: Resume = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
@@ -183,16 +199,17 @@ def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
     """Watch FedAvg and FedSR train: which wins?"""
     from datetime import datetime
 
+    from fedfloor import config
     from fedfloor.runs.loop import Limits
 
     folder = out or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
-    what = _experiment("demo", [])
+    what = config.read(_bundled()["demo"])  # not a file that happens to be called demo
     _compare(what, ["fedavg", "fedsr"], [what.seed], folder, Limits(), _ranks(ranks), resume=False, as_json=as_json)
 
 
 @app.command()
 def draw(
-    experiment: File, changes: Set = [],
+    experiment: File, changes: Set = None,
     number: Annotated[int, typer.Option("--round", metavar="N", help="The round to draw.")] = 1,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture to this file.")] = None,
     as_json: Json = False,
@@ -226,10 +243,12 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write an HTML page about runs; print a table."""
-    from fedfloor.report import ledger, page, table
+    from fedfloor.report import ledger, table
     from fedfloor.terminal import show
 
-    where = page.write(folders, out or folders[0] / "report.html", target)
+    if target is not None and not 0 < target <= 1:
+        raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
+    where = _page(folders, out or folders[0] / "report.html", target)
     show(table.summary(ledger.collect(folders), target), as_json=as_json, report=str(where))
     if not as_json:
         print(f"report: {where}")
@@ -295,6 +314,9 @@ def main() -> None:
     except FedfloorError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        print(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfloor.errors import SettingError, unknown
+from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import find
 from fedfloor.methods.contract import Method
@@ -32,9 +32,11 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
         SettingError: the file is not there or not TOML; a key, type or value is wrong.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise SettingError(f"experiment file {path}: {error.strerror or error}.") from error
+        beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        near = "" if path.exists() else nearest(path.name, beside)
+        raise SettingError(f"experiment file {path}: {error.strerror or error}.{near}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"experiment file {path} is not valid TOML: {error}") from error
     document.setdefault("name", path.stem)
@@ -57,13 +59,26 @@ def apply(document: Table, change: str) -> None:
         value = tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    *path, last = key.strip().split(".")
+    *path, last = _keys(key.strip())
     table = document
     for name in path:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
             raise SettingError(f"--set {change!r}: '{name}' is a value, not a table.")
     table[last] = value
+
+
+def _keys(dotted: str) -> list[str]:
+    """Split a dotted key; a part in quotes may hold dots, as in TOML."""
+    try:
+        table = tomllib.loads(f"{dotted} = 0")
+    except tomllib.TOMLDecodeError:
+        return dotted.split(".")
+    keys = []
+    while isinstance(table, dict):
+        ((key, table),) = table.items()
+        keys.append(key)
+    return keys
 
 
 def from_table(document: Table) -> Experiment:
@@ -84,10 +99,10 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     kind = find(name)
     table = dict(experiment.methods.get(name, {}))
     where = f"methods.{name}"
-    own = checked(WorkSettings, table.pop("work", {}), f"{where}.work")
-    method = checked(kind, table, where, hidden=("work",))
     if "work" not in {f.name for f in dataclasses.fields(kind)}:  # type: ignore[arg-type]
-        return method
+        return checked(kind, table, where)
+    own = checked(WorkSettings, table.pop("work", {}), f"{where}.work")
+    method = checked(kind, table, where)
     published: WorkSettings = method.work  # type: ignore[attr-defined]
     work = own.over(experiment.work.over(published.over(DEFAULTS)))
     return dataclasses.replace(method, work=work)  # type: ignore[type-var]
@@ -113,25 +128,29 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def checked(kind: type[T], table: Table, where: str, hidden: tuple[str, ...] = ()) -> T:
+def checked(kind: type[T], table: Table, where: str) -> T:
     """Return ``kind(**table)`` once every key is known and every value of the right type.
 
     Args:
         kind: a dataclass.
         table: what was written.
         where: the table's name, for error messages.
-        hidden: fields that may not be written here.
 
     Raises:
         SettingError: an unknown key (the nearest is named), a wrong type, or a value out of range.
     """
-    _check_keys(kind, table, where, hidden)
+    _check_keys(kind, table, where)
     try:
         import pydantic
     except ImportError:  # a bare GPU machine: ranges are still checked, types are not
-        return typing.cast(T, _construct(kind, table))
+        try:
+            return typing.cast(T, _construct(kind, table))
+        except TypeError as wrong:  # a text where a number belongs, or a value that is missing
+            raise SettingError(f"[{where or 'experiment'}] {table!r}: {wrong}.") from wrong
     try:
         return pydantic.TypeAdapter(kind).validate_json(json.dumps(table, default=str), strict=True)
+    except pydantic.errors.PydanticUserError:  # a method of your own with types that only it knows
+        return typing.cast(T, _construct(kind, table))
     except pydantic.ValidationError as error:
         raise SettingError(_explain(error.errors(include_url=False), where)) from error
 
@@ -142,24 +161,24 @@ def _choices(hint: Any) -> list[type[Any]]:
     return [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
 
 
-def _check_keys(kind: type[Any], table: Any, where: str, hidden: tuple[str, ...] = ()) -> None:
+def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     if not isinstance(table, dict):
         raise SettingError(f"{where} = {table!r}: must be a table.")
-    names = [f.name for f in dataclasses.fields(kind) if f.name not in hidden]
+    names = [f.name for f in dataclasses.fields(kind)]
     hints = typing.get_type_hints(kind)
     for key, value in table.items():
         path = f"{where}.{key}".lstrip(".")
         if key not in names:
-            raise unknown("key", path, [f"{where}.{name}".lstrip(".") for name in names])
+            raise SettingError(f"{f'[{where}] ' if where else ''}{unknown('key', key, names)}")
         choices = _choices(hints[key])
         if choices and isinstance(value, dict):
             _check_keys(_chosen(choices, value, path), value, path)
 
 
 def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
-    kinds = {getattr(c, "kind", None): c for c in choices}
-    if None in kinds:
+    if not hasattr(choices[0], "kind"):
         return choices[0]
+    kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
     if len(kinds) > 1 and "kind" not in value:
         raise SettingError(f"{path} = {value!r}: needs kind = one of {', '.join(sorted(kinds))}.")
     kind = value.get("kind", next(iter(kinds)))
@@ -200,6 +219,3 @@ def _explain(errors: list[Any], where: str) -> str:
     same = [e for e in errors if e["loc"][: len(deepest["loc"]) - 1] == deepest["loc"][:-1]]
     wanted = [WANTED.get(e["type"], e["msg"].removeprefix("Input should be ")) for e in same]
     return f"{path} = {deepest['input']!r}: must be {' or '.join(dict.fromkeys(wanted))}."
-
-
-

@@ -1,4 +1,5 @@
-"""An experiment: one description of park, data, model, method and work. Plain dataclasses; :mod:`fedfloor.config` reads them."""
+"""An experiment: one description of park, data, model, method and work. Plain dataclasses; :mod:`fedfloor.config`
+reads them."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fedfloor.runs.ledger import Line
+if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
+    from fedfloor.runs.ledger import Line
 
 
 class Follow(Protocol):
@@ -49,7 +50,14 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
 @contextmanager
 def _bar(label: str, rounds: int) -> Iterator[Follow]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
@@ -98,13 +106,14 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title or None, box=box.SIMPLE, title_justify="left")
     for name in rows[0] if rows else ():
         numeric = any(isinstance(row[name], (int, float)) for row in rows)
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*(Text(_cell(value)) for value in row.values()))  # as it is: [park] is no markup
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

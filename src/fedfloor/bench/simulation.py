@@ -1,9 +1,9 @@
 """How fast a round is, beside a loop that anyone would write.
 
-The *bare loop* visits the same devices and the same mini-batches with one thread, ``torch.optim.SGD`` and the default memory
-format, and does nothing else. A *round* is everything this package does but evaluation: planning, drawing batches, training,
-mixing, receipts. Both run in turn in the same processes, so that a machine whose speed drifts does not matter; figures are
-medians of the ratios.
+The *bare loop* visits the same devices and the same mini-batches with one thread, ``torch.optim.SGD`` and the default
+memory format, and does nothing else. A *round* is everything this package does but evaluation: planning, drawing
+batches, training, mixing, receipts. Both run in turn in the same processes, so that a machine whose speed drifts does
+not matter; figures are medians of the ratios.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,8 +23,9 @@ from torch import Tensor, nn
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
+from fedfloor.engine.deal import deal
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine, deal
+from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
@@ -73,8 +75,12 @@ def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str]
     for case in cases:
         said(f"{case.name}: {repeats} rounds each way")
         packet = 4 * models.count(case.model, case.shape, case.classes)
-        rows.append(launch.copies(size, packet, lambda team, case=case: _Bench(case, team).row(repeats)))  # type: ignore[misc]
+        rows.append(launch.copies(size, packet, partial(_row, case, repeats)))
     return rows
+
+
+def _row(case: Case, repeats: int, team: Team) -> dict[str, object]:
+    return _Bench(case, team).row(repeats)
 
 
 class _Bench:
@@ -101,19 +107,20 @@ class _Bench:
         self.method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=0))
 
     def row(self, repeats: int) -> dict[str, object]:
-        """Take the four kinds of round in turn: bare, team, one rank, and as many bare loops at once as there are ranks."""
+        """Take the four kinds of round in turn: bare, team, one rank, and as many bare loops at once as there are
+        ranks."""
         first = self.team.rank == 0
         samples = self.case.devices * self.case.samples * self.case.epochs
         times: dict[str, list[float]] = {"bare": [], "team": [], "one": [], "bares": []}
         for number in range(repeats + 1):  # the first one warms up
-            kinds = {
-                "bare": lambda n=number: self.bare(n) if first else None,
-                "team": lambda n=number: self.round(self.together, n),
-                "one": lambda n=number: self.round(self.alone, n) if first else None,
-                "bares": lambda n=number: self.bare(n),
+            kinds: dict[str, Callable[[], None]] = {
+                "bare": partial(self.bare, number) if first else _rest,
+                "team": partial(self.round, self.together, number),
+                "one": partial(self.round, self.alone, number) if first else _rest,
+                "bares": partial(self.bare, number),
             }
             for kind, work in kinds.items():
-                taken = self.timed(work)  # type: ignore[arg-type]
+                taken = self.timed(work)
                 if number:
                     times[kind].append(taken)
         memory = [json.loads(bytes(one[0])) for one in self.team.gather([json.dumps(_peak_mib()).encode()])]
@@ -145,6 +152,10 @@ class _Bench:
             "dealing_ceiling": round(sum(costs) / busiest, 3),
             "peak_mib_per_rank": round(max(memory)),
         }
+
+
+def _rest() -> None:
+    """Let the first rank work alone."""
 
 
 def _peak_mib() -> float:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.engine.ranks import Engine, deal
+from fedfloor.engine.deal import deal
+from fedfloor.engine.ranks import Engine
 
 BLOCK = 500  # fixed: the same samples meet in the same matrix products whatever the number of ranks
 
@@ -21,9 +22,9 @@ class Score:
         accuracy: share of the test samples classified rightly.
         loss: their mean cross-entropy.
         by_class: accuracy per class; NaN-free: None where the test data hold no sample of it.
-        by_device: 10th, 50th and 90th percentile of the devices' accuracies. A device's accuracy is that on its own test
-            samples where the data have owners; otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test samples
-            that come in the device's own class mix p_k.
+        by_device: 10th, 50th and 90th percentile of the devices' accuracies. A device's accuracy is that on its own
+            test samples where the data have owners; otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test
+            samples that come in the device's own class mix p_k.
     """
 
     accuracy: float

@@ -42,7 +42,9 @@ class DeviceMemory:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise RunError(f"device {device}'s memory cannot be read: {error}. It belongs to the run's folder.") from error
+            raise RunError(
+                f"device {device}'s memory cannot be read: {error}. It belongs to the run's folder."
+            ) from error
         if hashlib.sha256(data).hexdigest() != self.held[device]:
             raise RunError(f"device {device}'s memory {path.name} does not match its digest: the file was changed.")
         return load(data)

@@ -1,8 +1,8 @@
 """The default engine: every rank walks the same plan, and works on its share of the branches.
 
-A node is walked by the whole team or by one rank. A ``Parallel`` that the team meets deals its branches in contiguous runs of
-about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has no ``Parallel``
-below (a chain) is walked by the first rank. Every rank ends with the same packet and the same receipts.
+A node is walked by the whole team or by one rank. A ``Parallel`` that the team meets deals its branches in contiguous
+runs of about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has
+no ``Parallel`` below (a chain) is walked by the first rank. Every rank ends with the same packet and the same receipts.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
 
 from fedfloor.chance import generator
+from fedfloor.engine.deal import deal
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.probe import ask
 from fedfloor.engine.team import Alone, Team
 from fedfloor.engine.tree import Packet, TreeSum
-from fedfloor.engine.visit import Key, Samples, train
+from fedfloor.engine.visit import Key, Samples, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
@@ -29,7 +29,6 @@ from fedfloor.parts import mix, objective, selection
 from fedfloor.plan import nodes, text, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
-
 
 Answers = dict[int, dict[str, Any]]
 
@@ -54,7 +53,7 @@ class Engine:
     memory: DeviceMemory
     seed: int
     loss_chance: float = 0.0
-    normalise: str = "unit"
+    normalise: Literal["unit", "standard"] = "unit"
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
@@ -96,6 +95,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
         SettingError: the plan names what does not exist.
         RunError: a loss became infinite or not a number, or another rank failed.
     """
+    walk.check(plan, engine.park.devices)
     job = _Walk(engine, round_number)
     try:
         passed = job.team_walk(plan, packet, tick)
@@ -141,17 +141,21 @@ class _Walk:
     def _deal(self, node: Parallel, packet: Packet, tick: int) -> Passed:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
         engine, team = self.engine, self.engine.team
-        sizes = engine.park.sizes
+        sizes = engine.park.sizes.tolist()
         shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
         mine = shares[team.rank]
         tree, done = self._branches(node, packet, tick, mine)
         said = [
-            [None if one.resolved is node.children[i] else text.to_json(one.resolved)]
-            + [[receipt.row() for receipt in one.receipts], list(one.answers.items())]
+            [
+                None if one.resolved is node.children[i] else text.to_json(one.resolved),
+                [receipt.row() for receipt in one.receipts],
+                list(one.answers.items()),
+            ]
             for i, one in zip(mine, done, strict=True)
         ]
         everyone = team.gather([json.dumps(said).encode(), *tree.unfinished()])
-        whole, branches = TreeSum(len(node.children)), []
+        whole = TreeSum(len(node.children))
+        branches: list[Passed] = []
         for heard, *parts in everyone:
             whole.take(parts, packet)
             for child, rows, answers in json.loads(bytes(heard)):
@@ -203,9 +207,7 @@ class _Walk:
         resolved = node if same else replace(node, children=tuple(children))
         return Passed(packet, resolved, receipts, trained, _merged(branches))
 
-    def _in_turn(
-        self, node: Node, packet: Packet, tick: int, step: Callable[[Node, Packet, int], Passed]
-    ) -> Passed:
+    def _in_turn(self, node: Node, packet: Packet, tick: int, step: Callable[[Node, Packet, int], Passed]) -> Passed:
         """Walk a chain: each child starts where and when the last one ended."""
         turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
         done: list[Passed] = []
@@ -274,38 +276,3 @@ def _rebuilt(node: Node, resolved: list[Node]) -> Node:
     if all(one == resolved[0] for one in resolved):
         return replace(node, child=resolved[0])
     return nodes.Sequence(tuple(Repeat(1, one) if node.tick else one for one in resolved))
-
-
-def is_lost(key: Key, chance: float) -> bool:
-    """Return whether a visit is lost: one draw per visit, the same for engine and price."""
-    return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
-
-
-def deal(costs: Sequence[int], ranks: int) -> list[range]:
-    """Deal branches to ranks in contiguous runs whose largest cost is as small as it can be.
-
-    Args:
-        costs: mini-batches of each branch.
-        ranks: number of ranks.
-
-    >>> deal([1, 1, 1, 1, 1], 2)
-    [range(0, 3), range(3, 5)]
-    >>> deal([5, 1, 1, 1], 3)
-    [range(0, 1), range(1, 4), range(4, 4)]
-    """
-    low, high = max(costs, default=0), sum(costs)
-    while low < high:  # the smallest load under which first-fit needs no more runs than there are ranks
-        middle = (low + high) // 2
-        low, high = (low, middle) if len(_runs(costs, middle)) <= ranks else (middle + 1, high)
-    runs = _runs(costs, low)
-    return runs + [range(len(costs), len(costs))] * (ranks - len(runs))
-
-
-def _runs(costs: Sequence[int], load: int) -> list[range]:
-    runs, start, total = [], 0, 0
-    for i, cost in enumerate(costs):
-        if i > start and total + cost > load:
-            runs.append(range(start, i))
-            start, total = i, 0
-        total += cost
-    return [*runs, range(start, len(costs))]

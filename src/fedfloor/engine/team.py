@@ -1,11 +1,13 @@
 """Ranks that work on one run: how they wait for each other and show each other bytes.
 
 On one host a team talks through shared memory (a barrier takes tens of microseconds); between hosts it talks through
-``torch.distributed`` with gloo. Both offer the same two calls, ``gather`` and ``fail``, and a team of one needs neither.
+``torch.distributed`` with gloo. Both offer the same two calls, ``gather`` and ``fail``, and a team of one needs
+neither.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -61,15 +63,15 @@ class Alone:
         """Do nothing."""
 
 
-class PeerLost(RunError):
+class PeerLostError(RunError):
     """Another rank died without saying why."""
 
 
 class Shared:
     """Ranks on one host: a control page and two mailboxes per rank in one shared file, used in turn.
 
-    With two mailboxes one barrier per exchange is enough: a rank that fills a mailbox for the second time has passed the
-    barrier between, which nobody reaches before it has read the first filling.
+    With two mailboxes one barrier per exchange is enough: a rank that fills a mailbox for the second time has passed
+    the barrier between, which nobody reaches before it has read the first filling.
 
     Args:
         path: the shared file, made by :func:`shared_file`.
@@ -123,17 +125,18 @@ class Shared:
         if not self._words[self._word(1, 0)]:
             return
         length = int(self._words[self._word(1, 1)]) if self.size > 1 else 0
-        code, _, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode().partition(":")
+        code, _, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode(errors="ignore").partition(":")
         raise SettingError(text) if code == "2" else RunError(text)
 
     def _check_alive(self) -> None:
         if self._parent and os.getppid() != self._parent:
             os._exit(1)
         for pid in self.children:
-            dead, _ = os.waitpid(pid, os.WNOHANG)
-            if dead:
-                lost = PeerLost(
-                    f"a rank (process {pid}) died while the others were working. The last checkpoint is good: go on with --resume."
+            if _dead(pid):
+                self._raise_failure()  # it may have said why since the last look
+                lost = PeerLostError(
+                    f"a rank (process {pid}) died while the others were working. "
+                    "The last checkpoint is good: go on with --resume."
                 )
                 self.fail(lost)
                 raise lost
@@ -142,7 +145,7 @@ class Shared:
         """Exchange through the mailboxes, in as many turns as the longest message needs."""
         parts = [memoryview(part).cast("B") for part in mine]
         head = np.array([len(parts), *(len(p) for p in parts)], dtype=np.int64)
-        outgoing = [memoryview(head).cast("B"), *parts]
+        outgoing = [head.data.cast("B"), *parts]
         total = sum(len(part) for part in outgoing)
         incoming: list[bytearray] = [bytearray() for _ in range(self.size)]
         totals = [0] * self.size
@@ -178,7 +181,15 @@ class Shared:
         """Unmap the shared file."""
         del self._words
         self._bytes.release()
-        self._map.close()
+        with contextlib.suppress(BufferError):  # the traceback of a failure holds views: it is unmapped with the last one
+            self._map.close()
+
+
+def _dead(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:  # something else in this process has reaped it
+        return True
 
 
 def _write(parts: Sequence[memoryview], skip: int, into: memoryview) -> None:
@@ -230,4 +241,6 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
             Path(name).unlink()
         finally:
             os.close(handle)
-    raise RunError(f"no room for {size / 2**20:.0f} MiB that {ranks} ranks share, neither in /dev/shm nor in the temporary folder.")
+    raise RunError(
+        f"no room for {size / 2**20:.0f} MiB that {ranks} ranks share, neither in /dev/shm nor in the temporary folder."
+    )

@@ -1,7 +1,8 @@
 """Sums over branches in an order that depends on the plan alone: a binary tree over branch indices.
 
-Node (level, i) is the sum of branches i·2^level … (i+1)·2^level − 1. Whoever holds both halves of a node adds them, left +
-right; so the bits of the sum do not depend on who worked on which branch, and a rank never holds more than log2 n sums.
+Node (level, i) is the sum of branches i·2^level … (i+1)·2^level − 1. Whoever holds both halves of a node adds them,
+left + right; so the bits of the sum do not depend on who worked on which branch, and a rank never holds more than log2
+n sums.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class TreeSum:
         if weight == 0:
             self._put((0, index), (0.0, None))
             return
+        if self._branches == 1:
+            weight = 1.0  # the mean of one branch is that branch to the bit: x·n/n would be rounded twice
         into = self._spare.pop() if self._spare else {name: torch.empty_like(value) for name, value in packet.items()}
         for name, value in packet.items():
             torch.mul(value, weight, out=into[name])
@@ -72,7 +75,7 @@ class TreeSum:
         heads, parts = [], []
         for (level, i), (weight, sums) in self._nodes.items():
             heads.append([level, i, weight, sorted(sums) if sums else None])
-            parts += [memoryview(sums[name].numpy()).cast("B") for name in sorted(sums)] if sums else []
+            parts += [sums[name].numpy().data.cast("B") for name in sorted(sums)] if sums else []
         return [json.dumps(heads).encode(), *parts]
 
     def take(self, parts: Sequence[memoryview], like: Packet) -> None:

@@ -34,6 +34,11 @@ class Key:
         return self.round, self.tick, self.device, self.visit
 
 
+def is_lost(key: Key, chance: float) -> bool:
+    """Return whether a visit is lost: one draw per visit, the same for engine and price."""
+    return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
+
+
 class Samples:
     """A device's samples as the network wants them: bytes until a batch is needed.
 

@@ -25,14 +25,16 @@ class FedSR(Method):
                 for lap = 1 … R: for k in the ring: w_m ← E epochs of SGD on the data of k, starting from w_m
             w ← Σ_m |D_m| w_m / |D|
 
-    With rings of one (``ring_size = 1``) and one lap this is FedAvg. With one ring of all devices and one lap it is ring-optimization.
+    With rings of one (``ring_size = 1``) and one lap this is FedAvg. With one ring of all devices and one lap it is
+    ring-optimization.
 
-    Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which is what its traffic (Table III)
-    counts; the order of a ring is drawn anew in each round, and the last device of a lap hands over to the first.
+    Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which is what its traffic (Table
+    III) counts; the order of a ring is drawn anew in each round, and the last device of a lap hands over to the first.
 
     Args:
         laps: R, times the model goes round a ring in one global round.
-        ring_size: devices per ring, drawn over the whole park; None makes one ring per factory. The last ring may be smaller.
+        ring_size: devices per ring, drawn over the whole park; None makes one ring per factory. The last ring may be
+            smaller.
         fraction: share of the devices drawn in a round, in (0, 1].
         work: what a visit does; E = 1 epoch.
     """

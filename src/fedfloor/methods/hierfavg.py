@@ -27,7 +27,8 @@ class HierFAVG(Method):
 
     With κ2 = 1 this is FedAvg up to rounding.
 
-    Liu et al., ICC 2020, arXiv 1905.06641, where κ1 counts SGD steps (``work.steps``); FedSR compares with κ1 = 1 epoch and κ2 = 5.
+    Liu et al., ICC 2020, arXiv 1905.06641, where κ1 counts SGD steps (``work.steps``); FedSR compares with κ1 = 1
+    epoch and κ2 = 5.
 
     Args:
         edge_rounds: κ2, averages at the edge per global round.

@@ -134,9 +134,12 @@ def _check_fit(name: str, module: nn.Module, shape: Shape, classes: int) -> None
     module.eval()
     try:
         with torch.no_grad():
-            got = tuple(module(torch.zeros(2, *shape)).shape)
-    except (RuntimeError, ValueError, IndexError) as error:
+            output = module(torch.zeros(2, *shape))
+    except Exception as error:  # it may be the user's own code
         raise SettingError(f"model '{name}' does not take samples of shape {shape}: {error}") from error
+    if not isinstance(output, Tensor):
+        raise SettingError(f"model '{name}' gives a {type(output).__name__}: it must give a tensor [batch, classes].")
+    got = tuple(output.shape)
     module.train(was_training)
     if got != (2, classes):
         raise SettingError(

@@ -53,7 +53,8 @@ def cnn_fedgs(shape: Shape, classes: int) -> nn.Module:
 
 
 def lenet(shape: Shape, classes: int) -> nn.Module:
-    """Return LeNet-5 with ReLU and max pooling: 62,006 parameters on 3×32×32 with 10 classes (FLDG's CIFAR-10 network)."""
+    """Return LeNet-5 with ReLU and max pooling: 62,006 parameters on 3×32×32 with 10 classes (FLDG's CIFAR-10
+    network)."""
     channels, height, width = _image("lenet", shape, at_least=16)
     left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
     return nn.Sequential(

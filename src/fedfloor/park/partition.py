@@ -64,8 +64,8 @@ class Natural:
         names = self.owners(owner)
         if devices > len(names):
             raise SettingError(
-                f"[park] devices = {devices}: the data have {len(names)} natural owners with at_least = {self.at_least} "
-                "samples. Use at most that many, or another partition (iid, dirichlet, shards)."
+                f"[park] devices = {devices}: {len(names)} natural owners have at_least = {self.at_least} samples. "
+                " Use at most that many, or another partition (iid, dirichlet, shards)."
             )
         chosen = names if devices == len(names) else np.sort(rng.choice(names, devices, replace=False))
         order = np.argsort(owner, kind="stable")
@@ -140,8 +140,8 @@ class Dirichlet:
             if sizes.sum(axis=0).min() >= self.at_least:
                 return _deal_classes(y, cuts, devices, rng)
         raise SettingError(
-            f"partition dirichlet with alpha = {self.alpha} left one of {devices} devices with fewer than {self.at_least} "
-            f"samples in each of {DIRICHLET_DRAWS} draws from {len(y):,}. Use a larger alpha or fewer devices."
+            f"partition dirichlet with alpha = {self.alpha} left one of {devices} devices with fewer than "
+            f"{self.at_least} samples in each of {DIRICHLET_DRAWS} draws from {len(y):,}. Use a larger alpha or fewer devices."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,8 +30,15 @@ class Visit:
 class Objective(Protocol):
     """A device's objective: the loss of a mini-batch, and what the device remembers afterwards."""
 
-    needs_start: bool
-    remembers: bool
+    @property
+    def needs_start(self) -> bool:
+        """Whether :attr:`Visit.start` is wanted."""
+        ...
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the device keeps something between visits."""
+        ...
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (loss [], logits [batch, classes]) of a mini-batch."""
@@ -59,7 +66,7 @@ class Plain:
         return {}
 
 
-OBJECTIVES: dict[str, type[Objective]] = {"plain": Plain}
+OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": Plain}
 
 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:

@@ -59,7 +59,9 @@ def choose(
     if policy not in POLICIES:
         raise unknown("selection policy", policy, POLICIES)
     if not 1 <= how_many <= len(candidates):
-        raise SettingError(f"select how_many = {how_many}: there are {len(candidates)} candidates; choose 1 to that many.")
+        raise SettingError(
+            f"select how_many = {how_many}: there are {len(candidates)} candidates; choose 1 to that many."
+        )
     return POLICIES[policy](candidates, how_many, census, rng)
 
 

@@ -1,4 +1,5 @@
-"""What devices do in a visit, as a user writes it: epochs or steps, batch size, momentum and a learning-rate schedule."""
+"""What devices do in a visit, as a user writes it: epochs or steps, batch size, momentum and a learning-rate
+schedule."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class Exponential:
         require(0 < self.factor <= 1, "work.lr.factor", self.factor, "above 0 and at most 1")
         require(0 <= self.end <= self.start, "work.lr.end", self.end, "between 0 and start")
 
-    def at(self, round_number: int, rounds: int) -> float:
+    def at(self, round_number: int, rounds: int) -> float:  # noqa: ARG002
         """Return the rate of a round (the first is 1); ``rounds`` does not matter here."""
         return max(self.end, self.start * self.factor ** (round_number - 1))
 

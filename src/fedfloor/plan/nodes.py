@@ -1,19 +1,19 @@
 """The seven kinds of node a plan is made of, the sites they name and the work that is done there.
 
-A method does not do a round, it writes it down as a tree of these nodes; engines, prices and drawings interpret the tree.
-All are frozen dataclasses of JSON scalars and other nodes.
+A method does not do a round, it writes it down as a tree of these nodes; engines, prices and drawings interpret the
+tree. All are frozen dataclasses of JSON scalars and other nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 Scalar = str | int | float | bool | None
 
 
-class Site(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Site:
     """A place a packet can be: the cloud, a factory's edge, or a device.
 
     >>> str(device(17)), str(edge(3)), str(CLOUD)
@@ -44,7 +44,8 @@ def device(number: int) -> Site:
 class Work:
     """What a visit does to the model: stochastic gradient descent on an objective.
 
-    Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0 at the visit's start.
+    Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0
+    at the visit's start.
 
     Args:
         objective: what the device minimises, by name.

@@ -41,6 +41,8 @@ def to_json(node: Node) -> dict[str, Any]:
     >>> to_json(Train(device(3), Work(epochs=1)))["site"]
     'device:3'
     """
+    if type(node) not in NAMES:
+        raise SettingError(f"a plan is made of {', '.join(KINDS)}; got {node!r}.")
     body: dict[str, Any] = {"node": NAMES[type(node)]}
     for name, value in vars(node).items():
         body[name] = _value_to_json(value)
@@ -65,13 +67,16 @@ def from_json(body: dict[str, Any]) -> Node:
     Raises:
         SettingError: an unknown node, site or field, or one that is missing.
     """
-    kind = KINDS.get(body.get("node", ""))
+    name = body.get("node") if isinstance(body, dict) else body
+    kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise SettingError(f"plan: unknown node {body.get('node')!r}. Known: {', '.join(KINDS)}.")
+        raise SettingError(f"plan: unknown node {name!r}. Known: {', '.join(KINDS)}.")
     return kind(**_arguments(kind, {k: v for k, v in body.items() if k != "node"}))  # type: ignore[no-any-return]
 
 
 def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise SettingError(f"plan: {kind.__name__} is {body!r}: it must be an object.")
     known = {f.name for f in fields(kind)}
     needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
     if not set(body) <= known or not needed <= set(body):
@@ -84,6 +89,8 @@ def _value_from_json(name: str, value: Any) -> Any:
         return site(value)
     if name == "child":
         return from_json(value)
+    if name in ("children", "devices", "candidates") and not isinstance(value, list):
+        raise SettingError(f"plan: {name} = {value!r}: it must be a list.")
     if name == "children":
         return tuple(from_json(v) for v in value)
     if name == "work":
@@ -99,8 +106,9 @@ def site(text: str) -> Site:
     >>> site("edge:3")
     Site(kind='edge', index=3)
     """
-    kind, _, index = text.partition(":")
-    if kind not in ("cloud", "edge", "device") or (kind == "cloud") != (index == "") or not (index or "0").isdigit():
+    kind, colon, index = text.partition(":") if isinstance(text, str) else ("", "", "")
+    number = index.isascii() and index.isdigit()
+    if kind not in ("cloud", "edge", "device") or (bool(colon) if kind == "cloud" else not number):
         raise SettingError(f"plan: site {text!r} is none of cloud, edge:M, device:K.")
     return Site(kind, int(index or 0))
 

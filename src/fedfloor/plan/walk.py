@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from fedfloor.errors import SettingError
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 
@@ -95,6 +96,18 @@ def widest(node: Node) -> int:
     if isinstance(node, Parallel):
         return len(node.children)
     return max((widest(child) for child in children(node)), default=1)
+
+
+def check(node: Node, park_devices: int) -> None:
+    """Check that a park with so many devices has all that the plan names.
+
+    Raises:
+        SettingError: it names a device that does not exist.
+    """
+    named = devices(node)
+    strange = [k for k in named if not 0 <= k < park_devices]
+    if strange:
+        raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")
 
 
 def devices(node: Node) -> set[int]:

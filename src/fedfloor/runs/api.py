@@ -39,9 +39,18 @@ class Run:
         return self.folder / "model.safetensors"
 
 
+def _ignore(line: Line) -> None:
+    """Report nothing."""
+
+
 def cores() -> int:
     """Return the number of CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_ranks() -> int:
+    """Return how many ranks a run has where nobody says: one per core, as far as a team may have so many."""
+    return min(cores(), launch.MOST_RANKS)
 
 
 def run(
@@ -51,7 +60,7 @@ def run(
     ranks: int | None = None,
     resume: bool = False,
     force: bool = False,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     report: Callable[[Line], None] | None = None,
 ) -> Run:
     """Run an experiment and return what came of it.
@@ -70,6 +79,6 @@ def run(
         RunError: the run failed; its last checkpoint stays.
     """
     folder = Path(out) if out is not None else Path("runs") / experiment.name
-    orders = Orders(folder, resume, force, limits)
-    stopped = launch.start(experiment, orders, ranks or cores(), report or (lambda line: None))
+    orders = Orders(folder, resume, force, limits or Limits())
+    stopped = launch.start(experiment, orders, default_ranks() if ranks is None else ranks, report or _ignore)
     return Run(folder, stopped, tuple(ledger.read(folder / "ledger.jsonl")))

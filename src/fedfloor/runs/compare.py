@@ -47,8 +47,8 @@ def carry_out(
 ) -> Iterator[tuple[Task, str]]:
     """Do the runs one after the other and yield each with why it stopped.
 
-    With ``resume`` runs that are there go on where they stopped, and finished ones are left as they are. One park serves
-    all methods of a seed.
+    With ``resume`` runs that are there go on where they stopped, and finished ones are left as they are. One park
+    serves all methods of a seed.
 
     Raises:
         SettingError: a run's folder is there already and this is no resume.
@@ -56,7 +56,9 @@ def carry_out(
     """
     for task in work:
         if (task.out / "experiment.toml").exists() and not resume:
-            raise SettingError(f"{task.out} already holds a run. Go on with --resume, or give another folder with --out.")
+            raise SettingError(
+                f"{task.out} already holds a run. Go on with --resume, or give another folder with --out."
+            )
     park, seed = None, None
     for task in work:
         if park is None or seed != task.seed:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import platform
+import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +22,16 @@ from fedfloor.errors import RunError, SettingError
 def owned(folder: Path) -> Iterator[None]:
     """Own a run's folder while the body runs: one process at a time.
 
+    Where the body is refused or fails before its first round is on disk, a folder that was empty is left as it was
+    found.
+
     Raises:
         SettingError: another process owns it, or the folder cannot be made.
     """
     from filelock import FileLock, Timeout
 
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    empty = not _content(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
@@ -34,11 +41,38 @@ def owned(folder: Path) -> Iterator[None]:
             f"another process is working in {folder}. Wait for it, stop it, or give another folder with --out."
         ) from None
     except OSError as error:
-        raise SettingError(f"cannot write in {folder}: {error.strerror or error}. Give another folder with --out.") from error
+        raise SettingError(
+            f"cannot write in {folder}: {error.strerror or error}. Give another folder with --out."
+        ) from error
     try:
         yield
+    except Exception:
+        if empty and not _begun(folder):
+            _leave_nothing(folder, made)
+        raise
     finally:
         lock.release()
+
+
+def _content(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name != ".lock"] if folder.is_dir() else []
+
+
+def _begun(folder: Path) -> bool:
+    ledger = folder / "ledger.jsonl"
+    return any((folder / "checkpoint").glob("round-*")) or (ledger.exists() and ledger.stat().st_size > 0)
+
+
+def _leave_nothing(folder: Path, made: list[Path]) -> None:
+    for path in _content(folder):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    (folder / ".lock").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # something else may have come to lie there
+        for place in made:
+            place.rmdir()
 
 
 def write(path: Path, data: bytes | str) -> None:
@@ -111,7 +145,9 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     try:
         before = _flat(tomllib.loads(path.read_text()))
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{path} cannot be read ({error}): this folder holds no run that could be resumed.") from error
+        raise SettingError(
+            f"{path} cannot be read ({error}): this folder holds no run that could be resumed."
+        ) from error
     now = _flat(tomllib.loads(document))
     changed = [
         f"{key}: {before.get(key, 'not set')} → {now.get(key, 'not set')}"
@@ -121,7 +157,7 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     if changed and not force:
         raise SettingError(
             f"the run in {folder} was begun differently: {'; '.join(changed)}. "
-            "Resume it unchanged, start a new one with --out, or force it with --force."
+            "Resume it unchanged, start a new one with --out, or let `fedfloor run` go on all the same with --force."
         )
 
 

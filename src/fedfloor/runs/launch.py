@@ -50,7 +50,8 @@ def start(
 ) -> str:
     """Run an experiment with ``ranks`` processes on this machine and return why it stopped.
 
-    Under ``torchrun`` (its environment variables are there) this process joins that job instead, whatever ``ranks`` says.
+    Under ``torchrun`` (its environment variables are there) this process joins that job instead, whatever ``ranks``
+    says.
 
     Args:
         experiment: what to run.
@@ -90,9 +91,7 @@ class _Start:
         return loop.execute(self.experiment, self.orders, team, park or build_park(self.experiment), _ignore, _never)
 
 
-def _together(
-    what: _Start, park: Park, report: Callable[[Line], None], interrupted: Callable[[], bool]
-) -> str:
+def _together(what: _Start, park: Park, report: Callable[[Line], None], interrupted: Callable[[], bool]) -> str:
     def body(team: Team) -> str:
         if team.rank:
             return what.rank(team, park)
@@ -189,7 +188,7 @@ def _never() -> bool:
     return False
 
 
-THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def single_threaded() -> bool:
@@ -236,4 +235,3 @@ def _main() -> int:
 
 if __name__ == "__main__":
     sys.exit(_main())
-

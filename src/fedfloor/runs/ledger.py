@@ -47,7 +47,12 @@ class Line:
 
 
 def line(
-    number: int, score: Score | None, receipts: tuple[Receipt, ...], plan_hash: str, wall_s: float, info: Mapping[str, Any]
+    number: int,
+    score: Score | None,
+    receipts: tuple[Receipt, ...],
+    plan_hash: str,
+    wall_s: float,
+    info: Mapping[str, Any],
 ) -> Line:
     """Sum a round up."""
     kept = [r for r in receipts if not r.lost]
@@ -87,7 +92,8 @@ def append(path: Path, new: Line) -> None:
 
 
 def cut(path: Path, last: Line | None) -> None:
-    """Cut a ledger so that ``last`` (the checkpoint's line; None: nothing) is its last line; add that one if it is missing."""
+    """Cut a ledger so that ``last`` (the checkpoint's line; None: nothing) is its last line; add that one if it is
+    missing."""
     kept, seen = 0, 0
     if path.exists():
         with path.open("r+b") as file:

@@ -280,5 +280,3 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
         raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
     folder.write(out / "experiment.toml", document)
     folder.write_json(out / "park.json", park.describe())
-
-

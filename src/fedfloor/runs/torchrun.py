@@ -37,13 +37,13 @@ class Gloo:
         dist.all_gather_object(lengths, [len(part) for part in parts])
         longest = max(1, *(sum(one) for one in lengths))
         padded = torch.zeros(longest, dtype=torch.uint8)
-        view, at = memoryview(padded.numpy()), 0
+        view, at = padded.numpy().data, 0
         for part in parts:
             view[at : at + len(part)] = part
             at += len(part)
         everyone = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         dist.all_gather(everyone, padded)
-        return [_split(memoryview(got.numpy()), sizes) for got, sizes in zip(everyone, lengths, strict=True)]
+        return [_split(got.numpy().data, sizes) for got, sizes in zip(everyone, lengths, strict=True)]
 
     def fail(self, error: BaseException) -> None:
         """Do nothing: the end of this process tells the others."""
