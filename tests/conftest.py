@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from commands import Command, begin
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"  # as the command line does, and before NumPy and PyTorch start: ranks can then be copies
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +21,9 @@ def data_root() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("FEDFLOOR_DATA names no folder with the published data sets")
     return Path(folder)
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """The command line, in a folder of its own that holds ``tiny.toml``."""
+    yield from begin(tmp_path, capsys, monkeypatch)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from floor import bits, engine, everywhere, park, together, visits, walk
 
 from fedfloor.engine.team import Alone, PeerLostError, Shared, Team, shared_file
 from fedfloor.errors import RunError, SettingError
 from fedfloor.plan.nodes import Parallel
+from floor import bits, engine, everywhere, park, together, visits, walk
 
 ROOM = 1 << 20  # bytes of the smallest mailbox
 HEAD = 8 * 3  # a message of two parts begins with three 64-bit words: how many parts, and their lengths

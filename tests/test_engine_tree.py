@@ -5,13 +5,13 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 import pytest
 import torch
-from floor import bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfloor.engine.ranks import deal
 from fedfloor.engine.tree import TreeSum
+from floor import bits
 
 Packets = list[dict[str, Tensor]]
 
@@ -104,7 +104,8 @@ def test_weight_0_leaves_a_branch_out_whatever_it_holds() -> None:
         some, some_weights = [*kept[:at], nan, *kept[at:]], [2.0] * at + [0.0] + [2.0] * (3 - at)
         x = torch.stack([packet["w"] for packet in kept]).double().mean(0)
         mean = in_order(some, some_weights).mean({})["w"]
-        assert torch.allclose(mean.double(), x, rtol=0, atol=float(5 * 2**-24 * 2 * max(abs(p["w"]).max() for p in kept)))
+        largest = float(max(abs(packet["w"]).max() for packet in kept))
+        assert torch.allclose(mean.double(), x, rtol=0, atol=5 * 2**-24 * largest)  # L + 3 = 5, as above
 
 
 def test_all_left_out_gives_the_start_back() -> None:

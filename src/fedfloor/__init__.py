@@ -15,11 +15,11 @@ from fedfloor._version import __version__
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
     from fedfloor.runs.api import Run, run
-    from fedfloor.runs.loop import Limits
+    from fedfloor.runs.orders import Limits
 
 _HOMES = {
     "Experiment": "fedfloor.experiment",
-    "Limits": "fedfloor.runs.loop",
+    "Limits": "fedfloor.runs.orders",
     "Run": "fedfloor.runs.api",
     "run": "fedfloor.runs.api",
 }

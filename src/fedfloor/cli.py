@@ -7,15 +7,14 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"  # before NumPy and PyTorch start: two threads change results
 
-import errno
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedfloor import __version__
-from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
+from fedfloor import __version__, commands
+from fedfloor.errors import FedfloorError, SettingError, unknown
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -43,58 +42,6 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-def _experiment(file: str, changes: list[str] | None):  # type: ignore[no-untyped-def]
-    from fedfloor import config
-
-    return config.read(_path(file), changes or [])
-
-
-def _bundled() -> dict[str, Path]:
-    here = Path(__file__).parent
-    folder = here / "experiments" if (here / "experiments").is_dir() else here.parents[1] / "experiments"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def _path(file: str) -> Path:
-    path, bundled = Path(file), _bundled()
-    if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in bundled):
-        return path
-    if file not in bundled:
-        raise unknown("experiment", file, bundled)
-    return bundled[file]
-
-
-def _limits(stop_after: int | None, until: str | None):  # type: ignore[no-untyped-def]
-    from fedfloor.runs.loop import Limits
-
-    if stop_after is not None and stop_after < 1:
-        raise SettingError(f"--stop-after {stop_after}: must be a whole number of at least 1.")
-    if until is None:
-        return Limits(stop_after)
-    what, _, value = until.partition("=")
-    if what != "accuracy":
-        raise unknown("--until", what, ["accuracy"])
-    try:
-        wanted = float(value)
-    except ValueError:
-        wanted = -1.0
-    if not 0 < wanted <= 1:
-        raise SettingError(f"--until {until}: accuracy is a share, above 0 and at most 1, such as accuracy=0.8.")
-    return Limits(stop_after, wanted)
-
-
-def _ranks(given: int | None) -> int:
-    from fedfloor.runs.api import cores, default_ranks
-
-    if given is not None and given > cores():
-        print(f"note: {given} ranks on {cores()} cores: they will take turns.", file=sys.stderr)
-    return default_ranks() if given is None else given
-
-
-def _is_first() -> bool:
-    return os.environ.get("RANK", "0") == "0"
-
-
 @app.command()
 def run(
     experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
@@ -104,45 +51,25 @@ def run(
     from fedfloor.runs.api import run as carry_out
     from fedfloor.terminal import progress, seconds
 
-    what, limits = _experiment(experiment, changes), _limits(stop_after, until)
+    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
     with progress(what.name, last) as follow:
         got = carry_out(
-            what, folder, ranks=_ranks(ranks), resume=resume, force=force, limits=limits,
-            report=follow if _is_first() else None,
+            what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
+            report=follow if commands.is_first() else None,
         )  # fmt: skip
-    if not _is_first():
+    if not commands.is_first():
         return
-    _summary([folder], folder, as_json=as_json)
+    commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
     if got.stopped == "interrupted":
-        print(f"stopped after round {len(got.lines)}. Go on with: the same command and --resume", file=sys.stderr)
-        raise typer.Exit(130)
+        _interrupted(f"stopped after round {got.lines[-1].round}")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
 
 
-def _page(folders: list[Path], out: Path, target: float | None) -> Path:
-    from fedfloor.report import page
-
-    try:
-        return page.write(folders, out, target)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (RunError if full else SettingError)(
-            f"the report {out} could not be written: {error.strerror or error}. The runs are untouched: "
-            "fedfloor report DIR --out FILE writes it elsewhere."
-        ) from error
-
-
-def _summary(folders: list[Path], out: Path, *, as_json: bool, target: float | None = None) -> None:
-    from fedfloor.report import ledger, table
-    from fedfloor.terminal import show
-
-    where = _page(folders, out / "report.html", target)
-    rows = table.summary(ledger.collect(folders), target)
-    show(rows, as_json=as_json, report=str(where))
-    if not as_json:
-        print(f"report: {where}")
+def _interrupted(what: str) -> None:
+    print(f"{what}. {commands.RESUME}", file=sys.stderr)
+    raise typer.Exit(130)
 
 
 @app.command()
@@ -154,44 +81,14 @@ def compare(
     resume: Resume = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
-    what = _experiment(experiment, changes)
-    try:
-        numbers = [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise SettingError(f"--seeds {seeds}: whole numbers separated by commas, such as 0,1,2.") from None
-    names = [name.strip() for name in methods.split(",")]
+    from fedfloor.runs.compare import tasks
+
+    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
     folder = out or Path("runs") / f"{what.name}-compare"
-    limits = _limits(stop_after, until)
-    _compare(what, names, numbers, folder, limits, _ranks(ranks), resume=resume, as_json=as_json)
-
-
-def _compare(what, names, numbers, folder, limits, ranks, *, resume, as_json) -> None:  # type: ignore[no-untyped-def]
-    from contextlib import ExitStack
-
-    from fedfloor.runs.compare import carry_out, tasks
-    from fedfloor.terminal import progress
-
-    work = tasks(what, names, numbers, folder)
-    last = min(what.rounds, limits.stop_after or what.rounds)
-    stack, following = ExitStack(), {}
-
-    def report(task, line) -> None:  # type: ignore[no-untyped-def]
-        if task.out not in following:
-            following[task.out] = stack.enter_context(progress(f"{task.method} seed {task.seed}", last))
-        following[task.out](line)
-
-    done = []
-    with stack:
-        for task, why in carry_out(work, limits, ranks, report, resume=resume):
-            stack.close()
-            done.append(task.out)
-            if why == "interrupted":
-                break
-    target = limits.accuracy
-    _summary(done, folder, as_json=as_json, target=target)
-    if len(done) < len(work) or why == "interrupted":
-        print("stopped. Go on with: the same command and --resume", file=sys.stderr)
-        raise typer.Exit(130)
+    names = [name.strip() for name in methods.split(",")]
+    work = tasks(what, names, commands.numbers("seeds", seeds), folder)
+    if not commands.compare(work, folder, limits, commands.ranks(ranks), resume=resume, as_json=as_json):
+        _interrupted("stopped")
 
 
 @app.command()
@@ -200,11 +97,15 @@ def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
     from datetime import datetime
 
     from fedfloor import config
-    from fedfloor.runs.loop import Limits
+    from fedfloor.runs.compare import tasks
+    from fedfloor.runs.orders import Limits
 
     folder = out or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
-    what = config.read(_bundled()["demo"])  # not a file that happens to be called demo
-    _compare(what, ["fedavg", "fedsr"], [what.seed], folder, Limits(), _ranks(ranks), resume=False, as_json=as_json)
+    what = config.read(commands.bundled()["demo"])  # not a file that happens to be called demo
+    work = tasks(what, ["fedavg", "fedsr"], [what.seed], folder)
+    if not commands.compare(work, folder, Limits(), commands.ranks(ranks), resume=False, as_json=as_json):
+        print(f"stopped. The runs so far are in {folder}", file=sys.stderr)
+        raise typer.Exit(130)
 
 
 @app.command()
@@ -221,7 +122,7 @@ def draw(
     from fedfloor.runs.preview import plan_of
     from fedfloor.terminal import show
 
-    what = _experiment(experiment, changes)
+    what = commands.experiment(experiment, changes)
     park = build_park(what)
     plan = plan_of(what, park, number)
     if svg is not None:
@@ -243,15 +144,9 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write an HTML page about runs; print a table."""
-    from fedfloor.report import ledger, table
-    from fedfloor.terminal import show
-
     if target is not None and not 0 < target <= 1:
         raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
-    where = _page(folders, out or folders[0] / "report.html", target)
-    show(table.summary(ledger.collect(folders), target), as_json=as_json, report=str(where))
-    if not as_json:
-        print(f"report: {where}")
+    commands.summary(folders, out or folders[0] / "report.html", target, as_json=as_json)
 
 
 @app.command()
@@ -300,7 +195,7 @@ def bench(
     if what != "simulation":
         raise unknown("benchmark", what, ["simulation"])
     cases = [case for case in simulation.CASES if only in case.name]
-    rows = simulation.measure(cases, _ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
+    rows = simulation.measure(cases, commands.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
     show(rows, as_json=as_json)
 
 

@@ -210,6 +210,8 @@ WANTED = {
 
 def _explain(errors: list[Any], where: str) -> str:
     """Say the first error in our words: what, got, allowed."""
+    other = {e["loc"][:-1] for e in errors if e["loc"][-1:] == ("kind",)}  # tables of another kind than was asked for
+    errors = [e for e in errors if not any(e["loc"][: len(place)] == place for place in other)] or errors
     deepest = max(errors, key=lambda e: (e["type"] in ("literal_error", "missing"), len(e["loc"])))
     loc = [str(part) for part in deepest["loc"] if str(part).isidentifier() and str(part)[0].islower()]
     loc = [part for part in loc if part not in ("int", "float", "str", "bool")]

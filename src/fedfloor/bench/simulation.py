@@ -8,25 +8,27 @@ not matter; figures are medians of the ratios.
 
 from __future__ import annotations
 
-import json
 import resource
 import statistics
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
+from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.deal import deal
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
-from fedfloor.engine.team import Alone, Team
+from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.park.dataset import Pool, pooled
@@ -34,6 +36,8 @@ from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import launch
+
+Row = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ CASES = (
 )
 
 
-def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str], None]) -> list[dict[str, object]]:
+def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str], None]) -> list[Row]:
     """Measure cases with a team of ``size`` processes and return one row per case.
 
     The pixels are random: how long a step takes does not depend on them.
@@ -75,91 +79,123 @@ def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str]
     for case in cases:
         said(f"{case.name}: {repeats} rounds each way")
         packet = 4 * models.count(case.model, case.shape, case.classes)
-        rows.append(launch.copies(size, packet, partial(_row, case, repeats)))
+        inner = shared_file(size, packet)
+        try:
+            rows.append(launch.copies(2 * size, 0, partial(_row, case, size, repeats, inner)))
+        finally:
+            inner.unlink()
     return rows
 
 
-def _row(case: Case, repeats: int, team: Team) -> dict[str, object]:
-    return _Bench(case, team).row(repeats)
+def _row(case: Case, size: int, repeats: int, inner: Path, everyone: Team) -> Row:
+    """Be a bare loop (the first ``size`` processes, which keep the C library's default memory settings) or a rank."""
+    place = everyone.rank - size
+    team: Team = Alone()
+    if place >= 0:
+        keep_memory()
+        team = Shared(inner, place, size) if size > 1 else Alone()
+    worker = _Bare(case) if place < 0 else _Ranks(case, team)
+    kinds = {
+        "bare": lambda number: worker.work(number) if place == -size else None,
+        "team": lambda number: worker.work(number) if place >= 0 else None,
+        "one": lambda number: worker.alone(number) if place == 0 else None,
+        "bares": lambda number: worker.work(number) if place < 0 else None,
+    }
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for number in range(repeats + 1):  # the first one warms up
+        for kind, work in kinds.items():
+            taken = _timed(everyone, partial(work, number))
+            if number:
+                times[kind].append(taken)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 if place >= 0 else 0.0
+    memory = max(struct.unpack("d", one[0])[0] for one in everyone.gather([struct.pack("d", peak)]))
+    return _figures(case, size, times, memory)
 
 
-class _Bench:
-    """One case on one rank."""
+def _timed(everyone: Team, work: Callable[[], object]) -> float:
+    """Let all processes start together; return the longest of their own times, in seconds."""
+    everyone.gather([])
+    began = time.perf_counter()
+    work()
+    taken = struct.pack("d", time.perf_counter() - began)
+    return float(max(struct.unpack("d", one[0])[0] for one in everyone.gather([taken])))
+
+
+def _figures(case: Case, size: int, times: dict[str, list[float]], memory: float) -> Row:
+    """Return the row: ratios of each kind of round to the bare loop beside it."""
+
+    def ratio(kind: str, factor: float = 1.0) -> float:
+        return round(statistics.median(b / t * factor for b, t in zip(times["bare"], times[kind], strict=True)), 3)
+
+    costs = [case.epochs * -(-case.samples // case.batch_size)] * case.devices
+    busiest = max(sum(costs[i] for i in run) for run in deal(costs, size))
+    samples = case.devices * case.samples * case.epochs
+    return {
+        "case": case.name,
+        "bare_samples_per_s": round(samples / statistics.median(times["bare"])),
+        "ranks_1": ratio("one"),
+        f"ranks_{size}": ratio("team"),
+        f"bare_loops_{size}": ratio("bares", size),
+        "dealing_ceiling": round(sum(costs) / busiest, 3),
+        "peak_mib_per_rank": round(memory),
+    }
+
+
+class _Ranks:
+    """One rank's part of a case."""
 
     def __init__(self, case: Case, team: Team) -> None:
-        self.case, self.team = case, team
         park = _park(case)
         self.method = FedAvg(work=WorkSettings(epochs=case.epochs, batch_size=case.batch_size, lr=0.01))
+        network = models.build(case.model, case.shape, case.classes, seed=0)
+        self.engines = [Engine(park, network, one, DeviceMemory(None), seed=0) for one in (team, Alone())]
+        self.start = {"w": network.flat.clone()}
 
-        def engine(with_team: Team) -> Engine:
-            network = models.build(case.model, case.shape, case.classes, seed=0)
-            return Engine(park, network, with_team, DeviceMemory(None), seed=0)
+    def work(self, number: int) -> None:
+        """Do a round with the team."""
+        self.round(self.engines[0], number)
 
-        self.together, self.alone = engine(team), engine(Alone())
-        self.start = {"w": self.alone.network.flat.clone()}
-        self.bare = _bare(case, park)
+    def alone(self, number: int) -> None:
+        """Do a round without the team."""
+        self.round(self.engines[1], number)
 
     def round(self, engine: Engine, number: int) -> None:
+        """Plan, run and absorb a round."""
         park = engine.park
         view = View(number, 1000, park.sizes, park.factory_of, self.start)
         state = State(self.start)
         plan = self.method.plan(state, view, generator(0, "plan", number))
         self.method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=0))
 
-    def row(self, repeats: int) -> dict[str, object]:
-        """Take the four kinds of round in turn: bare, team, one rank, and as many bare loops at once as there are
-        ranks."""
-        first = self.team.rank == 0
-        samples = self.case.devices * self.case.samples * self.case.epochs
-        times: dict[str, list[float]] = {"bare": [], "team": [], "one": [], "bares": []}
-        for number in range(repeats + 1):  # the first one warms up
-            kinds: dict[str, Callable[[], None]] = {
-                "bare": partial(self.bare, number) if first else _rest,
-                "team": partial(self.round, self.together, number),
-                "one": partial(self.round, self.alone, number) if first else _rest,
-                "bares": partial(self.bare, number),
-            }
-            for kind, work in kinds.items():
-                taken = self.timed(work)
-                if number:
-                    times[kind].append(taken)
-        memory = [json.loads(bytes(one[0])) for one in self.team.gather([json.dumps(_peak_mib()).encode()])]
-        return self.figures(times, samples, memory)
 
-    def timed(self, work: Callable[[], None]) -> float:
-        """Return the seconds until every rank is done."""
-        self.team.gather([])
-        began = time.perf_counter()
-        work()
-        self.team.gather([])
-        return time.perf_counter() - began
+class _Bare:
+    """The loop a user would write: floats in memory, an optimiser, a loop over devices and mini-batches."""
 
-    def figures(self, times: dict[str, list[float]], samples: int, memory: list[float]) -> dict[str, object]:
-        """Return the row: ratios of each kind to the bare loop beside it."""
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.model = models.plain(case.model, case.shape, case.classes)
+        self.start = {name: value.clone() for name, value in self.model.state_dict().items()}
+        park = _park(case)
+        pairs = [park.samples(k) for k in range(case.devices)]
+        self.data = [(torch.from_numpy(x).float() / 255, torch.from_numpy(y)) for x, y in pairs]
 
-        def ratio(kind: str, factor: float = 1.0) -> float:
-            return round(statistics.median(b / t * factor for b, t in zip(times["bare"], times[kind], strict=True)), 3)
+    def work(self, number: int) -> None:
+        """Visit every device in turn."""
+        case, model, loss_of = self.case, self.model, nn.CrossEntropyLoss()
+        for k, (x, y) in enumerate(self.data):
+            model.load_state_dict(self.start)
+            optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+            rng = generator(0, "batches", number, 0, k, 0)
+            for order, _ in batch_order(len(y), case.batch_size, case.epochs, None, rng):
+                for rows in torch.from_numpy(order).split(case.batch_size):
+                    optimiser.zero_grad()
+                    loss = loss_of(model(x[rows]), y[rows])
+                    loss.backward()
+                    optimiser.step()
 
-        size = self.team.size
-        costs = [self.case.epochs * -(-self.case.samples // self.case.batch_size)] * self.case.devices
-        busiest = max(sum(costs[i] for i in run) for run in deal(costs, size))
-        return {
-            "case": self.case.name,
-            "bare_samples_per_s": round(samples / statistics.median(times["bare"])),
-            "ranks_1": ratio("one"),
-            f"ranks_{size}": ratio("team"),
-            f"bare_loops_{size}": ratio("bares", size),
-            "dealing_ceiling": round(sum(costs) / busiest, 3),
-            "peak_mib_per_rank": round(max(memory)),
-        }
-
-
-def _rest() -> None:
-    """Let the first rank work alone."""
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    def alone(self, number: int) -> None:
+        """Do the same; a bare loop has no team."""
+        self.work(number)
 
 
 def _park(case: Case) -> Park:
@@ -170,28 +206,3 @@ def _park(case: Case) -> Park:
     data = pooled("random", tuple(map(str, range(case.classes))), Pool(x, y), Pool(x[:1], y[:1]), digest="")
     parts = tuple(np.arange(k * case.samples, (k + 1) * case.samples) for k in range(case.devices))
     return Park(data, parts, np.zeros(case.devices, np.int32))
-
-
-def _bare(case: Case, park: Park) -> Callable[[int], None]:
-    """Return the loop a user would write: floats in memory, an optimiser, a loop over devices and batches."""
-    model = models.plain(case.model, case.shape, case.classes)
-    start = {name: value.clone() for name, value in model.state_dict().items()}
-    loss_of = nn.CrossEntropyLoss()
-    data: list[tuple[Tensor, Tensor]] = []
-    for k in range(case.devices):
-        x, y = park.samples(k)
-        data.append((torch.from_numpy(x).float() / 255, torch.from_numpy(y)))
-
-    def loop(number: int) -> None:
-        for k, (x, y) in enumerate(data):
-            model.load_state_dict(start)
-            optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-            rng = generator(0, "batches", number, 0, k, 0)
-            for order, _ in batch_order(len(y), case.batch_size, case.epochs, None, rng):
-                for rows in torch.from_numpy(order).split(case.batch_size):
-                    optimiser.zero_grad()
-                    loss = loss_of(model(x[rows]), y[rows])
-                    loss.backward()
-                    optimiser.step()
-
-    return loop

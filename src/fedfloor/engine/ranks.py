@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -103,9 +103,6 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
         engine.team.fail(error)
         raise
     kept = {name: value.clone() if value is engine.network.flat else value for name, value in passed.packet.items()}
-    for receipt in passed.receipts:
-        if receipt.memory is not None:
-            engine.memory.held[receipt.device] = receipt.memory
     return Outcome(kept, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
 
 
@@ -184,23 +181,30 @@ class _Walk:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
         own = self.engine.network.flat
         start = {name: value.clone() if value is own else value for name, value in packet.items()}
+        if not node.children:
+            raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
         tree, done = TreeSum(len(node.children)), []
-        before = self.visits
+        before, held = self.visits, self.engine.memory.held
         ahead: Counter[int] = Counter()
         for index, child in enumerate(node.children):
             if index in mine:
-                self.visits = Counter({k: before[k] + ahead[k] for k in walk.devices(child)})
+                known = {*walk.devices(child), -1}
+                memory = {k: held.get(k) for k in known}
+                self.visits = Counter({k: before[k] + ahead[k] for k in known})
                 one = self.walk(child, start, tick)
+                self._hold(memory)  # branches happen at the same time: none sees what another one left on a device
                 samples = sum(self._size(k) for k in one.trained)
                 tree.add(index, one.packet, mix.weight(node.mix, samples))
                 done.append(replace(one, packet={}))
-            ahead += walk.visits(child)
+            ahead.update(walk.visits(child))
+            ahead[-1] += _at_cloud(child)
         self.visits = before
         return tree, done
 
     def _met(self, node: Parallel, packet: Packet, branches: list[Passed]) -> Passed:
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
+        self._hold({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
         children = [one.resolved for one in branches]
         same = all(a is b for a, b in zip(children, node.children, strict=True))
         trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
@@ -222,6 +226,8 @@ class _Walk:
 
     def _visit(self, node: Train, packet: Packet, tick: int) -> Passed:
         engine = self.engine
+        if node.site.kind == "edge":
+            raise SettingError(f"the plan trains at {node.site}: a visit is to a device or to the cloud.")
         device = node.site.index if node.site.kind == "device" else -1
         key = Key(engine.seed, self.round, tick, device, self.visits[device])
         self.visits[device] += 1
@@ -245,6 +251,13 @@ class _Walk:
         receipt = Receipt(device, key.visit, tick, *said, size, lost=False, memory=digest)
         return Passed({**packet, "w": flat}, node, [receipt], frozenset({device}))
 
+    def _hold(self, memory: Mapping[int, str | None]) -> None:
+        for device, digest in memory.items():
+            if digest is None:
+                self.engine.memory.held.pop(device, None)
+            else:
+                self.engine.memory.held[device] = digest
+
     # -- choices and sizes -------------------------------------------------------------------------------------------
 
     def _size(self, device: int) -> int:
@@ -252,10 +265,19 @@ class _Walk:
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
     def _choose(self, node: Select, tick: int) -> Parallel:
-        census = self.engine.park.census(node.candidates, tick, [self.visits[k] for k in node.candidates])
-        rng = generator(self.engine.seed, f"select {node.policy} {node.at}", self.round, tick)
+        seen = [self.visits[k] for k in node.candidates]
+        census = self.engine.park.census(node.candidates, tick, seen)
+        place = (self.round, tick, min(node.candidates, default=-1), sum(seen))  # the next choice is another draw
+        rng = generator(self.engine.seed, f"select {node.policy} {node.at}", *place)
         chosen = selection.choose(node.policy, node.candidates, node.how_many, census, rng)
         return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix)
+
+
+def _at_cloud(node: Node) -> int:
+    def count(at: Node, below: list[int]) -> int:
+        return int(at.site == nodes.CLOUD) if isinstance(at, Train) else sum(below) * getattr(at, "times", 1)
+
+    return walk.fold(node, count)
 
 
 def _merged(done: Sequence[Passed]) -> Answers:

@@ -113,7 +113,7 @@ class Shared:
                 os.sched_yield()
                 continue
             now = time.monotonic()
-            time.sleep(min(1e-3, max(20e-6, (now - began) / 50)))  # late by at most a fiftieth of the wait
+            time.sleep(min(5e-3, max(20e-6, (now - began) / 50)))  # late by at most a fiftieth of the wait
             if now - checked > 0.1:
                 checked = now
                 self._check_alive()
@@ -181,7 +181,7 @@ class Shared:
         """Unmap the shared file."""
         del self._words
         self._bytes.release()
-        with contextlib.suppress(BufferError):  # the traceback of a failure holds views: it is unmapped with the last one
+        with contextlib.suppress(BufferError):  # a failure's traceback holds views: unmapped with the last one
             self._map.close()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
-
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.contract import Method
@@ -30,7 +28,7 @@ def find(name: str) -> type[Method]:
     """
     if ":" in name:
         method = load_outside(name, "method")
-        if not (isinstance(method, type) and hasattr(method, "plan") and is_dataclass(method)):
+        if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):
             raise SettingError(f"method '{name}' is no dataclass with a 'plan': see the how-to on writing a method.")
         return method
     if name not in METHODS:

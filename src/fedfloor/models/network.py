@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from fedfloor.chance import torch_seed
 from fedfloor.errors import SettingError, unknown
@@ -116,6 +117,10 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
         raise SettingError(f"model '{name}' could not be built: {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise SettingError(f"model '{name}' returned {type(module).__name__}: it must return a torch.nn.Module.")
+    if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
+        raise SettingError(
+            f"model '{name}' has lazy layers: give them their sizes, from the 'shape' it is called with."
+        )
     return module
 
 

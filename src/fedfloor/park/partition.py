@@ -141,7 +141,8 @@ class Dirichlet:
                 return _deal_classes(y, cuts, devices, rng)
         raise SettingError(
             f"partition dirichlet with alpha = {self.alpha} left one of {devices} devices with fewer than "
-            f"{self.at_least} samples in each of {DIRICHLET_DRAWS} draws from {len(y):,}. Use a larger alpha or fewer devices."
+            f"{self.at_least} samples in each of {DIRICHLET_DRAWS} draws from {len(y):,}. "
+            "Use a larger alpha or fewer devices."
         )
 
 

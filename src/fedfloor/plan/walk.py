@@ -104,10 +104,46 @@ def check(node: Node, park_devices: int) -> None:
     Raises:
         SettingError: it names a device that does not exist.
     """
-    named = devices(node)
-    strange = [k for k in named if not 0 <= k < park_devices]
+    strange = [k for k in devices(node) if not 0 <= k < park_devices]
     if strange:
         raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")
+
+
+def check_batches(node: Node, sizes: Sequence[int]) -> None:
+    """Check that nobody's mini-batch is larger than what they hold.
+
+    Args:
+        node: the plan.
+        sizes: samples of each device.
+
+    Raises:
+        SettingError: names the device.
+    """
+    for size, named in batch_sizes(node).items():
+        smallest = min(named, key=lambda k: (sizes[k], k))
+        if size > sizes[smallest]:
+            raise SettingError(
+                f"work.batch_size = {size} is larger than what device {smallest} holds ({sizes[smallest]} samples). "
+                "Lower work.batch_size, use fewer devices, or ask for larger ones: partition = "
+                f"{{ kind = …, at_least = {size} }} (natural and dirichlet)."
+            )
+
+
+def batch_sizes(node: Node) -> dict[int, set[int]]:
+    """Return batch size → the devices that are to train, or may be chosen to train, with it."""
+
+    def gather(at: Node, below: list[dict[int, set[int]]]) -> dict[int, set[int]]:
+        if isinstance(at, Train):
+            return {at.work.batch_size: {at.site.index}} if at.site.kind == "device" else {}
+        if isinstance(at, Select):
+            return {at.work.batch_size: set(at.candidates)}
+        merged: dict[int, set[int]] = {}
+        for one in below:
+            for size, named in one.items():
+                merged.setdefault(size, set()).update(named)
+        return merged
+
+    return fold(node, gather)
 
 
 def devices(node: Node) -> set[int]:

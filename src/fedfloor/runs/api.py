@@ -10,7 +10,7 @@ from pathlib import Path
 from fedfloor.experiment import Experiment
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.loop import Limits, Orders
+from fedfloor.runs.orders import Limits, Orders
 
 
 @dataclass(frozen=True)

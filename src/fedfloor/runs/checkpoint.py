@@ -88,7 +88,7 @@ def latest(folder: Path) -> Checkpoint | None:
 def memories(folder: Path) -> set[str]:
     """Return the digests of device memories that the kept checkpoints name."""
     found: set[str] = set()
-    for place in _all(folder):
+    for place in _all(folder)[-KEPT:]:  # a kill may have left some of an older one
         found |= set(json.loads((place / "state.json").read_text())["memory"].values())
     return found
 

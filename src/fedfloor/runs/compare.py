@@ -11,7 +11,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, MethodSettings
 from fedfloor.runs import launch
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.loop import Limits, Orders
+from fedfloor.runs.orders import Limits, Orders
 
 
 @dataclass(frozen=True)

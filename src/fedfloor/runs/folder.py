@@ -22,8 +22,7 @@ from fedfloor.errors import RunError, SettingError
 def owned(folder: Path) -> Iterator[None]:
     """Own a run's folder while the body runs: one process at a time.
 
-    Where the body is refused or fails before its first round is on disk, a folder that was empty is left as it was
-    found.
+    Where the body fails before its first round is on disk, the folder is left as it was found.
 
     Raises:
         SettingError: another process owns it, or the folder cannot be made.
@@ -31,7 +30,8 @@ def owned(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    empty = not _content(folder)
+    before = set(folder.iterdir()) if folder.is_dir() else set()
+    fresh = folder / "experiment.toml" not in before and not _begun(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
@@ -47,15 +47,11 @@ def owned(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if empty and not _begun(folder):
-            _leave_nothing(folder, made)
+        if fresh and not _begun(folder):
+            _take_back(set(folder.iterdir()) - before, made)
         raise
     finally:
         lock.release()
-
-
-def _content(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name != ".lock"] if folder.is_dir() else []
 
 
 def _begun(folder: Path) -> bool:
@@ -63,13 +59,12 @@ def _begun(folder: Path) -> bool:
     return any((folder / "checkpoint").glob("round-*")) or (ledger.exists() and ledger.stat().st_size > 0)
 
 
-def _leave_nothing(folder: Path, made: list[Path]) -> None:
-    for path in _content(folder):
+def _take_back(new: set[Path], made: list[Path]) -> None:
+    for path in new:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    (folder / ".lock").unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # something else may have come to lie there
         for place in made:
             place.rmdir()
@@ -127,7 +122,7 @@ def _cpu() -> str:
     return names[0] if names else platform.machine()
 
 
-FREE = {"python", "cores"}  # differences that do not change results
+FREE = {"data.root", "python", "cores"}  # differences that do not change results; the data have their own hash
 
 
 def check_same(folder: Path, document: str, *, force: bool) -> None:

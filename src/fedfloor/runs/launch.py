@@ -23,7 +23,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs import loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.loop import Orders
+from fedfloor.runs.orders import Orders
 
 MOST_RANKS = 64
 T = TypeVar("T")

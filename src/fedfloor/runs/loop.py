@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 from safetensors.torch import save
@@ -16,6 +16,7 @@ from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import method_of, resolved
 from fedfloor.engine import ranks
+from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
@@ -24,46 +25,16 @@ from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.park.park import Park
-from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.runs import checkpoint, folder, ledger
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
+from fedfloor.runs.orders import Orders
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_S = 5.0  # a kill costs at most about this much work; results do not depend on it
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop before the schedule's last round; the schedules stay as they are.
-
-    Args:
-        stop_after: number of the last round to do.
-        accuracy: stop once an evaluation reaches it, in (0, 1].
-    """
-
-    stop_after: int | None = None
-    accuracy: float | None = None
-
-
-@dataclass(frozen=True)
-class Orders:
-    """How a run is carried out; nothing in here changes its results.
-
-    Args:
-        out: the run's folder.
-        resume: go on from the last checkpoint.
-        force: resume in spite of a changed experiment, version or CPU.
-        limits: when to stop early.
-    """
-
-    out: Path
-    resume: bool = False
-    force: bool = False
-    limits: Limits = Limits()
 
 
 def execute(
@@ -92,6 +63,7 @@ def execute(
         RunError: training failed, or the disk is full; the last checkpoint stays.
     """
     torch.set_num_threads(1)
+    keep_memory()
     method = method_of(experiment)
     data = park.dataset
     network = models.build(experiment.model.name, data.shape, len(data.classes), experiment.seed)
@@ -122,7 +94,7 @@ class _Run:
         self.report, self.interrupted = report, interrupted
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
-        self.noted = False
+        self.looked = False
 
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
         park = self.engine.park
@@ -140,23 +112,31 @@ class _Run:
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         """Do round after round from a checkpoint on."""
-        why = "finished"
+        why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
-        while point.round < last:
-            point = self.round(start, point)
+        while why == "finished" and point.round < last:
+            point = self.next(start, point)
             if self.first:
                 self.write(point, now=point.round == last)
             if self.reached(point):
                 why = "stopped"
-                break
-            if self.asked_to_stop():
+            elif self.asked_to_stop():
                 why = "interrupted"
-                break
         if why == "finished" and point.round < self.experiment.rounds:
             why = "stopped"
         if self.first:
             self.end(point)
         return why
+
+    def next(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint:
+        """Do one round; where it fails, checkpoint the one before it."""
+        try:
+            return self.round(start, point)
+        except RunError:
+            if self.first and point.round:
+                with contextlib.suppress(RunError):  # the first error is the one to be told
+                    self.save(point)
+            raise
 
     def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint:
         """Do one round."""
@@ -164,8 +144,8 @@ class _Run:
         seed, number = self.experiment.seed, point.round + 1
         view = self.view(number, start, point)
         plan = self.method.plan(point.state, view, generator(seed, "plan", number))
-        if self.first and not self.noted:
-            self.note_idle(plan)
+        if not self.looked:
+            self.look(plan)
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
@@ -178,11 +158,13 @@ class _Run:
         new = ledger.line(number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state))
         return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new)
 
-    def note_idle(self, plan: Node) -> None:
-        """Say once if the plan cannot keep every rank busy."""
-        self.noted = True
+    def look(self, plan: Node) -> None:
+        """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
+        self.looked = True
+        walk.check(plan, self.engine.park.devices)
+        walk.check_batches(plan, self.engine.park.sizes.tolist())
         branches, size = walk.widest(plan), self.engine.team.size
-        if branches < size:
+        if self.first and branches < size:
             log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
 
     def check(self, state: State, number: int) -> None:
@@ -242,30 +224,12 @@ def _info(state: State) -> dict[str, object]:
     return dict(state.notes.get("info", {}))
 
 
-def check_batches(experiment: Experiment, park: Park) -> None:
-    """Refuse mini-batches larger than what the smallest device holds.
-
-    Raises:
-        SettingError: names the device.
-    """
-    work = getattr(method_of(experiment), "work", None)
-    size = work.batch_size if isinstance(work, WorkSettings) else None
-    smallest = int(park.sizes.argmin())
-    if size is not None and size > park.sizes[smallest]:
-        raise SettingError(
-            f"work.batch_size = {size} is larger than what device {smallest} holds ({park.sizes[smallest]} samples). "
-            "Lower work.batch_size, use fewer devices, or ask for larger ones: partition = "
-            f"{{ kind = …, at_least = {size} }} (natural and dirichlet)."
-        )
-
-
 def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, write what describes it.
 
     Raises:
         SettingError: the folder holds a run and this is no resume, or a resume does not fit.
     """
-    check_batches(experiment, park)
     out = orders.out
     began = (out / "experiment.toml").exists()
     stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest))
@@ -274,9 +238,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
         if not began:
             raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
         folder.check_same(out, document, force=orders.force)
-        folder.write_json(out / "park.json", park.describe())
-        return
-    if began or (out / "ledger.jsonl").exists():
+    elif began or (out / "ledger.jsonl").exists():
         raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
     folder.write(out / "experiment.toml", document)
     folder.write_json(out / "park.json", park.describe())

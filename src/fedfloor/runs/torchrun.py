@@ -18,7 +18,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs import launch, loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.loop import Orders
+from fedfloor.runs.orders import Orders
 
 
 class Gloo:

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedfloor
+from fedfloor.config import apply, from_table, method_of, read, resolved
+from fedfloor.errors import SettingError
+from fedfloor.methods.catalog import METHODS
+from fedfloor.park.partition import Dirichlet, Iid, Natural, Shards
+from fedfloor.parts.work import DEFAULTS, Cosine, Exponential, WorkSettings
+
+FULL = """
+name = "full"
+seed = 3
+rounds = 7
+[data]
+name = "mnist"
+root = "somewhere"
+partition = { kind = "shards", per_device = 4 }
+stream = { kind = "static" }
+normalise = "standard"
+samples_per_device = 50
+[park]
+devices = 20
+factories = 5
+assignment = "random"
+[model]
+name = "lenet"
+[method]
+name = "fedsr"
+[methods.fedsr]
+laps = 3
+work.epochs = 2
+[methods.fedavg]
+fraction = 0.5
+[work]
+batch_size = 16
+lr = { kind = "cosine", start = 0.1 }
+[faults]
+visit = 0.25
+[evaluate]
+every = 2
+"""
+
+
+def table(text: str) -> dict:
+    return tomllib.loads(text)
+
+
+def said(text: str) -> str:
+    """What is said about a document that is refused."""
+    with pytest.raises(SettingError) as error:
+        from_table(table(text))
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(FULL)
+    got = read(path)
+    assert (got.name, got.seed, got.rounds) == ("full", 3, 7)
+    assert (got.data.name, got.data.root, got.data.normalise) == ("mnist", "somewhere", "standard")
+    assert (got.data.partition, got.data.samples_per_device) == (Shards(per_device=4), 50)
+    assert (got.park.devices, got.park.factories, got.park.assignment) == (20, 5, "random")
+    assert (got.model.name, got.method.name, got.faults.visit, got.evaluate.every) == ("lenet", "fedsr", 0.25, 2)
+    assert got.work == WorkSettings(batch_size=16, lr=Cosine(start=0.1))
+    method = method_of(got)
+    assert (method.laps, method.work.epochs, method.work.batch_size) == (3, 2, 16)  # type: ignore[attr-defined]
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    path = tmp_path / "named.after.me.toml"
+    path.write_text("")
+    assert read(path) == fedfloor.Experiment(name="named.after.me")
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "windows.toml"
+    path.write_text("rounds = 4\r\n", encoding="utf-8-sig")
+    assert read(path).rounds == 4
+
+
+def test_provenance_is_ignored() -> None:
+    told = from_table(table("[provenance]\ntorch = '1'\ncores = 4"))
+    assert method_of(told) == method_of(fedfloor.Experiment())
+
+
+PARTITIONS = {
+    'kind = "natural", at_least = 30': Natural(at_least=30),
+    'kind = "iid"': Iid(),
+    'kind = "dirichlet", alpha = 1': Dirichlet(alpha=1.0),
+    'kind = "shards"': Shards(per_device=2),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), PARTITIONS.items(), ids=PARTITIONS)
+def test_partition_kinds(text: str, expected) -> None:
+    assert from_table(table(f"[data]\npartition = {{ {text} }}")).data.partition == expected
+
+
+SCHEDULES = {
+    "0.05": 0.05,
+    "1": 1.0,
+    '{ kind = "cosine", start = 0.01, end = 1e-5 }': Cosine(0.01, 1e-5),
+    '{ kind = "exponential", start = 0.1, factor = 0.99 }': Exponential(0.1, 0.99),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), SCHEDULES.items(), ids=SCHEDULES)
+def test_schedules(text: str, expected) -> None:
+    assert from_table(table(f"[work]\nlr = {text}")).work.lr == expected
+
+
+# -- precedence: published default < [work] < the method's own table ---------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_left_alone_a_method_has_its_published_work(name: str) -> None:
+    method = method_of(from_table(table(f'method.name = "{name}"')))
+    assert method == METHODS[name](work=METHODS[name]().work.over(DEFAULTS))  # type: ignore[attr-defined, call-arg]
+
+
+# FedAvg's published default is 5 epochs
+@pytest.mark.parametrize(
+    ("shared", "own", "epochs", "steps"),
+    [
+        ("", "", 5, None),
+        ("epochs = 2", "", 2, None),
+        ("epochs = 2", "epochs = 3", 3, None),
+        ("steps = 7", "", None, 7),
+        ("steps = 7", "epochs = 3", 3, None),
+        ("epochs = 2", "steps = 9", None, 9),
+        ("momentum = 0.5", "steps = 9", None, 9),
+    ],
+)
+def test_the_nearer_table_decides_epochs_or_steps(shared: str, own: str, epochs: int | None, steps: int | None) -> None:
+    got = method_of(from_table(table(f"[work]\n{shared}\n[methods.fedavg.work]\n{own}"))).work  # type: ignore[attr-defined]
+    assert (got.epochs, got.steps) == (epochs, steps)
+
+
+def test_only_what_is_said_overrides() -> None:
+    text = "[work]\nbatch_size = 8\nlr = 0.5\n[methods.fedavg.work]\nlr = 0.25\nmomentum = 0.9"
+    got = method_of(from_table(table(text))).work  # type: ignore[attr-defined]
+    assert got == WorkSettings(epochs=5, batch_size=8, lr=0.25, momentum=0.9, weight_decay=0.0)
+
+
+def test_another_methods_table_does_not_matter() -> None:
+    text = "[methods.fedsr]\nlaps = 9\nwork.lr = 0.9"
+    assert method_of(from_table(table(text))) == method_of(fedfloor.Experiment())
+
+
+# -- --set -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("work.lr=0.5", {"work": {"lr": 0.5}}),
+        (" work.lr = 0.5 ", {"work": {"lr": 0.5}}),
+        ("model.name=mlp-2nn", {"model": {"name": "mlp-2nn"}}),
+        ('model.name="mlp-2nn"', {"model": {"name": "mlp-2nn"}}),
+        ("data.partition={kind='iid'}", {"data": {"partition": {"kind": "iid"}}}),
+        ('methods."a.b:C".k=1', {"methods": {"a.b:C": {"k": 1}}}),
+        ("methods.mine:C.k=1", {"methods": {"mine:C": {"k": 1}}}),
+        ("model.name=mine:net=x", {"model": {"name": "mine:net=x"}}),
+        ("name=", {"name": ""}),
+    ],
+)
+def test_set_changes_one_key(change: str, expected: dict) -> None:
+    document: dict = {}
+    apply(document, change)
+    assert document == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("work", "write it as key=value, such as work.lr=0.05"),
+        ("=3", "write it as key=value"),
+        ("rounds.x=3", "'rounds' is a value, not a table"),
+    ],
+)
+def test_set_refuses(change: str, message: str) -> None:
+    document = {"rounds": 3}
+    with pytest.raises(SettingError, match=message):
+        apply(document, change)
+    assert document == {"rounds": 3}
+
+
+def test_later_changes_win(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(FULL)
+    got = read(path, ["seed=4", "seed=5", "method.name=fedavg", "methods.fedsr.laps=1"])
+    assert (got.seed, got.method.name, got.methods["fedsr"]["laps"]) == (5, "fedavg", 1)
+
+
+# -- out and in again --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict:
+    rate = st.floats(1e-6, 10.0)
+    schedule = st.fixed_dictionaries({"kind": st.just("cosine"), "start": rate}, optional={"end": st.just(0.0)})
+    work = st.fixed_dictionaries(
+        {},
+        optional={
+            "batch_size": st.integers(1, 500),
+            "lr": rate | schedule,
+            "momentum": st.floats(0, 0.99),
+            "weight_decay": st.floats(0, 1),
+        },
+    )
+    passes = st.sampled_from([{}, {"epochs": 2}, {"steps": 3}])
+    partition = st.sampled_from([{"kind": "iid"}, {"kind": "shards", "per_device": 3}, {"kind": "natural"}])
+    name = draw(st.sampled_from(sorted(METHODS)))
+    document = {
+        "name": draw(st.sampled_from(["a", "ü b"])),
+        "seed": draw(st.integers(0, 2**62)),
+        "method": {"name": name},
+    }
+    document["work"] = draw(work) | draw(passes)
+    document["methods"] = {name: {"work": draw(work) | draw(passes)}}
+    document["data"] = draw(st.fixed_dictionaries({}, optional={"partition": partition, "root": st.text(max_size=5)}))
+    document["park"] = draw(st.fixed_dictionaries({}, optional={"devices": st.integers(1, 99)}))
+    return document
+
+
+@given(documents())
+def test_what_is_written_reads_back_as_itself(document: dict) -> None:
+    first = from_table(document)
+    text = resolved(first)
+    again = from_table(table(text))
+    assert method_of(again) == method_of(first)
+    assert (again.data, again.park, again.work, again.seed) == (first.data, first.park, first.work, first.seed)
+    assert resolved(again) == text
+
+
+def test_every_default_is_written() -> None:
+    written = table(resolved(fedfloor.Experiment()))
+    work = {"epochs": 5, "batch_size": 32, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0}
+    assert written["methods"] == {"fedavg": {"fraction": 1.0, "work": work}}
+    assert written["data"]["partition"] == {"kind": "iid"}
+    assert written["evaluate"] == {"every": 1}
+
+
+# -- a machine without pydantic ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_pydantic_the_same_is_read(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    document = table(FULL) | {"method": {"name": method}}
+    expected = from_table(document)
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    assert from_table(document) == expected
+    assert method_of(from_table(document)) == method_of(expected)
+
+
+def test_without_pydantic_ranges_and_keys_are_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    assert "unknown key 'lrr'. Did you mean 'lr'?" in said("[work]\nlrr = 1")
+    assert "rounds = 0: must be a whole number of at least 1" in said("rounds = 0")
+    assert "'>='" in said('rounds = "ten"')
+    assert "'start'" in said("[work]\nlr = { kind = 'cosine' }")

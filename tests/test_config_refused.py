@@ -1,0 +1,214 @@
+"""What an experiment file may not say, and what is said about it."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedfloor.config import from_table, method_of, read, resolved
+from fedfloor.errors import SettingError
+
+
+def said(text: str) -> str:
+    with pytest.raises(SettingError) as error:
+        from_table(tomllib.loads(text))
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+UNKNOWN = {
+    "wrok.lr = 1": "unknown key 'wrok'. Did you mean 'work'? Known: data, evaluate, faults",
+    "work.lrr = 1": "[work] unknown key 'lrr'. Did you mean 'lr'? Known: batch_size, epochs, lr,",
+    "work.lr = { kind = 'cosine', strat = 1 }": "[work.lr] unknown key 'strat'. Did you mean 'start'?",
+    "data.partition = { kind = 'shards', per_devices = 2 }": "unknown key 'per_devices'. Did you mean 'per_device'?",
+    "data.partition = { kind = 'iid', per_device = 2 }": "[data.partition] unknown key 'per_device'. Known: kind",
+    "methods.fedsr.lap = 2": "[methods.fedsr] unknown key 'lap'. Did you mean 'laps'?",
+    "methods.fedsr.wrok.lr = 2": "[methods.fedsr] unknown key 'wrok'. Did you mean 'work'?",
+    "methods.fedsr.work.epoch = 2": "[methods.fedsr.work] unknown key 'epoch'. Did you mean 'epochs'?",
+    "methods.fedsrr.laps = 2": "unknown method 'fedsrr'. Did you mean 'fedsr'?",
+    "method.name = 'fed-avg'": "unknown method 'fed-avg'. Did you mean 'fedavg'? Known: centralized, fedavg, fedsr",
+    "method.nmae = 'fedavg'": "[method] unknown key 'nmae'. Did you mean 'name'?",
+    "qqq = 1": "unknown key 'qqq'. Known:",
+    "data.partition = { kind = 'shard' }": "unknown data.partition.kind 'shard'. Did you mean 'shards'? Known: dir",
+    "work.lr = { kind = 'cos', start = 1 }": "unknown work.lr.kind 'cos'. Did you mean 'cosine'? Known: cosine, exp",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), UNKNOWN.items(), ids=UNKNOWN)
+def test_a_mistyped_name_names_its_nearest_match(text: str, message: str) -> None:
+    assert message in said(text)
+
+
+TYPES = {
+    "rounds = 'ten'": "rounds = 'ten': must be a whole number.",
+    "rounds = 2.0": "rounds = 2.0: must be a whole number.",
+    "rounds = true": "rounds = True: must be a whole number.",
+    "name = 3": "name = 3: must be a text in quotes.",
+    "data = 3": "data = 3: must be a table.",
+    "data.partition = 'iid'": "data.partition = 'iid': must be a table.",
+    "data.partition = { per_device = 2 }": "needs kind = one of dirichlet, iid, natural, shards.",
+    "data.normalise = 'zscore'": "data.normalise = 'zscore': must be 'unit' or 'standard'.",
+    "park.devices = [1]": "park.devices = [1]: must be a whole number.",
+    "method = 'fedsr'": "method = 'fedsr': must be a table.",
+    "methods = 3": "methods = 3: must be a table.",
+    "methods.fedsr = 3": "methods.fedsr = 3: must be a table.",
+    "methods.fedsr.work = 3": "methods.fedsr.work = 3: must be a table.",
+    "methods.fedsr.laps = 2.5": "methods.fedsr.laps = 2.5: must be a whole number.",
+    "work.lr = 'fast'": "work.lr = 'fast': must be a number or a table.",
+    "work.lr = true": "work.lr = True: must be a number or a table.",
+    "work.lr = { kind = 'cosine' }": "work.lr.start is missing: it has no default.",
+    "work.lr = { kind = 'cosine', start = '1' }": "work.lr.start = '1': must be a number.",
+    "work.lr = { kind = 'exponential', start = '1', factor = 1 }": "work.lr.start = '1': must be a number.",
+    "work.lr = { kind = 'exponential', start = 1 }": "work.lr.factor is missing: it has no default.",
+    "work.lr = { start = 1 }": "work.lr = {'start': 1}: needs kind = one of cosine, exponential.",
+    "work.batch_size = '32'": "work.batch_size = '32': must be a whole number.",
+    "faults.visit = '1 %'": "faults.visit = '1 %': must be a number.",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), TYPES.items(), ids=TYPES)
+def test_a_wrong_type_says_what_it_must_be(text: str, message: str) -> None:
+    assert message in said(text)
+
+
+RANGES = {
+    "rounds = 0": "rounds = 0: must be a whole number of at least 1.",
+    "seed = -1": "seed = -1: must be a whole number of at least 0.",
+    "name = 'a/b'": "name = 'a/b': must be a folder name",
+    "name = '..'": "name = '..': must be a folder name",
+    "name = ''": "name = '': must be a folder name",
+    "data.samples_per_device = 0": "data.samples_per_device = 0: must be a whole number of at least 1.",
+    "data.partition = { kind = 'dirichlet', alpha = 0 }": "alpha = 0.0: must be a number above 0",
+    "data.partition = { kind = 'shards', per_device = 0 }": "per_device = 0: must be a whole number of at least 1.",
+    "park.devices = 0": "park.devices = 0: must be a whole number of at least 1.",
+    "park.factories = 0": "park.factories = 0: must be a whole number of at least 1.",
+    "methods.fedavg.fraction = 0": "methods.fedavg.fraction = 0.0: must be above 0 and at most 1.",
+    "methods.fedavg.fraction = 1.5": "methods.fedavg.fraction = 1.5: must be above 0 and at most 1.",
+    "methods.fedsr.laps = 0": "methods.fedsr.laps = 0: must be a whole number of at least 1.",
+    "methods.fedsr.ring_size = 0": "methods.fedsr.ring_size = 0: must be a whole number of at least 1, or left out.",
+    "methods.hierfavg.edge_rounds = 0": "methods.hierfavg.edge_rounds = 0: must be a whole number of at least 1.",
+    "work.lr = 0": "work.lr = 0.0: must be a number above 0.",
+    "work.lr = nan": "work.lr = nan: must be a number above 0.",
+    "work.lr = inf": "work.lr = inf: must be a number above 0.",
+    "work.lr = { kind = 'cosine', start = 1, end = 2 }": "work.lr.end = 2.0: must be between 0 and start.",
+    "work.lr = { kind = 'exponential', start = 1, factor = 2 }": "work.lr.factor = 2.0: must be above 0 and at most 1.",
+    "work.epochs = 0": "work.epochs = 0: must be a whole number of at least 1.",
+    "work.momentum = 1": "work.momentum = 1.0: must be at least 0 and below 1.",
+    "work.weight_decay = -1": "work.weight_decay = -1.0: must be at least 0.",
+    "work = { epochs = 1, steps = 2 }": "work has epochs = 1 and steps = 2: give one of them.",
+    "methods.fedavg.work = { epochs = 1, steps = 2 }": "work has epochs = 1 and steps = 2: give one of them.",
+    "faults.visit = 1": "faults.visit = 1.0: must be at least 0 and below 1.",
+    "evaluate.every = 0": "evaluate.every = 0: must be a whole number of at least 1.",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), RANGES.items(), ids=RANGES)
+def test_a_value_out_of_range_says_the_range(text: str, message: str) -> None:
+    assert message in said(text)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def refused_file(path: Path) -> str:
+    with pytest.raises(SettingError) as error:
+        read(path)
+    assert str(path) in str(error.value)
+    return str(error.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("rounds = 1\nrounds = 2\nseed = 1\n")
+    (tmp_path / "binary.toml").write_bytes(bytes(range(256)))
+    assert "No such file" in refused_file(tmp_path / "gone" / "mine.toml")
+    assert "No such file or directory. Did you mean 'mine.toml'?" in refused_file(tmp_path / "mien.toml")
+    assert "Is a directory" in refused_file(tmp_path)
+    assert "is not valid TOML" in refused_file(tmp_path / "binary.toml")
+    twice = refused_file(tmp_path / "mine.toml")
+    assert "is not valid TOML" in twice
+    assert "line 2" in twice
+
+
+# -- a method of your own ---------------------------------------------------------------------------------------------
+
+OWN = """
+from dataclasses import dataclass
+import numpy as np
+from fedfloor.methods.contract import Method
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import CLOUD, Train, Work
+
+@dataclass(frozen=True)
+class Mine(Method):
+    depth: int = 2
+    work: WorkSettings = WorkSettings(steps=4)
+
+    def plan(self, state, view, rng):
+        return Train(CLOUD, self.work.at(view.round, view.rounds))
+
+@dataclass(frozen=True)
+class NoWork(Method):
+    table: np.ndarray | None = None
+
+    def plan(self, state, view, rng):
+        return Train(CLOUD, Work(epochs=1))
+
+class NoDataclass(Method):
+    def plan(self, state, view, rng):
+        return Train(CLOUD, Work(epochs=1))
+"""
+
+
+@pytest.fixture
+def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_methods.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+
+
+@pytest.mark.usefixtures("_own")
+def test_a_method_of_your_own_has_its_table() -> None:
+    own = "methods.'own_methods:Mine' = { depth = 7, work.momentum = 0.5 }"
+    experiment = from_table(tomllib.loads(f"method.name = 'own_methods:Mine'\nwork.lr = 0.5\n{own}"))
+    mine = method_of(experiment)
+    assert (mine.depth, mine.work.steps, mine.work.lr, mine.work.momentum) == (7, 4, 0.5, 0.5)  # type: ignore[attr-defined]
+    again = from_table(tomllib.loads(resolved(experiment)))
+    assert method_of(again) == mine
+
+
+@pytest.mark.usefixtures("_own")
+def test_a_method_of_your_own_with_types_only_it_knows() -> None:
+    method_of(from_table({"method": {"name": "own_methods:NoWork"}}))
+
+
+OWN_REFUSED = {
+    "'own_methods:Mine'.dept": "[methods.own_methods:Mine] unknown key 'dept'. Did you mean 'depth'?",
+    "'own_methods:NoWork'.work.lr": "[methods.own_methods:NoWork] unknown key 'work'. Known: table.",
+    "'own_methods:NoDataclass'.x": "method 'own_methods:NoDataclass' is no dataclass with a 'plan'",
+    "'own_methods:np'.x": "method 'own_methods:np' is no dataclass with a 'plan'",
+    "'own_methods:Mien'.x": "module 'own_methods' has no 'Mien'. Did you mean 'Mine'?",
+    "'own_method:Mine'.x": "no module 'own_method'. Looked in the current folder",
+    "':Mine'.x": "method ':Mine': importing it failed",
+}
+
+
+@pytest.mark.usefixtures("_own")
+@pytest.mark.parametrize(("key", "message"), OWN_REFUSED.items(), ids=OWN_REFUSED)
+def test_a_method_of_your_own_is_checked_too(key: str, message: str) -> None:
+    assert message in said(f"methods.{key} = 1")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [("import no_such_thing", "No module named 'no_such_thing'"), ("1/0", "ZeroDivisionError"), ("x =", "SyntaxError")],
+)
+def test_a_module_that_fails_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, message: str) -> None:
+    (tmp_path / "broken_module.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    text = said("method.name = 'broken_module:X'")
+    assert "method 'broken_module:X': importing it failed" in text
+    assert message in text

@@ -1,0 +1,105 @@
+"""README and docs, executed: their files are written, their commands typed, their Python run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedfloor.experiment import Experiment
+from fedfloor.runs.ledger import Line
+
+HERE = Path(__file__).parents[1]
+PAGES = [HERE / "README.md", *sorted((HERE / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def fedfloor(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "fedfloor", *shlex.split(command)]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def shortened(command: str) -> str:
+    """One round is enough to see that a command works."""
+    if not command.startswith(("run", "compare")) or "--stop-after" in command:
+        return command
+    return command + " --stop-after 1"
+
+
+def typed(page: Path) -> list[str]:
+    lines = [line.split("#")[0].strip() for block in blocks(page, "console") for line in block.splitlines()]
+    return [line.removeprefix("fedfloor ") for line in lines if line.startswith("fedfloor ")]
+
+
+def write_files(page: Path, folder: Path) -> None:
+    for block in blocks(page, "toml"):
+        name = re.search(r'name = "(.*?)"', block)
+        assert name is not None
+        (folder / f"{name[1]}.toml").write_text(block)
+    for block in blocks(page, "python"):
+        if block.startswith("# "):
+            (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if typed(page)], ids=lambda page: page.name)
+def test_commands_in_the_docs_work(page: Path, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    for command in typed(page):
+        if "mnist" in command and "FEDFLOOR_DATA" not in os.environ:
+            continue
+        done = fedfloor(shortened(command), tmp_path)
+        assert done.returncode == 0, f"fedfloor {command}\n{done.stderr}"
+
+
+@pytest.mark.slow
+def test_the_readmes_python_runs_as_a_script(tmp_path: Path) -> None:
+    (code,) = blocks(HERE / "README.md", "python")
+    (tmp_path / "script.py").write_text(code)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[0]) > 0
+
+
+@pytest.mark.slow
+def test_the_slow_server_is_fedavg_with_rate_one(tmp_path: Path) -> None:
+    write_files(HERE / "docs" / "your-method.md", tmp_path)
+    rate = "--set 'methods.\"server:Slow\".rate=1.0'"
+    for name, more in (("fedavg", ""), ("server:Slow", rate)):
+        out = name.replace(":", ".")
+        done = fedfloor(f"run demo --set method.name={name} --stop-after 1 --out {out} --json {more}", tmp_path)
+        assert done.returncode == 0, done.stderr
+    lines = [(tmp_path / out / "ledger.jsonl").read_text() for out in ("fedavg", "server.Slow")]
+    losses = [float(re.search(r'"loss": ([\d.]+)', line)[1]) for line in lines]  # type: ignore[index]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # w + (m − w) = m up to the rounding of float32
+
+
+def test_every_setting_is_documented() -> None:
+    page = (HERE / "docs" / "experiments.md").read_text(encoding="utf-8")
+    for field in dataclasses.fields(Experiment):
+        inner = getattr(Experiment(), field.name)
+        if dataclasses.is_dataclass(inner):
+            for name in (f.name for f in dataclasses.fields(inner)):
+                assert f"`{name}`" in page or f"[{field.name}] {name}`" in page, f"{field.name}.{name}"
+
+
+def test_every_ledger_key_is_documented() -> None:
+    page = (HERE / "docs" / "runs.md").read_text(encoding="utf-8")
+    missing = [field.name for field in dataclasses.fields(Line) if f"`{field.name}`" not in page]
+    assert not missing
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fedfloor.errors import SettingError
+from fedfloor.models import build, count
+from fedfloor.models.network import Network
+from fedfloor.models.zoo import NETWORKS
+
+GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+
+
+def linear(inputs: int, outputs: int) -> int:
+    return (inputs + 1) * outputs
+
+
+def conv(into: int, out: int, side: int) -> int:
+    return (into * side * side + 1) * out
+
+
+# The papers' counts, each beside its layers: weights and biases.
+COUNTS = [
+    # McMahan's 2NN, FedSR's MLP: 157,000 + 40,200 + 2,010
+    ("mlp-2nn", GREY, 10, 199_210, linear(784, 200) + linear(200, 200) + linear(200, 10)),
+    ("logistic", GREY, 10, 7_850, linear(784, 10)),
+    # sides 32 → 30 → 15 → 13 → 6 → 4 before the first linear layer; 28 → 26 → 13 → 11 → 5 → 3
+    ("cnn-tutorial", COLOUR, 10, 122_570,
+     conv(3, 32, 3) + conv(32, 64, 3) + conv(64, 64, 3) + linear(64 * 4 * 4, 64) + linear(64, 10)),
+    ("cnn-tutorial", COLOUR, 100, 128_420,
+     conv(3, 32, 3) + conv(32, 64, 3) + conv(64, 64, 3) + linear(64 * 4 * 4, 64) + linear(64, 100)),
+    ("cnn-tutorial", GREY, 10, 93_322,
+     conv(1, 32, 3) + conv(32, 64, 3) + conv(64, 64, 3) + linear(64 * 3 * 3, 64) + linear(64, 10)),
+    # 832 + 51,264 + 6,424,576 + 127,038
+    ("cnn-fedgs", GREY, 62, 6_603_710,
+     conv(1, 32, 5) + conv(32, 64, 5) + linear(64 * 7 * 7, 2048) + linear(2048, 62)),
+    # sides 32 → 28 → 14 → 10 → 5
+    ("lenet", COLOUR, 10, 62_006,
+     conv(3, 6, 5) + conv(6, 16, 5) + linear(16 * 5 * 5, 120) + linear(120, 84) + linear(84, 10)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shape", "classes", "printed", "by_layers"), COUNTS)
+def test_parameter_counts_of_the_papers(name, shape, classes: int, printed: int, by_layers: int) -> None:
+    assert printed == by_layers
+    assert count(name, shape, classes) == printed
+    network = build(name, shape, classes, seed=0)
+    assert network.trained == network.flat.numel() == printed
+
+
+def test_every_count_in_a_docstring_is_tested() -> None:
+    said = {
+        number for builder in NETWORKS.values() for number in re.findall(r"\d{1,3}(?:,\d{3})+", builder.__doc__ or "")
+    }
+    assert said == {f"{printed:,}" for *_, printed, _ in COUNTS}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_fits_what_it_was_built_for(name: str) -> None:
+    module = build(name, GREY, 7, seed=0).module
+    assert module(torch.rand(5, *GREY)).shape == (5, 7)
+    assert module.training
+
+
+# -- initial weights -------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**64), st.integers(0, 2**31))
+def test_initial_weights_depend_on_the_seed_alone(seed: int, elsewhere: int) -> None:
+    first = build("logistic", (1, 3, 3), 4, seed).flat
+    torch.manual_seed(elsewhere)
+    assert torch.equal(build("logistic", (1, 3, 3), 4, seed).flat, first)
+    assert not torch.equal(build("logistic", (1, 3, 3), 4, seed + 1).flat, first)
+
+
+def test_building_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    build("lenet", COLOUR, 10, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# -- one flat vector -------------------------------------------------------------------------------------------------
+
+
+def with_statistics() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+
+
+def test_the_flat_vector_is_the_network() -> None:
+    module = with_statistics().eval()
+    x = torch.rand(3, 1, 3, 3)
+    before, named = module(x), {name: value.clone() for name, value in module.state_dict().items()}
+    network = Network(module)
+    torch.testing.assert_close(module(x), before)  # the layout may change the order of sums, so the last bits
+    assert network.flat.numel() == network.trained + 4 + 4  # running mean and variance; the batch counter stays out
+    state = network.state(network.flat)
+    assert {*state, "1.num_batches_tracked"} == set(named)
+    assert all(torch.equal(value, named[name]) for name, value in state.items())
+    network.flat.zero_()
+    assert all(not bool(p.any()) for p in module.parameters())
+    assert not bool(module(x).any())
+
+
+def test_views_of_another_vector_have_the_parameters_places() -> None:
+    network = Network(with_statistics())
+    other = network.flat.clone()
+    for view, parameter in zip(network.views(other), network.parameters, strict=True):
+        assert torch.equal(view, parameter)
+        assert view.stride() == parameter.stride()
+        view.zero_()
+    assert not bool(other[: network.trained].any())
+    assert torch.equal(other[network.trained :], network.flat[network.trained :])
+
+
+# -- your own, and what is refused -----------------------------------------------------------------------------------
+
+OWN = """
+import torch
+from torch import nn
+
+
+class Pair(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.flatten(1)), None
+
+
+def flat(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape).numel(), classes))
+
+def too_wide(shape, classes):
+    return flat(shape, 11)
+
+def images_out(shape, classes):
+    return nn.Conv2d(shape[0], classes, 1)
+
+def no_parameters(shape, classes):
+    return nn.Flatten()
+
+def other_shape(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(5, classes))
+
+def a_pair(shape, classes):
+    return Pair(torch.Size(shape).numel(), classes)
+
+def lazy(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+
+def no_module(shape, classes):
+    return torch.zeros(classes)
+
+def takes_nothing():
+    return flat((1, 28, 28), 10)
+
+def refuses(shape, classes):
+    raise ValueError("only on Mondays")
+
+not_callable = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_networks.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_network_of_your_own() -> None:
+    network = build("own_networks:flat", GREY, 10, seed=0)
+    assert count("own_networks:flat", GREY, 10) == network.trained == 7_850
+    same = build("logistic", GREY, 10, seed=0)
+    assert torch.equal(network.flat, same.flat)  # the same layers drawn from the same seed
+
+
+REFUSED = {
+    "own_networks:too_wide": "gives (11,) outputs per sample: the data have 10 classes, so it must give (10,)",
+    "own_networks:images_out": "gives (10, 28, 28) outputs per sample",
+    "own_networks:no_parameters": "has no parameters: there is nothing to train",
+    "own_networks:other_shape": "does not take samples of shape (1, 28, 28)",
+    "own_networks:a_pair": "gives a tuple: it must give a tensor [batch, classes]",
+    "own_networks:lazy": "has lazy layers: give them their sizes",
+    "own_networks:no_module": "returned Tensor: it must return a torch.nn.Module",
+    "own_networks:takes_nothing": "could not be built: TypeError: takes_nothing() takes 0 positional arguments",
+    "own_networks:refuses": "could not be built: ValueError: only on Mondays",
+    "own_networks:not_callable": "could not be built: TypeError: 'int' object is not callable",
+    "own_networks:flta": "module 'own_networks' has no 'flta'. Did you mean 'flat'?",
+    "own_netwrks:flat": "no module 'own_netwrks'. Looked in the current folder and the installed packages",
+    "mlp2nn": "unknown model 'mlp2nn'. Did you mean 'mlp-2nn'? Known: cnn-fedgs, cnn-tutorial, lenet",
+}
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(("name", "said"), REFUSED.items(), ids=REFUSED)
+def test_refused(name: str, said: str) -> None:
+    with pytest.raises(SettingError) as error:
+        build(name, GREY, 10, seed=0)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "side"), [("cnn-tutorial", 18), ("cnn-fedgs", 4), ("lenet", 16)])
+def test_convolutions_name_the_smallest_image_they_take(name: str, side: int) -> None:
+    assert build(name, (1, side, side), 3, seed=0).module(torch.rand(1, 1, side, side)).shape == (1, 3)
+    for shape in ((1, side - 1, side), (side, side), (784,)):
+        with pytest.raises(SettingError, match=f"of at least {side}×{side} pixels. Choose 'mlp-2nn' or 'logistic'"):
+            build(name, shape, 3, seed=0)
