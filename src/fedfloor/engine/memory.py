@@ -70,3 +70,5 @@ class DeviceMemory:
         for path in self._folder.glob("*.safetensors"):
             if path.stem.partition("-")[2] not in wanted:
                 path.unlink(missing_ok=True)
+        for half in self._folder.glob("*.part"):  # what a kill left half-written
+            half.unlink(missing_ok=True)

@@ -161,8 +161,9 @@ def _account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key:
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):
         where = "the cloud" if key.device < 0 else f"device {key.device}"
+        first_bad = float(every[~torch.isfinite(every)][0])
         raise RunError(
-            f"the loss of {where} became {float(every[-1])} in round {key.round} (learning rate {work.rate:g}). "
+            f"the loss of {where} became {first_bad} in round {key.round} (learning rate {work.rate:g}). "
             "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
         )
     if work.steps is not None:

@@ -24,8 +24,7 @@ class FedAvg(Method):
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
-    With E = 1 and full batches it is FedSGD. With every device and one step per visit it is one centralised step on the
-    union of the mini-batches.
+    With every device and one step per visit it is one centralised step on the union of the mini-batches (equal sizes).
 
     McMahan et al., AISTATS 2017, arXiv 1602.05629.
 

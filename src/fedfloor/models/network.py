@@ -135,6 +135,11 @@ def _builder(name: str) -> Builder:
 def _check_fit(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
     if not any(True for _ in module.parameters()):
         raise SettingError(f"model '{name}' has no parameters: there is nothing to train.")
+    if any(getattr(part, "momentum", 0) is None for part in module.modules() if hasattr(part, "num_batches_tracked")):
+        raise SettingError(
+            f"model '{name}' has a batch norm with momentum = None, whose statistics depend on a counter that is not part "
+            "of the model. Give it a number, such as 0.1."
+        )
     was_training = module.training
     module.eval()
     try:

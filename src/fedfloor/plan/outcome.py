@@ -22,8 +22,8 @@ class Receipt:
         tick: the park's clock at the visit.
         steps: mini-batches.
         samples: samples the device holds.
-        loss_first: mean loss of the visit's first pass (first mini-batch, where work is counted in steps), before
-            those steps.
+        loss_first: mean loss of the mini-batches of the visit's first pass (first mini-batch, where work is counted in
+            steps), before those steps.
         loss_last: the same of its last pass.
         accuracy: share of the samples of the last pass that were classified rightly before their step.
         bytes: size of the packet it sent on.

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,6 +165,8 @@ def _fork(path: Path, rank: int, ranks: int, body: Callable[[Team], object]) -> 
     code = 1
     try:
         code = _child(path, rank, ranks, body)
+    except Exception:
+        traceback.print_exc()
     finally:
         os._exit(code)
 

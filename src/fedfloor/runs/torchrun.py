@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -74,6 +75,7 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
         first = dist.get_rank() == 0
         park = launch.build_park(experiment)
         if not first:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank decides when to stop
             _after_first()
             return _execute(experiment, orders, report, park, lambda: False)
         with owned(orders.out), launch.interrupts() as interrupted:
