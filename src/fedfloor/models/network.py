@@ -137,8 +137,8 @@ def _check_fit(name: str, module: nn.Module, shape: Shape, classes: int) -> None
         raise SettingError(f"model '{name}' has no parameters: there is nothing to train.")
     if any(getattr(part, "momentum", 0) is None for part in module.modules() if hasattr(part, "num_batches_tracked")):
         raise SettingError(
-            f"model '{name}' has a batch norm with momentum = None, whose statistics depend on a counter that is not part "
-            "of the model. Give it a number, such as 0.1."
+            f"model '{name}' has a batch norm with momentum = None, whose statistics depend on a counter that is not "
+            "part of the model. Give it a number, such as 0.1."
         )
     was_training = module.training
     module.eval()
