@@ -112,10 +112,10 @@ def test_a_plan_that_cannot_be(command: Command, name: str, message: str) -> Non
 
 TYPED = {
     "--until foo": "unknown --until 'foo'. Known: accuracy.",
-    "--until accuracy": "--until accuracy: accuracy is a share, above 0 and at most 1, such as accuracy=0.8.",
-    "--until accuracy=80": "--until accuracy=80: accuracy is a share",
+    "--until accuracy": "--until accuracy: give a number, such as accuracy=0.8.",
+    "--until accuracy=80": "(--until) = 80.0: must be a share, above 0 and at most 1",
     "--until acuracy=1": "unknown --until 'acuracy'. Did you mean 'accuracy'?",
-    "--stop-after 0": "--stop-after 0: must be a whole number of at least 1.",
+    "--stop-after 0": "(--stop-after) = 0: must be a whole number of at least 1.",
     "--ranks 0": "--ranks 0: must be 1 to 64.",
     "--ranks -1": "--ranks -1: must be 1 to 64.",
     "--ranks 65": "--ranks 65: must be 1 to 64.",

@@ -180,7 +180,7 @@ def test_help_and_version(command: Command) -> None:
 def test_a_bundled_experiment_is_found_beside_a_folder_of_its_name(command: Command) -> None:
     (command.folder / "demo").mkdir()
     said = command("run", "demo", "--stop-after", "0")
-    command.refused(said, "--stop-after 0")
+    command.refused(said, "(--stop-after) = 0")
 
 
 # -- the library -------------------------------------------------------------------------------------------------------

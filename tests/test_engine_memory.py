@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -74,6 +75,41 @@ def test_sweep_keeps_what_is_held_or_named_by_a_checkpoint(tmp_path: Path) -> No
         DeviceMemory(tmp_path, {4: second}).load(4)
     DeviceMemory(None).sweep(set())
     DeviceMemory(tmp_path / "never made").sweep(set())
+
+
+def test_only_tidying_deletes_what_is_half_written(tmp_path: Path) -> None:
+    # another rank may be writing while the first one sweeps
+    memory = DeviceMemory(tmp_path)
+    held = memory.commit(4, entries(1))
+    half = tmp_path / "4-00.123.part"
+    half.touch()
+    memory.sweep({held})
+    assert half.exists()
+    memory.tidy()
+    assert [path.name for path in tmp_path.iterdir()] == [f"4-{held[:32]}.safetensors"]
+    DeviceMemory(None).tidy()
+    DeviceMemory(tmp_path / "never made").tidy()
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    memory = DeviceMemory(tmp_path)
+    before = memory.commit(4, entries(1))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(RunError, match=r"the disk is full: 4-.* could not be written.*make room.*--resume"):
+            memory.commit(4, entries(2))
+    assert memory.held == {4: before}
+    assert [path.name for path in tmp_path.iterdir()] == [f"4-{before[:32]}.safetensors"]
+    assert memory.commit(4, entries(2)) != before
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "memory").touch()
+    with pytest.raises(RunError, match="could not be written"):
+        DeviceMemory(tmp_path / "memory").commit(4, entries(1))
 
 
 def test_a_changed_file_is_noticed(tmp_path: Path) -> None:

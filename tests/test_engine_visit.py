@@ -19,8 +19,8 @@ from fedfloor.park.dataset import Pool, pooled
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Plain, Visit
-from fedfloor.plan.nodes import Work
-from floor import batch_norm, bits, dropout, engine, network, park
+from fedfloor.plan.nodes import Parallel, Work
+from floor import batch_norm, bits, dropout, engine, network, park, visits, walk
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 NOTHING = Visit(None, {})
@@ -175,6 +175,20 @@ def test_training_leaves_evaluation_mode() -> None:
     assert of.network.module.training
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("last", [False, True])
+def test_what_a_device_holds_stays_as_it_is(kind: type, last: bool) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 2, 4, 4)).astype(kind)
+    held, ones = x.copy(), torch.ones(2)
+    samples = Samples(x, np.zeros(3, np.int64), ones, 2 * ones, scale=0.5, channels_last=last)
+    first = samples.values(slice(None))
+    assert np.allclose(first, (0.5 * held - 1) / 2, rtol=0, atol=2.0**-20)  # roundings of numbers below 8
+    first.zero_()
+    assert bits(samples.values(slice(0, 2))) == bits(samples.values(torch.arange(2)))
+    assert bool(samples.values(slice(None)).any())
+    assert np.array_equal(x, held)
+
+
 # -- samples -----------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +229,27 @@ def test_channels_last_is_the_contiguous_network_up_to_rounding() -> None:
     for name, value in plain.state_dict().items():
         assert torch.allclose(got[name], value, rtol=0, atol=1e-5), name
         assert float(abs(moved[name]).max()) > 1e-4  # it did learn, and by far more than the tolerance
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_frozen_parameters_are_not_trained(momentum: float) -> None:
+    here = park((20, 30), shape=(2, 6, 5))
+    module = batch_norm((2, 6, 5), 3)
+    module[0].weight.requires_grad_(False)
+    of = engine(here, module)
+    plain = copy.deepcopy(of.network.module)
+    frozen, rest = of.network.module[0].weight.clone(), of.network.flat.clone()
+    work = Work(epochs=2, batch_size=8, rate=0.1, momentum=momentum)
+    visit(of, work)
+    by_torch(plain, of.samples(0), work)  # the optimiser leaves what has no gradient alone
+    assert bits(of.network.module[0].weight) == bits(frozen)
+    expected = torch.cat([p.detach().reshape(-1) for p in plain.parameters() if p.requires_grad])
+    assert bits(of.network.flat[: of.network.trained]) == bits(expected)
+    assert not torch.equal(of.network.flat[: of.network.trained], rest[: of.network.trained])
+    # They are part of what travels: the packet's numbers arrive and are mixed, (20·½ + 30·½)/50 = ½ without rounding.
+    outcome = walk(of, Parallel(visits((0, 1), work)), {"w": torch.full_like(rest, 0.5)})
+    mixed = outcome.packet["w"][of.network.trained :][: frozen.numel()]
+    assert bool((mixed == 0.5).all())
 
 
 # -- the flat layout ---------------------------------------------------------------------------------------------------

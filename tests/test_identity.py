@@ -19,7 +19,8 @@ from commands import lines
 from fedfloor import config
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import State
-from fedfloor.runs import checkpoint, launch
+from fedfloor.park.park import Park
+from fedfloor.runs import checkpoint, launch, processes
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits, Orders
 
@@ -52,8 +53,10 @@ def figures(folder: Path) -> tuple[list[dict[str, object]], str]:
     return lines(folder), hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
-def on_ranks(what: Experiment, out: Path, counts: tuple[int, ...], last: int | None = None) -> list[object]:
-    park = launch.build_park(what)
+def on_ranks(
+    what: Experiment, out: Path, counts: tuple[int, ...], last: int | None = None, park: Park | None = None
+) -> list[object]:
+    park = park or launch.build_park(what)
     for ranks in counts:
         launch.start(what, Orders(out / f"{ranks}", limits=Limits(last)), ranks, lambda line: None, park)
     return [figures(out / f"{ranks}") for ranks in counts]
@@ -76,17 +79,29 @@ def test_every_method_is_the_same_with_one_two_and_three_ranks(tmp_path: Path, m
 def test_ranks_in_fresh_interpreters_are_the_same_as_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = config.read(small(tmp_path, "hierfavg", 0.1))
     copies = on_ranks(what, tmp_path / "copies", (2,))
-    monkeypatch.setattr(launch, "single_threaded", lambda: False)
+    monkeypatch.setattr(processes, "single_threaded", lambda: False)
     assert on_ranks(what, tmp_path / "fresh", (2,)) == copies
 
 
-@pytest.mark.slow
-def test_fedsr_mnist_is_the_same_with_one_two_and_three_ranks(tmp_path: Path, data_root: Path) -> None:
+@pytest.fixture(scope="module")
+def fedsr_mnist(data_root: Path) -> tuple[Experiment, Park]:
+    """The real experiment and its park, parsed once."""
     what = config.read(HERE.parent / "experiments" / "fedsr-mnist.toml")
     what = replace(what, data=replace(what.data, root=str(data_root)))
-    one, *others = on_ranks(what, tmp_path, (1, 2, 3), last=2)
+    return what, launch.build_park(what)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+def test_fedsr_mnist_is_the_same_with_one_two_and_three_ranks(
+    tmp_path: Path, fedsr_mnist: tuple[Experiment, Park], lost: float
+) -> None:
+    what = replace(fedsr_mnist[0], faults=replace(fedsr_mnist[0].faults, visit=lost))
+    one, *others = on_ranks(what, tmp_path, (1, 2, 3), last=3, park=fedsr_mnist[1])
     assert others == [one] * 2
-    assert len(lines(tmp_path / "1")) == 2
+    rounds = lines(tmp_path / "1")
+    assert len(rounds) == 3
+    assert (sum(row["lost"] for row in rounds) > 0) == (lost > 0)  # of 300 visits
 
 
 # -- processes that are started, interrupted and killed ----------------------------------------------------------------

@@ -85,6 +85,12 @@ def test_building_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_counting_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    count("lenet", COLOUR, 10)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 # -- one flat vector -------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +124,25 @@ def test_views_of_another_vector_have_the_parameters_places() -> None:
     assert torch.equal(other[network.trained :], network.flat[network.trained :])
 
 
+def test_frozen_parameters_come_after_the_trained_ones() -> None:
+    module = with_statistics()
+    module[0].weight.requires_grad_(False)  # 4·1·3·3, the first of all
+    module[1].bias.requires_grad_(False)  # 4
+    numbers = {name: torch.full_like(value, i) for i, (name, value) in enumerate(module.state_dict().items())}
+    module.load_state_dict(numbers)
+    network = Network(module)
+    trained, frozen = ["0.bias", "1.weight", "3.weight", "3.bias"], ["0.weight", "1.bias"]
+    order = [*trained, *frozen, "1.running_mean", "1.running_var"]
+    assert list(network.state(network.flat)) == order
+    assert network.flat.tolist() == [float(numbers[name].view(-1)[0]) for name in order for _ in numbers[name].view(-1)]
+    assert network.trained == 4 + 4 + 8 + 2
+    assert [p.shape for p in network.parameters] == [numbers[name].shape for name in trained]
+    assert [view.shape for view in network.views(network.flat)] == [p.shape for p in network.parameters]
+    network.flat[network.trained :].zero_()
+    assert not bool(module[0].weight.any())  # frozen ones are views as well
+    assert bool(module[0].bias.any())
+
+
 # -- your own, and what is refused -----------------------------------------------------------------------------------
 
 OWN = """
@@ -147,6 +172,40 @@ def other_shape(shape, classes):
 
 def a_pair(shape, classes):
     return Pair(torch.Size(shape).numel(), classes)
+
+class Flat(nn.Sequential):
+    def __init__(self, shape, classes):
+        super().__init__(nn.Flatten(), nn.Linear(torch.Size(shape).numel(), classes))
+
+class Spare(Flat):
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.spare = nn.ParameterDict({"one": nn.Parameter(torch.zeros(3)), "two": nn.Parameter(torch.zeros(3))})
+
+    def forward(self, x):
+        return self[1](self[0](x))
+
+class Frozen(Spare):
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.spare.requires_grad_(False)
+        self[1].bias.requires_grad_(False)
+
+class Detached(Flat):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+class FailsInTraining(Flat):
+    def forward(self, x):
+        if self.training:
+            raise ValueError("not today")
+        return super().forward(x)
+
+def all_frozen(shape, classes):
+    return flat(shape, classes).requires_grad_(False)
+
+def normalised(shape, classes):
+    return nn.Sequential(nn.BatchNorm2d(shape[0]), nn.Dropout(), flat(shape, classes))
 
 def lazy(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
@@ -179,10 +238,34 @@ def test_a_network_of_your_own() -> None:
     assert torch.equal(network.flat, same.flat)  # the same layers drawn from the same seed
 
 
+@pytest.mark.usefixtures("own")
+def test_a_network_with_frozen_parameters() -> None:
+    network = build("own_networks:Frozen", GREY, 10, seed=0)
+    assert network.trained == 7_840
+    assert network.flat.numel() == count("own_networks:Frozen", GREY, 10) == 7_840 + 10 + 2 * 3
+    assert [p.shape for p in network.parameters] == [(10, 784)]
+
+
+@pytest.mark.usefixtures("own")
+def test_trying_a_network_out_leaves_no_trace() -> None:
+    network = build("own_networks:normalised", GREY, 10, seed=0)
+    state = network.module.state_dict()
+    same = build("logistic", GREY, 10, seed=0).module.state_dict()  # nothing is drawn before or between
+    assert (state["0.running_mean"].item(), state["0.running_var"].item()) == (0, 1)
+    assert state["0.num_batches_tracked"] == 0
+    assert network.module.training
+    assert all(p.grad is None for p in network.parameters)
+    assert torch.equal(state["2.1.weight"], same["1.weight"])
+
+
 REFUSED = {
     "own_networks:too_wide": "gives (11,) outputs per sample: the data have 10 classes, so it must give (10,)",
     "own_networks:images_out": "gives (10, 28, 28) outputs per sample",
     "own_networks:no_parameters": "has no parameters: there is nothing to train",
+    "own_networks:all_frozen": "has only frozen parameters: there is nothing to train",
+    "own_networks:Spare": "parameters that its output does not depend on: spare.one, spare.two. Use them in forward()",
+    "own_networks:Detached": "cannot be trained: RuntimeError: element 0 of tensors does not require grad",
+    "own_networks:FailsInTraining": "does not take samples of shape (1, 28, 28) while it is trained: not today",
     "own_networks:other_shape": "does not take samples of shape (1, 28, 28)",
     "own_networks:a_pair": "gives a tuple: it must give a tensor [batch, classes]",
     "own_networks:lazy": "has lazy layers: give them their sizes",

@@ -135,8 +135,15 @@ def test_pooled_is_everybody_in_device_order() -> None:
 def test_device_accuracy_by_hand() -> None:
     right = np.array([True, False, True, True, False])
     by_class = np.array([1.0, 0.5, np.nan])
-    # without owners: device 0 holds classes a, b as 4 : 1, so 0.8 · 1 + 0.2 · 0.5; the others hold c, which has no test
-    np.testing.assert_allclose(tiny_park().device_accuracy(right, by_class), [0.9, np.nan, np.nan])
+    # Without owners: device 0 holds classes a, b as 4 : 1, so 0.8 · 1 + 0.2 · 0.5. The others hold b and c; c has no
+    # test sample, so b alone is left.
+    np.testing.assert_allclose(tiny_park().device_accuracy(right, by_class), [0.9, 0.5, 0.5])
+    # Device 1 holds nothing but b and c, device 2 likewise: without tests of either nothing is known of them.
+    only_a = np.array([1.0, np.nan, np.nan])
+    np.testing.assert_allclose(tiny_park().device_accuracy(right, only_a), [1.0, np.nan, np.nan])
+    # every class known: device 2 holds b, c as 2 : 3, so 0.4 · 0.5 + 0.6 · 0.25
+    every = np.array([1.0, 0.5, 0.25])
+    np.testing.assert_allclose(tiny_park().device_accuracy(right, every), [0.9, 0.375, 0.35])
     owner = np.array([0, 0, 1, 0, 1, 2, 0, 2, 2, 0, 2, 2], np.int32)  # as the devices hold them
     owned = replace(tiny(), owner=owner, owner_test=np.array([0, 0, 0, 1, 1], np.int32))
     np.testing.assert_allclose(tiny_park(owned).device_accuracy(right, by_class), [2 / 3, 0.5, np.nan])

@@ -122,7 +122,11 @@ def test_large_alpha_is_nearly_equal() -> None:
         (lambda: Dirichlet(alpha=2e6), "at most 1,000,000"),
         (lambda: Shards(per_device=0), "per_device = 0"),
         (lambda: deal(Natural(), [0, 1], 1), "no natural owners"),
-        (lambda: deal(Natural(), [0, 1, 2], 3, [0, 0, 1]), "2 natural owners"),
+        (
+            lambda: deal(Natural(), [0, 1, 2], 3, [0, 0, 1]),
+            "devices = 3: only 2 natural owners have at least 1 training",
+        ),
+        (lambda: deal(Natural(at_least=3), [0, 1, 2], 1, [0, 0, 1]), "only 0 natural owners have at least 3 training"),
         (lambda: deal(Iid(), [0, 1], 3), "2 training samples"),
         (lambda: deal(Iid(), [0, 1], 0), "devices = 0"),
         (lambda: deal(Dirichlet(), [0, 1], 3), "2 training samples"),

@@ -219,6 +219,30 @@ def test_batches_of_a_visit_hold_every_sample_once_per_epoch(samples: int, epoch
     assert Work(steps=epochs, batch_size=size).batches(samples) == epochs
 
 
+def test_nobody_trains_at_an_edge() -> None:
+    walk.check(Parallel((VISIT, Train(CLOUD, EPOCH)), at=edge(0)), 12)  # models may meet there
+    with pytest.raises(SettingError, match="the plan trains at edge:2: a visit is to a device or to the cloud"):
+        walk.check(Parallel((VISIT, Repeat(2, Sequence((VISIT, Train(edge(2), EPOCH)))))), 12)
+
+
+def test_visits_to_the_cloud_are_counted() -> None:
+    # 2 · (1 + 3 · 1) + 1; visits to devices and choices count nothing
+    cloud = Train(CLOUD, EPOCH)
+    twice = Repeat(2, Parallel((cloud, VISIT, Repeat(3, cloud, tick=False))))
+    assert walk.cloud_visits(Sequence((twice, cloud, Select("uniform", (1,), 1, EPOCH)))) == 9
+
+
+def test_what_a_plan_became_is_put_back() -> None:
+    select, one, other = Select("uniform", (1, 2), 1, EPOCH), star((1,)), star((2,))
+    chain_, turns = Sequence((VISIT, select)), Repeat(2, select)
+    assert walk.rebuilt(chain_, [VISIT, select]) is chain_
+    assert walk.rebuilt(turns, [select, select]) is turns
+    assert walk.rebuilt(chain_, [VISIT, one]) == Sequence((VISIT, one))
+    assert walk.rebuilt(turns, [one, star((1,))]) == Repeat(2, one)
+    assert walk.rebuilt(turns, [one, other]) == Sequence((Repeat(1, one), Repeat(1, other)))
+    assert walk.rebuilt(replace(turns, tick=False), [one, other]) == Sequence((one, other))
+
+
 # -- laws ------------------------------------------------------------------------------------------------------------
 
 

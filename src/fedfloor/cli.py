@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy and PyTorch start: two threads change results
+from fedfloor.threads import VARIABLES
+
+os.environ.update(VARIABLES)  # before NumPy and PyTorch start
 
 import sys
 from pathlib import Path
@@ -49,6 +50,7 @@ def run(
 ) -> None:  # fmt: skip
     """Train by one experiment file."""
     from fedfloor.runs.api import run as carry_out
+    from fedfloor.runs.launch import is_first
     from fedfloor.terminal import progress, seconds
 
     what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
@@ -57,9 +59,9 @@ def run(
     with progress(what.name, last) as follow:
         got = carry_out(
             what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
-            report=follow if commands.is_first() else None,
+            report=follow if is_first() else None,
         )  # fmt: skip
-    if not commands.is_first():
+    if not is_first():
         return
     commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
     if got.stopped == "interrupted":

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from fedfloor.runs.orders import Limits
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
     from fedfloor.runs.compare import Task
-    from fedfloor.runs.ledger import Line
     from fedfloor.terminal import Follow
 
 RESUME = "Go on with: the same command and --resume"
@@ -47,20 +45,15 @@ def _path(file: str) -> Path:
 
 def limits(stop_after: int | None, until: str | None) -> Limits:
     """Read ``--stop-after`` and ``--until``."""
-    if stop_after is not None and stop_after < 1:
-        raise SettingError(f"--stop-after {stop_after}: must be a whole number of at least 1.")
     if until is None:
         return Limits(stop_after)
     what, _, value = until.partition("=")
     if what != "accuracy":
         raise unknown("--until", what, ["accuracy"])
     try:
-        wanted = float(value)
+        return Limits(stop_after, float(value))
     except ValueError:
-        wanted = -1.0
-    if not 0 < wanted <= 1:
-        raise SettingError(f"--until {until}: accuracy is a share, above 0 and at most 1, such as accuracy=0.8.")
-    return Limits(stop_after, wanted)
+        raise SettingError(f"--until {until}: give a number, such as accuracy=0.8.") from None
 
 
 def numbers(name: str, text: str) -> list[int]:
@@ -78,11 +71,6 @@ def ranks(given: int | None) -> int:
     if given is not None and given > cores():
         print(f"note: {given} ranks on {cores()} cores: they will take turns.", file=sys.stderr)
     return default_ranks() if given is None else given
-
-
-def is_first() -> bool:
-    """Return whether this process is the one of a ``torchrun`` job that speaks."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool) -> None:
@@ -121,21 +109,15 @@ def compare(work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume:
     from fedfloor.runs.compare import carry_out
     from fedfloor.terminal import progress
 
-    following: dict[Path, Follow] = {}
+    def follow(task: Task) -> AbstractContextManager[Follow]:
+        last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
+        return progress(f"{task.method} seed {task.seed}", last)
+
     done: list[Path] = []
-    with ExitStack() as stack:
-
-        def report(task: Task, line: Line) -> None:
-            if task.out not in following:
-                last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
-                following[task.out] = stack.enter_context(progress(f"{task.method} seed {task.seed}", last))
-            following[task.out](line)
-
-        for task, why in carry_out(work, stop, size, report, resume=resume):
-            stack.close()
-            done.append(task.out)
-            if why == "interrupted":
-                summary(done, out / "report.html", stop.accuracy, as_json=as_json)
-                return False
+    why = "finished"
+    for task, why in carry_out(work, stop, size, follow, resume=resume):
+        done.append(task.out)
+        if why == "interrupted":
+            break
     summary(done, out / "report.html", stop.accuracy, as_json=as_json)
-    return True
+    return why != "interrupted"

@@ -84,9 +84,18 @@ def _keys(dotted: str) -> list[str]:
 def from_table(document: Table) -> Experiment:
     """Check a parsed document and return its experiment, with every method table in it checked too."""
     experiment = checked(Experiment, document, "")
+    check_methods(experiment)
+    return experiment
+
+
+def check_methods(experiment: Experiment) -> None:
+    """Check the settings of every method an experiment speaks of.
+
+    Raises:
+        SettingError: an unknown method or setting.
+    """
     for name in {*experiment.methods, experiment.method.name}:
         method_of(experiment, name)
-    return experiment
 
 
 def method_of(experiment: Experiment, name: str | None = None) -> Method:

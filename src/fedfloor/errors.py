@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class FedfloorError(Exception):
@@ -49,3 +51,13 @@ def require(ok: bool, what: str, got: object, allowed: str) -> None:
     """
     if not ok:
         raise SettingError(f"{what} = {got!r}: must be {allowed}.")
+
+
+def disk_error(path: Path, error: OSError) -> RunError:
+    """Return what to tell the user when a file of the run could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunError(
+            f"the disk is full: {path.name} could not be written in {path.parent}. "
+            "The last checkpoint is good: make room, then go on with --resume."
+        )
+    return RunError(f"{path} could not be written: {error.strerror or error}. The last checkpoint is good.")

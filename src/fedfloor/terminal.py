@@ -35,12 +35,11 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
             yield follow
         return
     began = time.monotonic()
-    first: list[int] = []
+    done: list[int] = []
 
     def plain(line: Line) -> None:
-        first.append(line.round)
-        done = line.round - first[0] + 1
-        left = (time.monotonic() - began) / done * (rounds - line.round)
+        done.append(line.round)
+        left = (time.monotonic() - began) / len(done) * (rounds - line.round)
         figure = "" if line.accuracy is None else f", accuracy {line.accuracy:.4f}"
         print(f"{label}: round {line.round}/{rounds}{figure}, {seconds(left)} left", file=sys.stderr, flush=True)
 
@@ -68,12 +67,13 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    # no refresh from a thread: a process with one thread can be copied, which is how ranks start fast
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
         task = bar.add_task(label, total=rounds, figure="")
 
         def follow(line: Line) -> None:
             known = {} if line.accuracy is None else {"figure": f"accuracy {line.accuracy:.4f}"}
-            bar.update(task, completed=line.round, **known)  # type: ignore[arg-type]
+            bar.update(task, completed=line.round, refresh=True, **known)  # type: ignore[arg-type]
 
         yield follow
 

@@ -24,7 +24,8 @@ class Score:
         by_class: accuracy per class; NaN-free: None where the test data hold no sample of it.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies. A device's accuracy is that on its own
             test samples where the data have owners; otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test
-            samples that come in the device's own class mix p_k.
+            samples that come in the device's own class mix p_k, taken over the classes that have test samples. Devices
+            that hold none of these (or whose owner has no test sample) are left out; empty where nobody is left.
     """
 
     accuracy: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fedfloor.errors import RunError
+from fedfloor.errors import RunError, disk_error
 
 
 class DeviceMemory:
@@ -50,15 +51,16 @@ class DeviceMemory:
         return load(data)
 
     def commit(self, device: int, entries: Mapping[str, Tensor]) -> str:
-        """Keep ``entries`` for the device (a whole new memory) and return their digest."""
+        """Keep ``entries`` for the device (a whole new memory) and return their digest.
+
+        Raises:
+            RunError: the disk is full or the folder gone; what the device held before stays.
+        """
         data = save({name: tensor.contiguous() for name, tensor in entries.items()})
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(device, digest)
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}.part")
-            temporary.write_bytes(data)
-            temporary.rename(path)
+            _write(path, data)
         self.held[device] = digest
         return digest
 
@@ -70,5 +72,25 @@ class DeviceMemory:
         for path in self._folder.glob("*.safetensors"):
             if path.stem.partition("-")[2] not in wanted:
                 path.unlink(missing_ok=True)
-        for half in self._folder.glob("*.part"):  # what a kill left half-written
-            half.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Delete what a kill left half-written; to be called once, before any rank of the run may write."""
+        if self._folder is not None:
+            for half in self._folder.glob("*.part"):
+                half.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: it is on the disk before it gets its name, which says what it holds."""
+    temporary = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise disk_error(path, error) from error

@@ -24,6 +24,7 @@ from fedfloor.engine.tree import Packet, TreeSum
 from fedfloor.engine.visit import Key, Samples, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
+from fedfloor.park.dataset import Images, Labels
 from fedfloor.park.park import Park
 from fedfloor.parts import mix, objective, selection
 from fedfloor.plan import nodes, text, walk
@@ -64,7 +65,7 @@ class Engine:
         """Return a device's samples; −1 is the cloud, which then holds everybody's in device order."""
         return self.wrap(*(self.park.pooled() if device < 0 else self.park.samples(device)))
 
-    def wrap(self, x, y) -> Samples:  # type: ignore[no-untyped-def]
+    def wrap(self, x: Images, y: Labels) -> Samples:
         """Return arrays of the park as samples for this engine's network."""
         last = self.network.channels_last
         return Samples(x, y, self.mean, self.std, scale=self.park.dataset.scale, channels_last=last)
@@ -197,7 +198,7 @@ class _Walk:
                 tree.add(index, one.packet, mix.weight(node.mix, samples))
                 done.append(replace(one, packet={}))
             ahead.update(walk.visits(child))
-            ahead[-1] += _at_cloud(child)
+            ahead[-1] += walk.cloud_visits(child)
         self.visits = before
         return tree, done
 
@@ -222,12 +223,10 @@ class _Walk:
             tick += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
         receipts = [receipt for one in done for receipt in one.receipts]
         trained = frozenset().union(*(one.trained for one in done))
-        return Passed(packet, _rebuilt(node, [one.resolved for one in done]), receipts, trained, _merged(done))
+        return Passed(packet, walk.rebuilt(node, [one.resolved for one in done]), receipts, trained, _merged(done))
 
     def _visit(self, node: Train, packet: Packet, tick: int) -> Passed:
         engine = self.engine
-        if node.site.kind == "edge":
-            raise SettingError(f"the plan trains at {node.site}: a visit is to a device or to the cloud.")
         device = node.site.index if node.site.kind == "device" else -1
         key = Key(engine.seed, self.round, tick, device, self.visits[device])
         self.visits[device] += 1
@@ -273,28 +272,9 @@ class _Walk:
         return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix)
 
 
-def _at_cloud(node: Node) -> int:
-    def count(at: Node, below: list[int]) -> int:
-        return int(at.site == nodes.CLOUD) if isinstance(at, Train) else sum(below) * getattr(at, "times", 1)
-
-    return walk.fold(node, count)
-
-
 def _merged(done: Sequence[Passed]) -> Answers:
     answers: Answers = {}
     for one in done:
         for device, said in one.answers.items():
             answers[device] = {**answers.get(device, {}), **said}
     return answers
-
-
-def _rebuilt(node: Node, resolved: list[Node]) -> Node:
-    """Put resolved children back: a ``Repeat`` whose turns came out alike stays one, else it becomes a ``Sequence``."""
-    before = walk.children(node)
-    if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
-        return node
-    if not isinstance(node, Repeat):
-        return nodes.Sequence(tuple(resolved))
-    if all(one == resolved[0] for one in resolved):
-        return replace(node, child=resolved[0])
-    return nodes.Sequence(tuple(Repeat(1, one) if node.tick else one for one in resolved))

@@ -25,6 +25,7 @@ CONTROL_BYTES = 1 << 16
 WORD = 8  # int64 words, 64 bytes apart so that two ranks never write the same cache line
 STRIDE = 64
 ERROR_AT = 1 << 15
+MOST_RANKS = 64  # as many as the control page has words for, twice over
 
 
 class Team(Protocol):
@@ -101,13 +102,12 @@ class Shared:
 
     def barrier(self) -> None:
         """Wait until every rank is here; raise what a rank that failed has said."""
-        with self._fence:  # a full memory fence: what was written before is seen before the count
-            self._turn += 1
-            self._words[self._word(0, self.rank)] = self._turn
-        counts = self._words[: self.size * STRIDE // WORD : STRIDE // WORD]
+        self._order()
+        self._turn += 1
+        self._words[self._word(0, self.rank)] = self._turn
         polls, began = 0, time.monotonic()
         checked = began
-        while int(counts.min()) < self._turn:
+        while not self._all_here():
             polls += 1
             if polls < 200:
                 os.sched_yield()
@@ -118,8 +118,18 @@ class Shared:
                 checked = now
                 self._check_alive()
             self._raise_failure()
-        with self._fence:
-            self._raise_failure()
+        self._order()
+        self._raise_failure()
+
+    def _all_here(self) -> bool:
+        counts = self._words[: self.size * STRIDE // WORD : STRIDE // WORD]
+        return int(counts.min()) >= self._turn
+
+    def _order(self) -> None:
+        """Let no store or load cross this point: a lock's release and the next acquire are ordered on every CPU."""
+        for _ in range(2):
+            with self._fence:
+                pass
 
     def _raise_failure(self) -> None:
         if not self._words[self._word(1, 0)]:
@@ -134,6 +144,8 @@ class Shared:
         for pid in self.children:
             if _dead(pid):
                 self._raise_failure()  # it may have said why since the last look
+                if self._all_here():
+                    return  # it was the last one, and its work is done
                 lost = PeerLostError(
                     f"a rank (process {pid}) died while the others were working. "
                     "The last checkpoint is good: go on with --resume."
@@ -173,9 +185,9 @@ class Shared:
         text = str(error) if isinstance(error, FedfloorError) else f"{type(error).__name__}: {error}"
         said = f"{code}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
         self._bytes[ERROR_AT : ERROR_AT + len(said)] = said
-        with self._fence:
-            self._words[self._word(1, 1)] = len(said)
-            self._words[self._word(1, 0)] = 1
+        self._words[self._word(1, 1)] = len(said)
+        self._order()
+        self._words[self._word(1, 0)] = 1
 
     def close(self) -> None:
         """Unmap the shared file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.chance import generator, torch_seed
-from fedfloor.errors import RunError
+from fedfloor.errors import FedfloorError, RunError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Visit
@@ -32,6 +33,11 @@ class Key:
     def place(self) -> tuple[int, int, int, int]:
         """Return (round, tick, device, visit)."""
         return self.round, self.tick, self.device, self.visit
+
+    @property
+    def where(self) -> str:
+        """The visit's place in words."""
+        return "the cloud" if self.device < 0 else f"device {self.device}"
 
 
 def is_lost(key: Key, chance: float) -> bool:
@@ -69,8 +75,10 @@ class Samples:
         return len(self.y)
 
     def values(self, rows: Tensor | slice) -> Tensor:
-        """Return the chosen samples as floats [rows, C, H, W]."""
-        x = self._x[rows].to(self._factor.dtype).mul_(self._factor)
+        """Return the chosen samples as floats [rows, C, H, W], never a view of what the device holds."""
+        x = self._x[rows]
+        # floats are not copied by .to(), and a slice of them is a view: multiplied in place they would be lost
+        x = x * self._factor if x.dtype == self._factor.dtype else x.to(self._factor.dtype).mul_(self._factor)
         if self._shift is not None:
             x.add_(self._shift)
         return x.permute(0, 3, 1, 2) if self._channels_last else x
@@ -83,7 +91,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a visit's training says: see :class:`fedfloor.engine.receipt.Receipt`."""
+    """What a visit's training says: see :class:`fedfloor.plan.outcome.Receipt`."""
 
     steps: int
     loss_first: float
@@ -94,8 +102,9 @@ class Trained:
 def train(network: Network, samples: Samples, work: Work, objective: Objective, visit: Visit, key: Key) -> Trained:
     """Train the network in place by stochastic gradient descent, v ← βv + ∇F, w ← w − ηv.
 
-    The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key; dropout draws from a
-    generator seeded by the same key.
+    The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
+    process's default PyTorch generator, as PyTorch has no other way: every visit re-seeds that generator by its key and
+    leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
 
     Args:
         network: the model, changed in place.
@@ -106,32 +115,50 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
         key: what chance is keyed by.
 
     Raises:
-        RunError: the loss is no longer a finite number.
+        RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
     """
     torch.default_generator.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
     rng = generator(key.seed, "batches", *key.place())
     step = _stepper(network, work)
     network.module.train()
     losses: list[list[Tensor]] = []
-    right = torch.zeros((), dtype=torch.int64)
-    seen = 0
+    outputs: list[Tensor] = []
+    used = samples.y[:0]
     for order, count in batch_order(len(samples), work.batch_size, work.epochs, work.steps, rng):
         losses.append([])
-        outputs: list[Tensor] = []
+        outputs.clear()  # the accuracy is that of the last pass
         used = torch.from_numpy(order[: count * work.batch_size])
-        size = samples.chunk(work.batch_size)
-        for rows in used.split(size):
+        for rows in used.split(samples.chunk(work.batch_size)):
             x, y = samples.values(rows), samples.y[rows]
             for bx, by in zip(x.split(work.batch_size), y.split(work.batch_size), strict=True):
-                loss, logits = objective.loss(network.module, bx, by, visit)
-                step(torch.autograd.grad(loss, network.parameters))
-                losses[-1].append(loss.detach())
-                outputs.append(logits.detach())
-        right, seen = (torch.cat(outputs).argmax(1) == samples.y[used]).sum(), len(used)
-    return _account(losses, int(right), seen, work, key)
+                loss, logits, gradients = _gradients(network, objective, bx, by, visit, key)
+                step(gradients)
+                losses[-1].append(loss)
+                outputs.append(logits)
+    right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
+    return _account(losses, int(right), len(used), work, key)
 
 
-def _stepper(network: Network, work: Work):  # type: ignore[no-untyped-def]
+def _gradients(
+    network: Network, objective: Objective, x: Tensor, y: Tensor, visit: Visit, key: Key
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Return (loss [], logits [batch, classes], its gradients) of a mini-batch; what fails there is the user's code."""
+    try:
+        loss, logits = objective.loss(network.module, x, y, visit)
+        return loss.detach(), logits.detach(), torch.autograd.grad(loss, network.parameters)
+    except FedfloorError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".removesuffix(".")
+        if "more than 1 value per channel" in said:
+            said += (
+                f". Batch norm cannot be trained on a mini-batch of {len(y)}: choose a work.batch_size that leaves no "
+                "last mini-batch of one sample"
+            )
+        raise RunError(f"training failed on {key.where} in round {key.round}: {said}.") from error
+
+
+def _stepper(network: Network, work: Work) -> Callable[[tuple[Tensor, ...]], None]:
     """Return the function that takes one optimiser step from a tuple of gradients."""
     flat = network.flat[: network.trained]
     views = [p.data for p in network.parameters]
@@ -160,10 +187,9 @@ def _account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key:
     flat = [loss for one in losses for loss in one]
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):
-        where = "the cloud" if key.device < 0 else f"device {key.device}"
         first_bad = float(every[~torch.isfinite(every)][0])
         raise RunError(
-            f"the loss of {where} became {first_bad} in round {key.round} (learning rate {work.rate:g}). "
+            f"the loss of {key.where} became {first_bad} in round {key.round} (learning rate {work.rate:g}). "
             "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
         )
     if work.steps is not None:

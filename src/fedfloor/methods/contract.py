@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 
@@ -26,7 +28,6 @@ class View:
         factory_of: factory of each device, int32 [K].
         start: the initial global packet.
         receipts: what the last round's visits said; empty at first.
-        census: class counts of what each device holds now, int64 [K, classes], if the method asked for it.
     """
 
     round: int
@@ -35,7 +36,6 @@ class View:
     factory_of: np.ndarray
     start: Mapping[str, Tensor]
     receipts: tuple[Receipt, ...] = ()
-    census: np.ndarray | None = None
 
     @property
     def devices(self) -> range:
@@ -53,15 +53,34 @@ class View:
 class State:
     """What a method carries from round to round; the run checkpoints it.
 
+    Notes are what JSON makes of them from the start, not only after a resume: tuples are lists, whole numbers as keys
+    are text.
+
     Attributes:
         packet: the global packet the next plan is run on: flat tensors, ``w`` the model.
         notes: anything else, as JSON (groups, counters).
         tensors: anything else, as tensors (server moments).
+
+    Raises:
+        SettingError: the notes are no JSON.
+
+    >>> State({}, {"group of": {3: (0, 1)}}).notes
+    {'group of': {'3': [0, 1]}}
     """
 
     packet: Mapping[str, Tensor]
     notes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            notes = json.loads(json.dumps(dict(self.notes)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SettingError(
+                f"the method's state cannot be checkpointed: its notes are no JSON ({error}). Write numbers, text, "
+                "lists and dictionaries (int(…), .tolist()) into State.notes, and arrays as tensors into State.tensors."
+            ) from error
+        object.__setattr__(self, "notes", notes)
 
 
 class Method(Protocol):

@@ -13,15 +13,19 @@ from fedfloor.outside import load as load_outside
 
 
 class Network:
-    """A module over one flat vector: its parameters first, then its floating-point buffers (batch-norm statistics).
+    """A module over one flat vector: trained parameters, then frozen ones, then floating-point buffers.
+
+    A frozen parameter (``requires_grad`` is false) and a buffer (batch-norm statistics) travel with the model and are
+    averaged like everything else, but no optimiser step touches them.
 
     Convolutional networks keep their weights channels-last, in the flat vector too; that is a fixed property of the
     network, because it changes the order of sums and so the last bits of results.
 
     Attributes:
         module: the network; its tensors are views of ``flat``.
-        flat: float32 [parameters + buffers].
-        parameters: the trainable views, in the module's order.
+        flat: float32 [P], P = trained + frozen parameters + buffers.
+        trained: how many numbers at the front of ``flat`` are trained.
+        parameters: the trained parameters, views of ``flat[:trained]`` in the module's order.
         channels_last: whether images and convolution weights are laid out channels-last.
     """
 
@@ -30,7 +34,6 @@ class Network:
         self.channels_last = any(isinstance(part, nn.Conv2d) for part in module.modules())
         slots = _slots(module)
         sizes = [tensor.numel() for _, _, tensor in slots]
-        self.trained = sum(size for (_, _, t), size in zip(slots, sizes, strict=True) if isinstance(t, nn.Parameter))
         self.flat = torch.empty(sum(sizes), dtype=slots[0][2].dtype)
         self.parameters: list[nn.Parameter] = []
         self._named: list[tuple[str, Tensor]] = []
@@ -40,10 +43,12 @@ class Network:
             attribute = name.rpartition(".")[2]
             if isinstance(tensor, nn.Parameter):
                 tensor.data = view
-                self.parameters.append(tensor)
+                if tensor.requires_grad:
+                    self.parameters.append(tensor)
             else:
                 owner._buffers[attribute] = view
             self._named.append((name, view))
+        self.trained = sum(parameter.numel() for parameter in self.parameters)
 
     def shaped(self, part: Tensor, shape: torch.Size) -> Tensor:
         """Return a piece of a flat vector as a tensor of ``shape``, channels-last where the network is."""
@@ -53,7 +58,7 @@ class Network:
         return part.view(shape)
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """Return views of another flat vector (momentum, say) shaped like the trainable parameters."""
+        """Return views of another flat vector (momentum, say) shaped like the trained parameters."""
         parts = vector[: self.trained].split([p.numel() for p in self.parameters])
         return [self.shaped(part, p.shape) for part, p in zip(parts, self.parameters, strict=True)]
 
@@ -68,10 +73,9 @@ class Network:
 
 
 def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
-    """List (name, owning module, tensor): parameters first, then floating-point buffers."""
-    found: list[tuple[str, nn.Module, Tensor]] = []
-    for name, tensor in module.named_parameters():
-        found.append((name, module, tensor))
+    """List (name, owning module, tensor): trained parameters, then frozen ones, then floating-point buffers."""
+    found: list[tuple[str, nn.Module, Tensor]] = [(name, module, one) for name, one in module.named_parameters()]
+    found.sort(key=lambda slot: not slot[2].requires_grad)  # stable: otherwise the module's order
     for prefix, owner in module.named_modules():
         for attribute, buffer in owner.named_buffers(recurse=False):
             if buffer.is_floating_point():
@@ -133,31 +137,68 @@ def _builder(name: str) -> Builder:
 
 
 def _check_fit(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
-    if not any(True for _ in module.parameters()):
-        raise SettingError(f"model '{name}' has no parameters: there is nothing to train.")
+    if not any(p.requires_grad for p in module.parameters()):
+        kind = "only frozen parameters" if any(True for _ in module.parameters()) else "no parameters"
+        raise SettingError(f"model '{name}' has {kind}: there is nothing to train.")
     if any(getattr(part, "momentum", 0) is None for part in module.modules() if hasattr(part, "num_batches_tracked")):
         raise SettingError(
             f"model '{name}' has a batch norm with momentum = None, whose statistics depend on a counter that is not "
             "part of the model. Give it a number, such as 0.1."
         )
     was_training = module.training
-    module.eval()
+    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+    with torch.no_grad():
+        _output(name, module.eval(), shape, classes)
+    _check_gradients(name, module.train(), _output(name, module.train(), shape, classes))
+    module.train(was_training)
+    with torch.no_grad():
+        for key, buffer in module.named_buffers():  # what the forward pass in training mode has counted
+            if key in before:
+                buffer.copy_(before[key])
+
+
+def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
+    """Return what the network makes of two black samples, [2, classes]."""
     try:
-        with torch.no_grad():
-            output = module(torch.zeros(2, *shape))
+        output = module(torch.zeros(2, *shape))
     except Exception as error:  # it may be the user's own code
-        raise SettingError(f"model '{name}' does not take samples of shape {shape}: {error}") from error
+        when = " while it is trained" if module.training else ""
+        raise SettingError(f"model '{name}' does not take samples of shape {shape}{when}: {error}") from error
     if not isinstance(output, Tensor):
         raise SettingError(f"model '{name}' gives a {type(output).__name__}: it must give a tensor [batch, classes].")
     got = tuple(output.shape)
-    module.train(was_training)
     if got != (2, classes):
         raise SettingError(
             f"model '{name}' gives {got[1:]} outputs per sample: the data have {classes} classes, "
             f"so it must give ({classes},). Let the model use the 'classes' it is called with."
         )
+    return output
+
+
+def _check_gradients(name: str, module: nn.Module, output: Tensor) -> None:
+    """Check that the output has a gradient with respect to every parameter that is to be trained."""
+    trained = {key: p for key, p in module.named_parameters() if p.requires_grad}
+    try:
+        loss = nn.functional.cross_entropy(output, torch.zeros(2, dtype=torch.int64))
+        gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    except Exception as error:  # such as an output that was detached
+        raise SettingError(f"model '{name}' cannot be trained: {type(error).__name__}: {error}") from error
+    unused = [key for key, gradient in zip(trained, gradients, strict=True) if gradient is None]
+    if unused:
+        raise SettingError(
+            f"model '{name}' has parameters that its output does not depend on: {', '.join(unused)}. Use them in "
+            "forward(), take them out, or freeze them with requires_grad_(False)."
+        )
 
 
 def count(name: str, shape: Shape, classes: int) -> int:
-    """Return a network's number of trainable parameters."""
-    return sum(p.numel() for p in plain(name, shape, classes).parameters())
+    """Return a network's number of parameters, frozen ones included; PyTorch's global generator stays as it is.
+
+    Raises:
+        SettingError: unknown name, or the builder fails or returns no module.
+
+    >>> count("logistic", (1, 28, 28), 10)
+    7850
+    """
+    with torch.random.fork_rng(devices=[]):
+        return sum(p.numel() for p in plain(name, shape, classes).parameters())

@@ -130,7 +130,9 @@ class Park:
         """Return float64 [K]: each device's accuracy, NaN where it cannot be told.
 
         Where test samples have owners and devices are those owners, the share of its own test samples that is right;
-        otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test samples in the device's own class mix p_k.
+        otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test samples in the device's own class mix p_k. A
+        class without test samples says nothing: p_k is the mix of the device's training samples of the other classes,
+        and the device's accuracy is NaN only where it holds none of them (or its owner has no test sample).
 
         Args:
             right: bool [test samples], whether each was classified rightly.
@@ -143,9 +145,12 @@ class Park:
             hits = np.bincount(owners, weights=right, minlength=most)
             share = np.divide(hits, total, out=np.full(most, np.nan), where=total > 0)
             return np.asarray(share[natural], np.float64)
-        mix = self._counts / self._counts.sum(axis=1, keepdims=True)
-        expected: NDArray[np.float64] = np.where(mix > 0, mix * by_class, 0.0).sum(axis=1)
-        return expected
+        tested = ~np.isnan(by_class)
+        held = self._counts[:, tested]
+        total = held.sum(axis=1, keepdims=True)
+        mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
+        expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
+        return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
 
     def normalisation(self, kind: Literal["unit", "standard"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return float64 mean [C] and standard deviation [C]: value = (scale·uint8 − mean) / std.

@@ -64,8 +64,8 @@ class Natural:
         names = self.owners(owner)
         if devices > len(names):
             raise SettingError(
-                f"[park] devices = {devices}: {len(names)} natural owners have at_least = {self.at_least} samples. "
-                " Use at most that many, or another partition (iid, dirichlet, shards)."
+                f"[park] devices = {devices}: only {len(names)} natural owners have at least {self.at_least} training "
+                "samples. Lower devices, the partition's at_least, or use another partition (iid, dirichlet, shards)."
             )
         chosen = names if devices == len(names) else np.sort(rng.choice(names, devices, replace=False))
         order = np.argsort(owner, kind="stable")

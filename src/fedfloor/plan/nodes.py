@@ -124,7 +124,13 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Select:
-    """Whom to visit is chosen when the walk gets here: becomes ``Parallel(Train(d, work) for d in chosen)``."""
+    """Whom to visit is chosen when the walk gets here: becomes ``Parallel(Train(d, work) for d in chosen)``.
+
+    Chance is keyed by how often a device was visited so far in the round. Two branches of a ``Parallel`` know nothing
+    of each other's choices, so where both may visit one device in the same tick, their visits to it share their draws
+    (mini-batches, dropout, whether the visit is lost), and two that are alike choose the same devices. Give such
+    branches candidates of their own, or put them one after the other.
+    """
 
     policy: str
     candidates: tuple[int, ...]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from fedfloor.errors import SettingError
 from fedfloor.plan import nodes
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train
 
 T = TypeVar("T")
 
@@ -102,48 +103,26 @@ def check(node: Node, park_devices: int) -> None:
     """Check that a park with so many devices has all that the plan names.
 
     Raises:
-        SettingError: it names a device that does not exist.
+        SettingError: it names a device that does not exist, or trains where nobody has data.
     """
+    for site in sites(node):
+        if site.kind not in ("device", "cloud"):
+            raise SettingError(f"the plan trains at {site}: a visit is to a device or to the cloud.")
     strange = [k for k in devices(node) if not 0 <= k < park_devices]
     if strange:
         raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")
 
 
-def check_batches(node: Node, sizes: Sequence[int]) -> None:
-    """Check that nobody's mini-batch is larger than what they hold.
+def batch_sizes(node: Node) -> set[int]:
+    """Return the sizes of mini-batches that devices train with."""
 
-    Args:
-        node: the plan.
-        sizes: samples of each device.
+    def sizes(at: Node, below: list[set[int]]) -> set[int]:
+        own: set[int] = set()
+        if isinstance(at, Select) or (isinstance(at, Train) and at.site.kind == "device"):
+            own = {at.work.batch_size}
+        return own.union(*below)
 
-    Raises:
-        SettingError: names the device.
-    """
-    for size, named in batch_sizes(node).items():
-        smallest = min(named, key=lambda k: (sizes[k], k))
-        if size > sizes[smallest]:
-            raise SettingError(
-                f"work.batch_size = {size} is larger than what device {smallest} holds ({sizes[smallest]} samples). "
-                "Lower work.batch_size, use fewer devices, or ask for larger ones: partition = "
-                f"{{ kind = …, at_least = {size} }} (natural and dirichlet)."
-            )
-
-
-def batch_sizes(node: Node) -> dict[int, set[int]]:
-    """Return batch size → the devices that are to train, or may be chosen to train, with it."""
-
-    def gather(at: Node, below: list[dict[int, set[int]]]) -> dict[int, set[int]]:
-        if isinstance(at, Train):
-            return {at.work.batch_size: {at.site.index}} if at.site.kind == "device" else {}
-        if isinstance(at, Select):
-            return {at.work.batch_size: set(at.candidates)}
-        merged: dict[int, set[int]] = {}
-        for one in below:
-            for size, named in one.items():
-                merged.setdefault(size, set()).update(named)
-        return merged
-
-    return fold(node, gather)
+    return fold(node, sizes)
 
 
 def devices(node: Node) -> set[int]:
@@ -160,3 +139,44 @@ def devices(node: Node) -> set[int]:
         return own.union(*below)
 
     return fold(node, names)
+
+
+def sites(node: Node) -> set[Site]:
+    """Return every site the plan trains at; a ``Select`` is not yet known and counts nothing."""
+    return fold(node, lambda at, below: {at.site} if isinstance(at, Train) else set[Site]().union(*below))
+
+
+def cloud_visits(node: Node) -> int:
+    """Return how often the cloud trains.
+
+    >>> from fedfloor.plan.nodes import Repeat, Train, Work, CLOUD
+    >>> cloud_visits(Repeat(3, Train(CLOUD, Work(epochs=1))))
+    3
+    """
+
+    def count(at: Node, below: list[int]) -> int:
+        if isinstance(at, Train):
+            return int(at.site == nodes.CLOUD)
+        return sum(below) * (at.times if isinstance(at, Repeat) else 1)
+
+    return fold(node, count)
+
+
+def rebuilt(node: Node, resolved: list[Node]) -> Node:
+    """Put resolved children back: a ``Repeat`` whose turns came out alike stays one, else it becomes a ``Sequence``.
+
+    Args:
+        node: a ``Sequence`` or a ``Repeat``.
+        resolved: what became of each child of a ``Sequence``, or in each turn of the child of a ``Repeat``.
+
+    Returns:
+        The very same node where nothing changed.
+    """
+    before = children(node)
+    if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
+        return node
+    if not isinstance(node, Repeat):
+        return nodes.Sequence(tuple(resolved))
+    if all(one == resolved[0] for one in resolved):
+        return replace(node, child=resolved[0])
+    return nodes.Sequence(tuple(Repeat(1, one) if node.tick else one for one in resolved))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfloor.config import check_methods
+from fedfloor.engine.team import MOST_RANKS
 from fedfloor.experiment import Experiment
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.ledger import Line
@@ -20,7 +22,7 @@ class Run:
     Attributes:
         folder: where its ledger, model and checkpoints lie.
         stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
-        lines: its ledger.
+        lines: its ledger; empty on the other ranks of a ``torchrun`` job.
     """
 
     folder: Path
@@ -39,10 +41,6 @@ class Run:
         return self.folder / "model.safetensors"
 
 
-def _ignore(line: Line) -> None:
-    """Report nothing."""
-
-
 def cores() -> int:
     """Return the number of CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -50,7 +48,7 @@ def cores() -> int:
 
 def default_ranks() -> int:
     """Return how many ranks a run has where nobody says: one per core, as far as a team may have so many."""
-    return min(cores(), launch.MOST_RANKS)
+    return min(cores(), MOST_RANKS)
 
 
 def run(
@@ -80,5 +78,7 @@ def run(
     """
     folder = Path(out) if out is not None else Path("runs") / experiment.name
     orders = Orders(folder, resume, force, limits or Limits())
-    stopped = launch.start(experiment, orders, default_ranks() if ranks is None else ranks, report or _ignore)
-    return Run(folder, stopped, tuple(ledger.read(folder / "ledger.jsonl")))
+    check_methods(experiment)
+    stopped = launch.start(experiment, orders, default_ranks() if ranks is None else ranks, report or launch.ignore)
+    lines = ledger.read(folder / "ledger.jsonl") if launch.is_first() else []
+    return Run(folder, stopped, tuple(lines))

@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from fedfloor.errors import RunError
+from fedfloor.errors import RunError, disk_error
 from fedfloor.methods.contract import State
 from fedfloor.plan.outcome import Receipt
-from fedfloor.runs.folder import disk_error, write, write_json
+from fedfloor.runs.folder import flush, write, write_json
 from fedfloor.runs.ledger import Line
 
 KEPT = 2
@@ -67,6 +67,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
         }
         write_json(temporary / "state.json", about)
         temporary.rename(place)
+        flush(folder)
     except OSError as error:
         raise disk_error(place, error) from error
     finally:
@@ -101,15 +102,15 @@ def _load(place: Path) -> Checkpoint:
     try:
         tensors = load_file(place / "state.safetensors")
         about = json.loads((place / "state.json").read_text())
-    except (OSError, ValueError, SafetensorError) as error:
+        state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
+        receipts = tuple(Receipt(*row) for row in about["receipts"])
+        memory = {int(device): digest for device, digest in about["memory"].items()}
+        line = Line(**about["line"]) if about["line"] else None
+        return Checkpoint(about["round"], about["tick"], state, receipts, memory, line)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunError(
             f"checkpoint {place} is damaged ({error}). Delete that folder to go on from the one before it."
         ) from error
-    state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
-    receipts = tuple(Receipt(*row) for row in about["receipts"])
-    memory = {int(device): digest for device, digest in about["memory"].items()}
-    line = Line(**about["line"]) if about["line"] else None
-    return Checkpoint(about["round"], about["tick"], state, receipts, memory, line)
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,17 +44,28 @@ def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], 
 
 
 def carry_out(
-    work: Sequence[Task], limits: Limits, ranks: int, report: Callable[[Task, Line], None], *, resume: bool
+    work: Sequence[Task],
+    limits: Limits,
+    ranks: int,
+    follow: Callable[[Task], AbstractContextManager[Callable[[Line], None]]],
+    *,
+    resume: bool,
 ) -> Iterator[tuple[Task, str]]:
-    """Do the runs one after the other and yield each with why it stopped.
+    """Do the runs one after the other and yield each with why it stopped; one park serves all methods of a seed.
 
-    With ``resume`` runs that are there go on where they stopped, and finished ones are left as they are. One park
-    serves all methods of a seed.
+    Args:
+        work: the runs.
+        limits: when each stops early.
+        ranks: processes of each.
+        follow: entered when a run begins; gives what is called with its ledger lines.
+        resume: go on with runs that are there; of finished ones no round is done again.
 
     Raises:
         SettingError: a run's folder is there already and this is no resume.
         RunError: a run failed.
     """
+    if launch.under_torchrun():
+        raise SettingError("a comparison starts its own processes: run it without torchrun, with --ranks.")
     for task in work:
         if (task.out / "experiment.toml").exists() and not resume:
             raise SettingError(
@@ -63,6 +75,7 @@ def carry_out(
     for task in work:
         if park is None or seed != task.seed:
             park, seed = launch.build_park(task.experiment), task.seed
-        begun = (task.out / "experiment.toml").exists()
-        orders = Orders(task.out, resume=begun, limits=limits)
-        yield task, launch.start(task.experiment, orders, ranks, lambda new, at=task: report(at, new), park)  # type: ignore[misc]
+        orders = Orders(task.out, resume=(task.out / "experiment.toml").exists(), limits=limits)
+        with follow(task) as report:
+            why = launch.start(task.experiment, orders, ranks, report, park)
+        yield task, why

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import platform
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor._version import __version__
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import SettingError, disk_error
 
 
 @contextmanager
@@ -88,26 +87,30 @@ def write(path: Path, data: bytes | str) -> None:
         raise disk_error(path, error) from error
 
 
-def disk_error(path: Path, error: OSError) -> RunError:
-    """Return what to tell the user when a file of the run could not be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return RunError(
-            f"the disk is full: {path.name} could not be written in {path.parent}. "
-            "The last checkpoint is good: make room, then go on with --resume."
-        )
-    return RunError(f"{path} could not be written: {error.strerror or error}. The last checkpoint is good.")
+def flush(path: Path) -> None:
+    """Make sure that a file, or the names in a folder, are on the disk and not only on their way there."""
+    if path.exists():
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def provenance(data_digest: str) -> dict[str, Any]:
     """Return what else determines a run's bits: versions, the kind of CPU, the data."""
+    import numpy
     import torch
+
+    from fedfloor.runs.api import cores
 
     return {
         "fedfloor": __version__,
         "torch": torch.__version__,
+        "numpy": numpy.__version__,
         "python": platform.python_version(),
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "data_sha256": data_digest,
     }

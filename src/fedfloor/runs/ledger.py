@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.engine.evaluate import Score
+from fedfloor.errors import RunError, disk_error
 from fedfloor.plan.outcome import Receipt
-from fedfloor.runs.folder import disk_error
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,25 @@ def append(path: Path, new: Line) -> None:
 
 
 def cut(path: Path, last: Line | None) -> None:
-    """Cut a ledger so that ``last`` (the checkpoint's line; None: nothing) is its last line; add that one if it is
-    missing."""
+    """Cut a ledger behind the checkpoint's line ``last`` (None: cut everything), and add that one if it is missing.
+
+    Raises:
+        RunError: lines before it are missing.
+    """
     kept, seen = 0, 0
     if path.exists():
         with path.open("r+b") as file:
             for text in file:
                 number = _round(text)
-                if number is None or last is None or number > last.round:
+                if number != seen + 1 or last is None or number > last.round:
                     break
                 kept, seen = kept + len(text), number
             file.truncate(kept)
+    if last is not None and seen < last.round - 1:
+        raise RunError(
+            f"{path} ends after round {seen}, but the checkpoint is of round {last.round}: lines are missing. Put the "
+            "ledger back as it was, or begin again with another --out."
+        )
     if last is not None and seen < last.round:
         append(path, last)
 

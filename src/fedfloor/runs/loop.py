@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import time
@@ -71,11 +72,38 @@ def execute(
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     engine = Engine(park, network, team, memory, experiment.seed, chance, normalise)
+    start = {"w": network.flat.clone()}
+    agree(team, experiment, park, point, start)
     if team.rank == 0:
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
+        memory.tidy()
+    team.gather([])
     job = _Run(experiment, orders, engine, method, report, interrupted)
-    start = {"w": network.flat.clone()}
     return job.go(start, point or job.begin(start))
+
+
+def agree(
+    team: Team, experiment: Experiment, park: Park, point: Checkpoint | None, start: dict[str, torch.Tensor]
+) -> None:
+    """Make sure that all ranks are about to do the same: hosts may differ in files, versions or folders.
+
+    Raises:
+        SettingError: they are not.
+    """
+    mine = {
+        "experiment": resolved(replace(experiment, provenance={})),
+        "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
+        "round of the last checkpoint": point.round if point else 0,
+        "model": hashlib.sha256((point.state.packet if point else start)["w"].numpy().data).hexdigest(),
+    }
+    theirs = [json.loads(bytes(one[0])) for one in team.gather([json.dumps(mine).encode()])]
+    for rank, other in enumerate(theirs):
+        for what, value in other.items():
+            if value != theirs[0][what]:
+                raise SettingError(
+                    f"rank {rank} differs from rank 0 in its {what}: {value} instead of {theirs[0][what]}. All hosts "
+                    "need the same files, versions and kind of CPU, and must see the same run's folder."
+                )
 
 
 class _Run:
@@ -120,7 +148,7 @@ class _Run:
                 self.write(point, now=point.round == last)
             if self.reached(point):
                 why = "stopped"
-            elif self.asked_to_stop():
+            elif self.asked_to_stop() and point.round < last:
                 why = "interrupted"
         if why == "finished" and point.round < self.experiment.rounds:
             why = "stopped"
@@ -145,7 +173,7 @@ class _Run:
         view = self.view(number, start, point)
         plan = self.method.plan(point.state, view, generator(seed, "plan", number))
         if not self.looked:
-            self.look(plan)
+            self.look(plan, number)
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
@@ -158,11 +186,18 @@ class _Run:
         new = ledger.line(number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state))
         return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new)
 
-    def look(self, plan: Node) -> None:
+    def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
         self.looked = True
-        walk.check(plan, self.engine.park.devices)
-        walk.check_batches(plan, self.engine.park.sizes.tolist())
+        park = self.engine.park
+        smallest = int(park.sizes.argmin())
+        largest = max(walk.batch_sizes(plan), default=0)
+        if number == 1 and largest > park.sizes[smallest]:
+            raise SettingError(
+                f"work.batch_size = {largest} is larger than what device {smallest} holds "
+                f"({park.sizes[smallest]} samples). Lower work.batch_size, use fewer devices, or ask for larger ones: "
+                f"partition = {{ kind = …, at_least = {largest} }} (natural and dirichlet)."
+            )
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:
             log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
@@ -186,6 +221,7 @@ class _Run:
 
     def save(self, point: Checkpoint) -> None:
         """Write a checkpoint and forget device memories that no checkpoint names any more."""
+        folder.flush(self.orders.out / "ledger.jsonl")  # a checkpoint never outlives the lines before it
         place = self.orders.out / "checkpoint"
         checkpoint.save_to(place, point)
         self.engine.memory.sweep(checkpoint.memories(place))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfloor.errors import require
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -17,6 +19,16 @@ class Limits:
 
     stop_after: int | None = None
     accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        last, share = self.stop_after, self.accuracy
+        require(last is None or last >= 1, "stop after (--stop-after)", last, "a whole number of at least 1")
+        require(
+            share is None or 0 < share <= 1,
+            "until accuracy (--until)",
+            share,
+            "a share, above 0 and at most 1, such as 0.8",
+        )
 
 
 @dataclass(frozen=True)

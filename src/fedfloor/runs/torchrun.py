@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from fedfloor.engine.team import Alone, Blob, Shared, Team, shared_file
-from fedfloor.errors import SettingError
+from fedfloor.engine.team import MOST_RANKS, Alone, Blob, Shared, Team, shared_file
+from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.runs import launch, loop
+from fedfloor.runs import launch, loop, processes
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
@@ -64,40 +64,50 @@ def _split(message: memoryview, sizes: Sequence[int]) -> list[memoryview]:
 def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None]) -> str:
     """Run an experiment as one rank of the job this process was started in.
 
+    All hosts must see the run's folder: checkpoints and device memory are read from it by every rank.
+
     Raises:
-        SettingError: the job's processes do not see one another.
+        SettingError: the job's processes do not see one another, or the first rank refuses to start.
     """
     try:
-        dist.init_process_group("gloo", timeout=timedelta(minutes=10))
+        dist.init_process_group("gloo", timeout=timedelta(days=7))  # a rank may wait long for another one's branch
     except (RuntimeError, ValueError) as error:
         raise SettingError(f"torchrun started this process, but its job cannot be joined: {error}") from error
     try:
-        first = dist.get_rank() == 0
-        park = launch.build_park(experiment)
-        if not first:
+        if dist.get_rank():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank decides when to stop
-            _after_first()
-            return _execute(experiment, orders, report, park, lambda: False)
-        with owned(orders.out), launch.interrupts() as interrupted:
-            refused: list[str | None] = [None]
-            try:
+            _hear()
+            return _execute(experiment, orders, report, launch.build_park(experiment), lambda: False)
+        with ExitStack() as stack:
+            with _said_to_all():
+                stack.enter_context(owned(orders.out))
+                park = launch.build_park(experiment)
                 loop.prepare(experiment, orders, park)
-            except SettingError as error:
-                refused = [str(error)]
-                raise
-            finally:
-                dist.broadcast_object_list(refused, src=0)
+            interrupted = stack.enter_context(processes.interrupts())
             return _execute(experiment, orders, report, park, interrupted)
     finally:
         dist.destroy_process_group()
 
 
-def _after_first() -> None:
+@contextmanager
+def _said_to_all() -> Iterator[None]:
+    """Tell the other ranks whether the first one could make the run ready, and if not, why not."""
+    refused: list[FedfloorError | None] = [None]
+    try:
+        yield
+    except FedfloorError as error:
+        refused = [error]
+        raise
+    finally:
+        dist.broadcast_object_list(refused, src=0)
+
+
+def _hear() -> None:
     """Wait until the first rank has made the folder ready."""
-    refused: list[str | None] = [None]
+    refused: list[FedfloorError | None] = [None]
     dist.broadcast_object_list(refused, src=0)
     if refused[0] is not None:
-        raise SettingError(refused[0])
+        raise refused[0]
 
 
 def _execute(
@@ -117,14 +127,19 @@ def _execute(
         team.close()
 
 
+def _host() -> str:
+    """Name what ranks must share to share memory: a running system, and its namespace of shared memory."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/mnt")
+
+
 def _team(packet_bytes: int) -> Team:
     """Return shared memory where all ranks are on one host, gloo otherwise."""
     size, rank = dist.get_world_size(), dist.get_rank()
     if size == 1:
         return Alone()
     hosts: list[str] = [""] * size
-    dist.all_gather_object(hosts, f"{socket.gethostname()} {os.stat('/proc/self/ns/ipc').st_ino}")
-    if len(set(hosts)) > 1:
+    dist.all_gather_object(hosts, _host())
+    if len(set(hosts)) > 1 or size > MOST_RANKS:
         return Gloo()
     path: list[str] = [str(shared_file(size, packet_bytes)) if rank == 0 else ""]
     dist.broadcast_object_list(path, src=0)

@@ -1,0 +1,67 @@
+"""Networks and objectives of your own that fail in a visit: who, when, why and what to do is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfloor.engine.ranks import Engine
+from fedfloor.engine.visit import Key, train
+from fedfloor.errors import RunError, SettingError
+from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.plan.nodes import Work
+from floor import WORK, bits, engine, park
+
+KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
+
+
+def visit(of: Engine, work: Work, objective: Objective, device: int = 0) -> None:
+    train(of.network, of.samples(device), work, objective, Visit(None, {}), KEY)
+
+
+@dataclass(frozen=True)
+class Failing(Plain):
+    """An objective that fails in its own way."""
+
+    error: Exception = field(default_factory=Exception)
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        raise self.error
+
+
+def test_an_objective_that_fails_is_told_with_device_and_round() -> None:
+    of, error = engine(park()), ValueError("no such feature")
+    before = bits(of.network.flat)
+    with pytest.raises(
+        RunError, match=r"training failed on device 3 in round 7: ValueError: no such feature\.$"
+    ) as said:
+        visit(of, WORK, Failing(error=error))
+    assert said.value.__cause__ is error
+    assert bits(of.network.flat) == before
+    own = SettingError("mu = -1: must be at least 0.")  # an error that is meant for the user stays as it is
+    with pytest.raises(SettingError, match=r"^mu = -1") as said_:
+        visit(of, WORK, Failing(error=own))
+    assert said_.value is own
+
+
+def test_a_loss_without_a_gradient_is_told() -> None:
+    class Constant(Plain):
+        def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+            return torch.ones(()), module(x)
+
+    of = engine(park())
+    with pytest.raises(RunError, match="device 3 in round 7: RuntimeError: element 0 of tensors does not require grad"):
+        visit(of, WORK, Constant())
+
+
+def test_batch_norm_that_meets_a_single_sample_says_what_to_do() -> None:
+    here = park((9, 8), shape=(2, 1, 1))  # 9 by 4: 4, 4 and 1 with one pixel each
+    module = nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 3))
+    visit(engine(here, module), WORK, Plain(), device=1)
+    with pytest.raises(
+        RunError, match=r"device 3 in round 7.*more than 1 value per channel.*leaves no last mini-batch"
+    ):
+        visit(engine(here, module), WORK, Plain())

@@ -1,0 +1,69 @@
+"""What a method carries from round to round is the same before and after a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedfloor.errors import SettingError
+from fedfloor.methods.contract import State
+from fedfloor.runs import checkpoint
+from fedfloor.runs.checkpoint import Checkpoint
+
+NOTES = {"group of": {3: (0, 1), 4: ()}, "round": 7, "share": 0.1, "done": False, "none": None, "info": {"µ": "é"}}
+
+
+def circle() -> dict[str, object]:
+    notes: dict[str, object] = {}
+    notes["itself"] = notes
+    return notes
+
+
+def test_notes_are_what_json_makes_of_them() -> None:
+    notes = State({}, NOTES).notes
+    assert notes == {**NOTES, "group of": {"3": [0, 1], "4": []}}
+    assert State({}, notes).notes == notes
+    assert json.loads(json.dumps(notes)) == notes
+
+
+def test_notes_are_copied() -> None:
+    counts = [1, 2]
+    state = State({}, {"counts": counts})
+    counts.append(3)
+    assert state.notes == {"counts": [1, 2]}
+
+
+def test_a_resumed_state_is_the_one_that_was_saved(tmp_path: Path) -> None:
+    state = State({"w": torch.ones(2)}, NOTES, {"m": torch.zeros(1)})
+    checkpoint.save_to(tmp_path, Checkpoint(1, 1, state, (), {}))
+    latest = checkpoint.latest(tmp_path)
+    assert latest is not None
+    assert latest.state.notes == state.notes
+    assert list(latest.state.tensors) == ["m"]
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"counts": np.zeros(2)},
+        {"count": np.int64(3)},
+        {"model": torch.zeros(1)},
+        {"devices": {1, 2}},
+        {(0, 1): "a pair"},
+        [1, 2],
+        circle(),
+    ],
+    ids=["array", "NumPy number", "tensor", "set", "key", "no mapping", "circle"],
+)
+def test_what_is_no_json_is_refused(notes: dict[str, object]) -> None:
+    with pytest.raises(SettingError, match=r"the method's state cannot be checkpointed: its notes are no JSON"):
+        State({}, notes)
+
+
+def test_a_number_that_is_none_survives() -> None:
+    assert math.isnan(State({}, {"loss": math.nan}).notes["loss"])
