@@ -88,8 +88,10 @@ def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json
         ) from error
     runs = ledger.collect(folders)
     rows, differences = table.summary(runs, target), table.paired(runs)
-    show(rows, as_json=as_json, report=str(where), paired=differences)
-    if not as_json:
+    if as_json:
+        show(rows, as_json=True, report=str(where), paired=differences)
+    else:
+        show([row | {"reached": row["reached"] if target else None} for row in rows], as_json=False)
         if differences:
             show(differences, as_json=False, title="differences in accuracy, seed by seed")
         print(f"report: {where}")

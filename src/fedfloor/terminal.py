@@ -8,10 +8,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
     from fedfloor.runs.ledger import Line
+
+
+SHORT = 16  # cells up to this length are never broken over lines
 
 
 class Follow(Protocol):
@@ -95,7 +98,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``.
 
     Args:
-        rows: column name → value; the columns are those of the first row.
+        rows: column name → value; the columns are those of the first row. A table leaves empty ones out.
         as_json: whether ``--json`` was given.
         title: of the table.
         more: further keys of the JSON document.
@@ -109,17 +112,22 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     from rich.text import Text
 
     table = Table(title=title or None, box=box.SIMPLE, title_justify="left")
-    for name in rows[0] if rows else ():
+    columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
+    for name in columns:
         numeric = any(isinstance(row[name], (int, float)) for row in rows)
-        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        short = all(len(_cell(row[name])) <= SHORT for row in rows)
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(name.replace("_", " "), justify=justify, overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row.values()))  # as it is: [park] is no markup
+        table.add_row(*(Text(_cell(row[name])) for name in columns))  # as it is: [park] is no markup
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 10 else f"{value:.1f}"
     return str(value)
