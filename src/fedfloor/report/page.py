@@ -55,10 +55,11 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None) -> Path
 def render(runs: Sequence[Run], target: float | None = None) -> str:
     """Return the report's HTML."""
     found = groups(runs)
+    hindsight = target is None
     target = natural_target(runs) if target is None else target
     drawn: dict[str, Any] = {}
     sections = [
-        _summary_section(runs, target),
+        _summary_section(runs, target, hindsight=hindsight),
         '<div class="pair">' + _curve_sections(found, target, drawn) + "</div>",
         _device_section(found, drawn),
         _class_section(found, drawn),
@@ -117,9 +118,10 @@ def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     return f'<div class="scroll" tabindex="0" role="region" aria-label="table"><table>{body}</table></div>'
 
 
-def _summary_section(runs: Sequence[Run], target: float | None) -> str:
+def _summary_section(runs: Sequence[Run], target: float | None, *, hindsight: bool) -> str:
     rows = summary(runs, target)
-    body = _table(words.summary_caption(rows), words.summary_head(target), [words.summary_cells(row) for row in rows])
+    caption = words.summary_caption(rows, hindsight=hindsight)
+    body = _table(caption, words.summary_head(target), [words.summary_cells(row) for row in rows])
     pairs = paired(runs)
     if pairs:
         head = ["methods", "common seeds", "difference in accuracy"]

@@ -101,11 +101,13 @@ def summary_cells(row: Row) -> list[str]:
     return [*cells, figure(row["wall_s"], 1)]
 
 
-def summary_caption(rows: Sequence[Row]) -> str:
-    """Say how the summary was made."""
+def summary_caption(rows: Sequence[Row], *, hindsight: bool) -> str:
+    """Say how the summary was made, and whether the target was chosen only after the results were there."""
     several = any(len(row["seeds"]) > 1 for row in rows)
     seeds = " Mean over seeds; ± is the 95 % Student-t interval of the mean." if several else ""
     reach = " The target counts as reached in the first evaluated round that has it." if rows[0]["target"] else ""
+    if reach and hindsight:
+        reach += " Nobody gave one: it is the highest round figure that all seeds of one method reached."
     return (
         "Accuracy and loss of the global model on the test data in the last evaluated round; best is the highest "
         f"accuracy of any round, chosen with hindsight; seconds are those of the computation.{reach}{seeds}"

@@ -90,8 +90,9 @@ def agree(
     Raises:
         SettingError: they are not.
     """
+    plain = replace(experiment, provenance={}, data=replace(experiment.data, root=None))  # the data have a digest
     mine = {
-        "experiment": resolved(replace(experiment, provenance={})),
+        "experiment": resolved(plain),
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
         "round of the last checkpoint": point.round if point else 0,
         "model": hashlib.sha256((point.state.packet if point else start)["w"].numpy().data).hexdigest(),
