@@ -39,6 +39,10 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
 
+.PHONY: kills
+kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
+	$(BIN)/python tests/kills.py
+
 .PHONY: bench
 bench: $(READY)  ## Speed of rounds beside a bare training loop
 	$(BIN)/fedfloor bench simulation
