@@ -12,7 +12,7 @@ import fedfloor
 from fedfloor.config import apply, from_table, method_of, read, resolved
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
-from fedfloor.park.partition import Dirichlet, Iid, Natural, Shards
+from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.parts.work import DEFAULTS, Cosine, Exponential, WorkSettings
 
 FULL = """
@@ -100,6 +100,9 @@ PARTITIONS = {
     'kind = "iid"': Iid(),
     'kind = "dirichlet", alpha = 1': Dirichlet(alpha=1.0),
     'kind = "shards"': Shards(per_device=2),
+    'kind = "dominant"': Dominant(case=1, samples=None),
+    'kind = "dominant", case = 3': Dominant(case=3),
+    'kind = "dominant", case = 4, samples = 600': Dominant(case=4, samples=600),
 }
 
 
@@ -221,7 +224,8 @@ def documents(draw: st.DrawFn) -> dict:
         },
     )
     passes = st.sampled_from([{}, {"epochs": 2}, {"steps": 3}])
-    partition = st.sampled_from([{"kind": "iid"}, {"kind": "shards", "per_device": 3}, {"kind": "natural"}])
+    kinds = [{"kind": "iid"}, {"kind": "shards", "per_device": 3}, {"kind": "natural"}, {"kind": "dominant", "case": 3}]
+    partition = st.sampled_from(kinds)
     name = draw(st.sampled_from(sorted(METHODS)))
     document = {
         "name": draw(st.sampled_from(["a", "ü b"])),

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.park.partition import Dirichlet, Iid, Natural, Partition, Shards
+from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Partition, Shards
 
 CLASSES = 5
 y_lists = st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=80)
@@ -57,6 +57,28 @@ def test_dirichlet_laws(y: list[int], devices: int, alpha: float, seed: int) -> 
     assert_lawful(deal(Dirichlet(alpha=alpha), y, devices, seed=seed), devices, len(y))
 
 
+@given(case=st.sampled_from([1, 2, 3, 4]), samples=st.integers(1, 30), devices=st.integers(1, 12),
+       seed=st.integers(0, 99))  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_dominant_laws(case: int, samples: int, devices: int, seed: int) -> None:
+    y = np.arange(CLASSES * 200) % CLASSES  # plenty
+    parts = deal(Dominant(case=case, samples=samples), y, devices, seed=seed)  # type: ignore[arg-type]
+    assert_lawful(parts, devices, None)
+    percent = {1: 100, 2: 50, 3: 80, 4: 50}[case]
+    for k, part in enumerate(parts):
+        counts = np.bincount(y[part], minlength=CLASSES)
+        assert counts.sum() == samples
+        assert counts[k % CLASSES] == int(samples * percent / 100 + 0.5)  # halves are rounded up
+        others = np.delete(counts, k % CLASSES)
+        if case == 2:
+            assert np.count_nonzero(others) <= 1
+        else:
+            assert others.max() - others.min() <= 1  # in equal numbers
+    for start in range(0, devices - CLASSES + 1, CLASSES):  # F devices in a row want the same of each label
+        row = np.concatenate(parts[start : start + CLASSES])
+        assert np.bincount(y[row], minlength=CLASSES).tolist() == [samples] * CLASSES
+
+
 @given(owner=st.lists(st.integers(0, 9), min_size=1, max_size=60), data=st.data(), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
 def test_natural_laws(owner: list[int], data: st.DataObject, seed: int) -> None:
@@ -71,7 +93,7 @@ def test_natural_laws(owner: list[int], data: st.DataObject, seed: int) -> None:
     assert [len(part) for part in parts] == [owner.count(name) for name in order]
 
 
-@pytest.mark.parametrize("partition", [Natural(), Iid(), Dirichlet(alpha=0.5), Shards(per_device=2)])
+@pytest.mark.parametrize("partition", [Natural(), Iid(), Dirichlet(alpha=0.5), Shards(per_device=2), Dominant(case=2)])
 def test_equal_seeds_give_equal_parts_and_others_differ(partition: Partition) -> None:
     y = np.arange(200) % CLASSES
     first, again, other = (deal(partition, y, 10, np.arange(200) // 10, seed) for seed in (0, 0, 1))
@@ -94,6 +116,45 @@ def test_fedsr_shards_have_at_most_per_device_labels_when_shards_divide_the_clas
     # K = 20, ξ = 2 (FedSR, section IV) on 5 equal classes: 40 shards, 8 per class, so a shard has one label
     y = np.repeat(np.arange(5), 400)
     assert all(len(np.unique(y[part])) <= 2 for part in deal(Shards(per_device=2), y, 20))
+
+
+@pytest.mark.parametrize("case", [1, 2, 3, 4])
+def test_dominant_deals_all_equal_classes_where_the_devices_are_a_multiple_of_them(case: int) -> None:
+    # FLDG on CIFAR-10: 100 devices × 500 = 50,000 samples; here 10 devices × 20 = 200 of 5 classes with 40 each
+    parts = deal(Dominant(case=case), np.arange(200) % CLASSES, 10)  # type: ignore[arg-type]
+    assert_lawful(parts, 10, 200)
+    assert {len(part) for part in parts} == {20}
+
+
+def test_dominant_by_hand() -> None:
+    # case 3, n = 11 of 5 labels: ⌊(880 + 50)/100⌋ = 9 preferred, 2 left for 4 others: one each of the next two in the
+    # cycle. Case 4: ⌊(550 + 50)/100⌋ = 6, then 5 = 2 + 1 + 1 + 1. Case 2: 6 and 5. The cycle of seed 3, as drawn first:
+    y = np.arange(1000) % CLASSES
+    cycle = np.random.default_rng(3).permutation(CLASSES)  # label → its place
+    order = np.argsort(cycle).tolist()  # place → label
+    for case, shares in ((1, [11, 0, 0, 0, 0]), (2, [6, 5, 0, 0, 0]), (3, [9, 1, 1, 0, 0]), (4, [6, 2, 1, 1, 1])):
+        for k, part in enumerate(deal(Dominant(case=case, samples=11), y, 4, seed=3)):
+            at = order.index(k)
+            assert [int((y[part] == label).sum()) for label in order[at:] + order[:at]] == shares
+
+
+def test_second_labels_are_uniform() -> None:
+    y = np.arange(1000) % CLASSES
+    seconds = [np.bincount(y[deal(Dominant(case=2, samples=2), y, 1, seed=s)[0]], minlength=5) for s in range(400)]
+    # device 0 prefers 0; the others come 100 times each on average, with a standard deviation of √(400·¼·¾) ≈ 8.7
+    np.testing.assert_allclose(np.sum(seconds, axis=0)[1:], 100, atol=4 * 8.7)
+
+
+def test_what_a_dominant_partition_recommends_fits_and_one_more_does_not() -> None:
+    y = np.repeat(np.arange(5), [40, 60, 60, 25, 60])
+    for case in (1, 2, 3, 4):
+        with pytest.raises(SettingError, match=r"need 40 of label 3, but there are 25.*samples to at most") as caught:
+            deal(Dominant(case=case, samples=20), y[y != 0].tolist() + [0] * 99, 10)  # type: ignore[arg-type]
+        fit = int(str(caught.value).rsplit(" ", 1)[1].rstrip("."))
+        assert fit == 12  # two devices per label: ⌊25/2⌋
+        deal(Dominant(case=case, samples=fit), y, 10)  # type: ignore[arg-type]
+        with pytest.raises(SettingError):
+            deal(Dominant(case=case, samples=fit + 1), y, 10)  # type: ignore[arg-type]
 
 
 def test_dirichlet_shares_follow_the_law() -> None:
@@ -131,6 +192,16 @@ def test_large_alpha_is_nearly_equal() -> None:
         (lambda: deal(Iid(), [0, 1], 0), "devices = 0"),
         (lambda: deal(Dirichlet(), [0, 1], 3), "2 training samples"),
         (lambda: deal(Shards(per_device=2), [0, 1, 2], 2), "needs 4 shards, but there are 3 samples"),
+        (lambda: Dominant(case=5), "case = 5: must be 1, 2, 3 or 4"),
+        (lambda: Dominant(samples=0), "samples = 0: must be a whole number from 1 to"),
+        (lambda: Dominant(samples=10**30), "must be a whole number from 1 to 1,000,000,000"),
+        (lambda: deal(Dominant(), [0, 1], 3), "2 training samples"),
+        (lambda: deal(Dominant(samples=10**9), [0, 1], 2), "of label 0, but there are 1. Set .* to at most 1"),
+        (lambda: deal(Dominant(), [0, 0, 0], 3), "1 of label 1, but there are 0. Use fewer devices"),
+        (
+            lambda: Dominant(case=2).split(np.zeros(4, int), None, 1, 2, np.random.default_rng(0)),
+            "case = 2: must be 1 for data with a single class",
+        ),
         (lambda: deal(Dirichlet(alpha=1e-3), [0] * 50, 20), "larger alpha or fewer devices"),
     ],
 )

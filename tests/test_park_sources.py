@@ -21,7 +21,7 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
             ask("mnits")
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "femnist"])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar-10", "cifar-100", "femnist"])
 def test_missing_data_say_where_which_and_how(tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingError) as caught:
         load(name, root=tmp_path)
@@ -45,8 +45,9 @@ def test_table_of_an_empty_root(tmp_path: Path) -> None:
 
 def test_table_reports_a_folder_without_its_files(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
+    (tmp_path / "cifar-100").mkdir()
     (tmp_path / "femnist").mkdir()
-    for row in looked_in(["mnist", "femnist"], tmp_path):
+    for row in looked_in(["mnist", "cifar-100", "femnist"], tmp_path):
         assert row["found"] is False
         assert row["samples"] is None
         assert "Put" in str(row["how"])
@@ -60,5 +61,7 @@ def test_table_of_the_real_data(data_root: Path) -> None:
         "labels": (None, None),
         "mnist": (60_000, 10_000),
         "fashion-mnist": (60_000, 10_000),
+        "cifar-10": (50_000, 10_000),
+        "cifar-100": (None, None),  # not there
         "femnist": (41_257, 4_701),
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedfloor.errors import require
-from fedfloor.park.partition import Dirichlet, Iid, Natural, Shards
+from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.park.stream import Static
 from fedfloor.parts.work import WorkSettings
 
@@ -28,7 +28,7 @@ class DataSettings:
 
     name: str = "labels"
     root: str | None = None
-    partition: Natural | Iid | Dirichlet | Shards = field(default_factory=Iid)
+    partition: Natural | Iid | Dirichlet | Shards | Dominant = field(default_factory=Iid)
     stream: Static = field(default_factory=Static)
     normalise: Literal["unit", "standard"] = "unit"
     samples_per_device: int = 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,8 @@ from fedfloor.park.dataset import Indices, Labels, Owners
 
 MAX_ALPHA = 1e6
 DIRICHLET_DRAWS = 100
+MAX_SAMPLES = 10**9
+PREFERRED_PERCENT = {1: 100, 2: 50, 3: 80, 4: 50}  # the preferred label's share in FLDG's cases
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,84 @@ class Shards:
         return [np.sort(np.concatenate([pieces[s] for s in row])).astype(np.int64) for row in drawn]
 
 
-Partition = Natural | Iid | Dirichlet | Shards
+@dataclass(frozen=True)
+class Dominant:
+    """A preferred label per device: FLDG's four cases, which are FLSim's bias settings (Wang et al. 2020, FAVOR).
+
+    Device k prefers label p = k mod F, which makes ⌊(s·n + 50)/100⌋ of its n samples, with s = 100, 50, 80, 50 % in
+    cases 1 to 4. Which label a device prefers and how the rest is drawn is not stated: for each F devices in a row a
+    random cycle through all labels is drawn. In case 2 the rest is of the label after p in the cycle; in cases 3 and 4
+    of all other labels in equal numbers, what does not divide going to the first ones after p. So each other label is
+    equally likely, and F devices in a row together want n samples of each label. None is dealt twice.
+
+    Args:
+        case: 1 one label; 2 two labels evenly; 3 80 % one label and 20 % others; 4 50 % one label and 50 % others.
+        samples: n ≥ 1, of each device (FLDG: 600, 600 and 500 on 100 devices); ⌊N/K⌋ if None.
+    """
+
+    kind: Literal["dominant"] = "dominant"
+    case: Literal[1, 2, 3, 4] = 1
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.case in PREFERRED_PERCENT, "partition case", self.case, "1, 2, 3 or 4")
+        ok = self.samples is None or 1 <= self.samples <= MAX_SAMPLES
+        require(ok, "partition samples", self.samples, f"a whole number from 1 to {MAX_SAMPLES:,}")
+
+    def split(
+        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
+    ) -> list[Indices]:
+        """Deal n samples to each of ``devices`` devices; see :meth:`Natural.split` for the arguments.
+
+        Raises:
+            SettingError: more devices than samples, a label runs out, or nothing but one class in cases 2 to 4.
+
+        >>> y = np.arange(8) % 2
+        >>> [y[part].tolist() for part in Dominant(case=1).split(y, None, 2, 2, np.random.default_rng(0))]
+        [[0, 0, 0, 0], [1, 1, 1, 1]]
+        """
+        del owner
+        _room(y, devices)
+        require(self.case == 1 or classes >= 2, "partition case", self.case, "1 for data with a single class")
+        wanted = len(y) // devices if self.samples is None else self.samples
+        have = np.bincount(y, minlength=classes)
+        after = _places_after(devices, classes, rng)
+        shares = self._shares(after, wanted)
+        short = np.flatnonzero(shares.sum(axis=0) > have)
+        if len(short):
+            # n fits if and only if all smaller ones do: each share grows with n
+            fit = bisect.bisect(
+                range(1, wanted), False, key=lambda n: bool((self._shares(after, n).sum(0) > have).any())
+            )
+            label = int(short[0])
+            raise SettingError(
+                f"partition dominant, case {self.case}: {devices} devices with {wanted:,} samples each need "
+                f"{shares[:, label].sum():,} of label {label}, but there are {have[label]:,}. "
+                + (f"Set the partition's samples to at most {fit:,}." if fit else "Use fewer devices.")
+            )
+        cuts = np.concatenate([np.cumsum(shares.T, axis=1), have[:, None]], axis=1)
+        return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last, which is no device, takes what is left over
+
+    def _shares(self, after: Indices, samples: int) -> Indices:
+        """Return int64 [K, F]: how many samples of each label each device gets, by the labels' places in its cycle."""
+        first = (PREFERRED_PERCENT[self.case] * samples + 50) // 100
+        others = 1 if self.case == 2 else max(after.shape[1] - 1, 1)
+        place = np.arange(1, after.shape[1])
+        rest = np.where(place <= others, (samples - first + others - place) // others, 0)
+        table: Indices = np.array([first, *rest], np.int64)[after]
+        return table
+
+
+Partition = Natural | Iid | Dirichlet | Shards | Dominant
+
+
+def _places_after(devices: int, classes: int, rng: np.random.Generator) -> Indices:
+    """Return int64 [K, F]: how many steps each label comes after label k mod F in the cycle of device k."""
+    rows = []
+    for _ in range(0, devices, classes):
+        place = rng.permutation(classes)
+        rows.append((place[None, :] - place[:, None]) % classes)
+    return np.concatenate(rows)[:devices].astype(np.int64)
 
 
 def _room(y: Labels, devices: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfloor.errors import SettingError, unknown
-from fedfloor.park import idx, leaf
+from fedfloor.park import cifar, idx, leaf
 from fedfloor.park.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.park.labels import labels
 
@@ -30,6 +30,8 @@ class Source:
     authors: str
 
 
+CIFAR_AUTHORS = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
+CIFAR = {"cifar-10": cifar.TEN, "cifar-100": cifar.HUNDRED}
 SOURCES = {
     "labels": Source("printed factory labels, drawn here, a style per device", len(LETTERS_AND_DIGITS), (), ""),
     "mnist": Source(
@@ -43,6 +45,18 @@ SOURCES = {
         len(idx.CLOTHES),
         tuple(f"{file}.gz" for file in idx.FILES),
         "https://github.com/zalandoresearch/fashion-mnist",
+    ),
+    "cifar-10": Source(
+        "small colour pictures of 10 kinds of things (Krizhevsky 2009)",
+        len(cifar.TEN.names),
+        (f"{cifar.TEN.archive}.gz",),
+        CIFAR_AUTHORS,
+    ),
+    "cifar-100": Source(
+        "small colour pictures of 100 kinds of things (Krizhevsky 2009)",
+        len(cifar.HUNDRED.names),
+        (f"{cifar.HUNDRED.archive}.gz",),
+        CIFAR_AUTHORS,
     ),
     "femnist": Source(
         "handwritten characters by writer (LEAF, Caldas et al. 2018)",
@@ -100,6 +114,8 @@ def load(
         )
     if name == "femnist":
         return leaf.load(name, folder)
+    if name in CIFAR:
+        return cifar.load(name, folder, CIFAR[name])
     return idx.load(name, folder, idx.DIGITS if name == "mnist" else idx.CLOTHES)
 
 
@@ -137,7 +153,7 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
         found, how = False, _how(name, folder)
     else:
         try:
-            counts = leaf.samples(folder) if name == "femnist" else idx.samples(folder)
+            counts = _samples(name, folder)
         except SettingError as error:
             found, how = False, f"{error} Source: {source.authors}"
     train, test = counts or (None, None)
@@ -145,6 +161,12 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
         "name": name, "kind": source.kind, "classes": source.classes, "samples": train, "test_samples": test,
         "found": found, "where": where, "how": how,
     }  # fmt: skip
+
+
+def _samples(name: str, folder: Path) -> tuple[int, int] | None:
+    if name == "femnist":
+        return leaf.samples(folder)
+    return cifar.samples(folder, CIFAR[name]) if name in CIFAR else idx.samples(folder)
 
 
 def _folder(name: str, root: Path | str | None) -> Path:
