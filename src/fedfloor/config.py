@@ -43,10 +43,10 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     for change in changes:
         apply(document, change)
     found = from_table(document)
-    beside = path.parent / (found.data.path or "")
-    if found.data.path is None or not beside.exists():
+    near = path.parent / (found.data.path or "")
+    if found.data.path is None or not near.exists():
         return found
-    return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(beside)))
+    return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(near)))
 
 
 def apply(document: Table, change: str) -> None:
