@@ -174,6 +174,34 @@ def methods(
 
 
 @app.command()
+def models(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this network's card and layers.")] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="C,H,W", help="Of one sample; C,L or C: sensors.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option("--classes", metavar="N", help="Number of classes.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the networks, or show and check one."""
+    from fedfloor.models import listing
+    from fedfloor.terminal import show
+
+    sides = tuple(commands.numbers("shape", shape)) if shape is not None else None
+    if name is None:
+        if shape is not None or classes is not None:
+            raise SettingError("--shape and --classes belong to one network: fedfloor models NAME --shape C,H,W.")
+        show(listing.rows(), as_json=as_json)
+        return
+    card, facts, layers = listing.card(name, sides, classes)
+    if as_json:
+        show(layers, as_json=True, model=name, card=card, **facts)
+        return
+    print(f"{name}\n\n{card}".rstrip())
+    show([facts], as_json=False)
+    show(layers, as_json=False, title="layers with trained parameters")
+
+
+@app.command()
 def datasets(as_json: Json = False) -> None:
     """Say which data sets there are, and where they are."""
     from fedfloor.park.sources import looked_in

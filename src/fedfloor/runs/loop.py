@@ -67,7 +67,8 @@ def execute(
     keep_memory()
     method = method_of(experiment)
     data = park.dataset
-    network = models.build(experiment.model.name, data.shape, len(data.classes), experiment.seed)
+    model = experiment.model
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
@@ -260,6 +261,7 @@ class _Run:
         about = {
             "format": "fedfloor 1",
             "model": self.experiment.model.name,
+            "classifier": self.engine.network.classifier,
             "round": point.round,
             "shape": list(data.shape),
             "classes": list(data.classes),
