@@ -40,6 +40,7 @@ MAY = {
     "report": {"_version", "errors", "plan"},
     "terminal": BASE | {"runs"},  # for type annotations
     "commands": BASE | {"config", "experiment", "report", "runs", "terminal"},
+    "draft": BASE | {"config", "experiment", "park", "runs"},
     "bench": TRAINING | {"runs"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}

@@ -75,6 +75,26 @@ def _interrupted(what: str) -> None:
 
 
 @app.command()
+def new(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (CSV), a folder per device, or .npz.")],
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: NAME.toml here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at your own data and write an experiment file for them."""
+    from fedfloor import draft
+    from fedfloor.terminal import show
+
+    file = out or Path(f"{data.stem.removesuffix('.csv')}.toml")
+    text, park = draft.draft(data, file, changes or [])
+    draft.write(text, file, force=force)
+    show(draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park))
+    if not as_json:
+        print(f"{draft.summary(park)}\nexperiment: {file} (now: fedfloor run {file})")
+
+
+@app.command()
 def compare(
     experiment: File,
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
