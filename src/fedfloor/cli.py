@@ -221,13 +221,44 @@ def models(
     show(layers, as_json=False, title="layers with trained parameters")
 
 
-@app.command()
-def datasets(as_json: Json = False) -> None:
-    """Say which data sets there are, and where they are."""
+datasets = typer.Typer(help="Say which data sets there are, and where they are; get one.")
+app.add_typer(datasets, name="datasets")
+
+
+@datasets.callback(invoke_without_command=True)
+def _datasets(context: typer.Context, as_json: Json = False) -> None:
     from fedfloor.park.sources import looked_in
     from fedfloor.terminal import show
 
-    show(looked_in(), as_json=as_json)
+    if context.invoked_subcommand is None:
+        show(looked_in(), as_json=as_json)
+    elif as_json:
+        raise SettingError(f"--json stands behind the command: fedfloor datasets {context.invoked_subcommand} … --json")
+
+
+@datasets.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The data set.")],
+    root: Annotated[Path | None, typer.Option("--root", metavar="DIR", help="Default: $FEDFLOOR_DATA.")] = None,
+    mirror: Annotated[str | None, typer.Option("--from", metavar="URL", help="Ask URL/NAME/FILE instead.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Download a published data set, checked by its checksums."""
+    from fedfloor.park import download
+    from fedfloor.terminal import downloads, show
+
+    try:
+        with downloads() as follow:
+            rows = download.get(name, root, mirror=mirror, force=force, follow=follow)
+    except KeyboardInterrupt:
+        print("stopped: whole files are kept, the rest is fetched by the same command.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        show(rows, as_json=True)
+    else:
+        show([{key: row[key] for key in ("file", "bytes", "state")} for row in rows], as_json=False)
+        print(f"folder: {Path(str(rows[0]['where'])).parent}")
 
 
 @app.command()
