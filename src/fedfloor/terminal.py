@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -23,6 +23,16 @@ class Follow(Protocol):
     def __call__(self, line: Line) -> None:
         """Show a new line."""
         ...
+
+
+def both(one: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
+    """Let two follow one run."""
+
+    def follow(line: Line) -> None:
+        one(line)
+        other(line)
+
+    return follow
 
 
 @contextmanager
