@@ -25,6 +25,7 @@ ROOMS = {
     "models": "networks",
     "engine": "who executes",
     "runs": "what happened",
+    "tracking": "runs shown elsewhere",
     "report": "what people see",
     "bench": "how fast it is",
 }
@@ -61,14 +62,14 @@ def is_module(member: griffe.Object | griffe.Alias) -> bool:
 
 def python(package: griffe.Module) -> dict[str, str]:
     """Return a page per room and one that lists them."""
-    rooms = {name for name, m in package.members.items() if is_module(m) and m.is_package}
+    rooms = {name for name, m in package.members.items() if is_module(m) and m.is_subpackage}
     if rooms != set(ROOMS) - {""}:
         raise PluginError(f"docs/reference.py describes the rooms {sorted(ROOMS)}, the package has {sorted(rooms)}")
     pages, index = {}, ["# Python\n", "The library comes first; the command line is a thin user of it.\n"]
     for room, what in ROOMS.items():
         inside = package.members[room] if room else package
         modules = [m for name, m in sorted(inside.members.items()) if is_module(m) and not name.startswith("_")]
-        modules = [m for m in modules if room or not m.is_package]
+        modules = [m for m in modules if room or not m.is_subpackage]
         title = f"fedfloor.{room}" if room else "fedfloor"
         body = "\n\n".join(f"::: {m.path}" for m in modules)
         pages[f"reference/{room or 'fedfloor'}.md"] = f"# {title}: {what}\n\n{body}\n"

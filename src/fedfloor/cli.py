@@ -33,6 +33,10 @@ Stop = Annotated[int | None, typer.Option("--stop-after", metavar="N", help="Sto
 Until = Annotated[str | None, typer.Option("--until", metavar="WHAT=X", help="Stop once reached: accuracy=0.8.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
 Force = Annotated[bool, typer.Option("--force", help="Resume although experiment, version or CPU changed.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option("--track", metavar="WHERE", help="Follow in tensorboard or mlflow; repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 
@@ -46,24 +50,26 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @app.command()
 def run(
     experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
-    until: Until = None, resume: Resume = False, force: Force = False, as_json: Json = False,
+    until: Until = None, resume: Resume = False, force: Force = False, track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train by one experiment file."""
     from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
-    from fedfloor.terminal import progress, seconds
+    from fedfloor.terminal import both, progress, seconds
+    from fedfloor.tracking.tracker import follow as tracked
 
     what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
-    with progress(what.name, last) as follow:
-        got = carry_out(
-            what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
-            report=follow if is_first() else None,
-        )  # fmt: skip
-    if not is_first():
-        return
-    commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
+    with tracked(folder, track or []) as record:
+        with progress(what.name, last) as follow:
+            got = carry_out(
+                what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
+                report=both(follow, record) if is_first() else None,
+            )  # fmt: skip
+        if not is_first():
+            return
+        commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
@@ -100,7 +106,7 @@ def compare(
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
-    resume: Resume = False, as_json: Json = False,
+    resume: Resume = False, track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
     from fedfloor.runs.compare import tasks
@@ -109,7 +115,8 @@ def compare(
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [name.strip() for name in methods.split(",")]
     work = tasks(what, names, commands.numbers("seeds", seeds), folder)
-    if not commands.compare(work, folder, limits, commands.ranks(ranks), resume=resume, as_json=as_json):
+    size = commands.ranks(ranks)
+    if not commands.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
         _interrupted("stopped")
 
 
@@ -169,6 +176,17 @@ def report(
     if target is not None and not 0 < target <= 1:
         raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
     commands.summary(folders, out or folders[0] / "report.html", target, as_json=as_json)
+
+
+@app.command()
+def track(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    to: Annotated[str, typer.Option("--to", metavar="WHERE", help="tensorboard, mlflow or csv.")],
+    out: Annotated[str | None, typer.Option("--out", metavar="PATH", help="Event folder; CSV file, or - .")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show runs that are there in TensorBoard, MLflow or CSV."""
+    commands.track(folders, to, out, as_json=as_json)
 
 
 @app.command()

@@ -28,6 +28,16 @@ class Follow(Protocol):
         ...
 
 
+def both(one: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
+    """Let two follow one run."""
+
+    def follow(line: Line) -> None:
+        one(line)
+        other(line)
+
+    return follow
+
+
 @contextmanager
 def progress(label: str, rounds: int) -> Iterator[Follow]:
     """Show a run's rounds, time left and current accuracy on standard error.
