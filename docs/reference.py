@@ -28,6 +28,7 @@ ROOMS = {
     "tracking": "runs shown elsewhere",
     "report": "what people see",
     "bench": "how fast it is",
+    "cli": "the commands",
 }
 
 
