@@ -40,6 +40,7 @@ MAY = {
     "report": {"_version", "errors", "plan"},
     "terminal": BASE | {"runs"},  # for type annotations
     "commands": BASE | {"config", "experiment", "report", "runs", "terminal"},
+    "sweep_command": BASE | {"commands", "config", "experiment", "report", "runs", "terminal"},
     "bench": TRAINING | {"runs"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +97,16 @@ def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json
         print(f"report: {where}")
 
 
+def followed(stop: Limits) -> Callable[[Task], AbstractContextManager[Follow]]:
+    """Return what shows the progress of one run of several."""
+    from fedfloor.terminal import progress
+
+    def follow(task: Task) -> AbstractContextManager[Follow]:
+        return progress(task.label, min(task.experiment.rounds, stop.stop_after or task.experiment.rounds))
+
+    return follow
+
+
 def compare(work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool) -> bool:
     """Carry out the runs of a comparison, show their progress, sum up; return whether all were done.
 
@@ -109,15 +119,10 @@ def compare(work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume:
         as_json: print JSON.
     """
     from fedfloor.runs.compare import carry_out
-    from fedfloor.terminal import progress
-
-    def follow(task: Task) -> AbstractContextManager[Follow]:
-        last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
-        return progress(f"{task.method} seed {task.seed}", last)
 
     done: list[Path] = []
     why = "finished"
-    for task, why in carry_out(work, stop, size, follow, resume=resume):
+    for task, why in carry_out(work, stop, size, followed(stop), resume=resume):
         done.append(task.out)
         if why == "interrupted":
             break

@@ -19,6 +19,7 @@ from fedfloor.park.factories import Assignment, assign
 from fedfloor.park.partition import Natural, Partition
 from fedfloor.park.sources import load
 from fedfloor.park.stream import Static, Stream
+from fedfloor.park.validation import hold_out
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
 STATISTICS_CHUNK = 1024  # images summed at once
@@ -251,6 +252,7 @@ def build(
     stream: Stream | None = None,
     samples_per_device: int = 100,
     seed: int = 0,
+    validation: float | None = None,
 ) -> Park:
     """Load a data set, deal it to devices, and put these into factories.
 
@@ -264,6 +266,7 @@ def build(
         stream: what of them it holds at a time; all if None.
         samples_per_device: for generated data.
         seed: of the partition, the assignment, the stream and generated data.
+        validation: share of each device's training samples held out as the test samples; the real ones if None.
 
     Raises:
         SettingError: anything of it that cannot be.
@@ -278,6 +281,8 @@ def build(
     rng = generator(seed, "partition")
     parts = split.split(dataset.y, dataset.owner, len(dataset.classes), number, rng)
     factory_of = assign(number, factories, assignment, generator(seed, "factories"))
+    if validation is not None:
+        dataset, parts = hold_out(dataset, parts, validation, seed)
     return Park(dataset, tuple(parts), factory_of, stream or Static(), seed)
 
 

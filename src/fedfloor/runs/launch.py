@@ -22,7 +22,7 @@ from fedfloor.runs.orders import Orders
 
 def build_park(experiment: Experiment) -> Park:
     """Return the park an experiment describes."""
-    data, park = experiment.data, experiment.park
+    data, park, evaluate = experiment.data, experiment.park, experiment.evaluate
     return parks.build(
         data.name,
         root=Path(data.root) if data.root else None,
@@ -33,6 +33,7 @@ def build_park(experiment: Experiment) -> Park:
         stream=data.stream,
         samples_per_device=data.samples_per_device,
         seed=experiment.seed,
+        validation=evaluate.validation if evaluate.on == "validation" else None,
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.park.park import Park
@@ -193,11 +194,14 @@ class _Run:
         park = self.engine.park
         smallest = int(park.sizes.argmin())
         largest = max(walk.batch_sizes(plan), default=0)
+        held = self.experiment.evaluate.validation if self.experiment.evaluate.on == "validation" else 0.0
+        aside = " beside those held out for validation" if held else ""
+        enough = math.ceil(largest / (1 - held)) + bool(held)
         if number == 1 and largest > park.sizes[smallest]:
             raise SettingError(
                 f"work.batch_size = {largest} is larger than what device {smallest} holds "
-                f"({park.sizes[smallest]} samples). Lower work.batch_size, use fewer devices, or ask for larger ones: "
-                f"partition = {{ kind = …, at_least = {largest} }} (natural and dirichlet)."
+                f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices, or ask for larger "
+                f"ones: partition = {{ kind = …, at_least = {enough} }} (natural and dirichlet)."
             )
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:
@@ -207,7 +211,7 @@ class _Run:
         """Refuse a model that is no longer made of finite numbers."""
         for name, value in state.packet.items():
             if not bool(torch.isfinite(value).all()):
-                raise RunError(
+                raise DivergedError(
                     f"the global packet '{name}' holds infinite or undefined numbers after round {number}. "
                     "Lower work.lr; the last checkpoint is untouched."
                 )
