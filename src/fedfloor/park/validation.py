@@ -103,5 +103,6 @@ class _Held:
 
     def _of_device(self, device: int, indices: Indices) -> Images:
         if self._dataset.rendered:
-            return self._rendered(device)[indices - self._first[device]]
+            x: Images = self._rendered(device)[indices - self._first[device]]
+            return x
         return self._dataset.take(self._samples[indices], device)

@@ -117,13 +117,16 @@ def plan(
     found = grids(methods, axes)
     sizes = {name: grid.size for name, grid in found.items()}
     budget = _budget(sizes, trials)
+    for seed in seeds:
+        replace(experiment, seed=seed)  # refuses what is no seed, before anything is trained
     every = []
     for name, grid in found.items():
+        for setting, values in grid.axes.items():
+            for value in values:  # also those that will not be drawn
+                _tried(experiment, name, 0, {setting: value})
         for number, place in enumerate(_places(experiment.seed, name, grid, budget), start=1):
             settings = grid.point(place)
             every.append(Trial(name, number, settings, _tried(experiment, name, number, settings)))
-    for seed in seeds:
-        replace(experiment, seed=seed)  # refuses what is no seed, before anything is trained
     return Sweep(experiment, tuple(axes), sizes, budget, tuple(seeds), tuple(every))
 
 
@@ -248,7 +251,7 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int) -> str:
     """
     seeds = ",".join(map(str, sweep.seeds))
     said = [
-        f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, with seeds {seeds}.",
+        f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, seeds {seeds}.",
         f"Compared was the final model's accuracy on validation data, {sweep.original.evaluate.validation:.3g} of",
         "every device's training samples, held out. The test data were not used.",
         *(f"  --grid {axis.key}={','.join(map(shown, axis.values))}" for axis in sweep.axes),
