@@ -38,16 +38,13 @@ def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_j
     sweeps.check_evaluated(what, stop.stop_after)
     _note(what)
     work = what.tasks(out)
-    diverged: set[Path] = set()
-    for done, (task, why) in enumerate(
-        carry_out(work, stop, size, commands.followed(stop), resume=resume, tolerant=True), start=1
-    ):
+    ends = {}
+    for task, why in carry_out(work, stop, size, commands.followed(stop), resume=resume, tolerant=True):
         if why == "interrupted":
-            print(f"{done - 1} of {len(work)} runs done", file=sys.stderr)
+            print(f"{len(ends)} of {len(work)} runs done", file=sys.stderr)
             return False
-        if why == "diverged":
-            diverged.add(task.out)
-    found = sweeps.results(what, out, diverged)
+        ends[task.out] = why
+    found = sweeps.results(what, out, {folder for folder, why in ends.items() if why == "diverged"})
     best = sweeps.winners(found)
     rounds = min(what.original.rounds, stop.stop_after or what.original.rounds)
     told = _told(what, found, best, rounds)
@@ -58,10 +55,7 @@ def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_j
         write(out / "best.toml", sweeps.document(what, best, rounds))
     _show(told, out, as_json=as_json)
     if lost:
-        raise DivergedError(
-            f"every trial of {', '.join(lost)} diverged, so that there are no best settings to compare: best.toml is "
-            "not written. Give the method smaller learning rates."
-        )
+        raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")
     return True
 
 

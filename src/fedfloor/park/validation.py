@@ -49,12 +49,11 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     samples = np.concatenate(held)
     if not len(samples):
         raise SettingError(
-            "[evaluate] on = 'validation': no device has two training samples, so that none can be held out. "
-            "Use fewer devices, or evaluate on = 'test'."
+            "[evaluate] on = 'validation': no device has two training samples, one to hold out. Use fewer devices."
         )
     owners = None if dataset.owner is None else dataset.owner[samples]
-    out_of = _Held(dataset, tuple(held))
-    return replace(dataset, y_test=dataset.y[samples], owner_test=owners, take_test=out_of.take), kept
+    take = _Held(dataset, tuple(held)).take
+    return replace(dataset, y_test=dataset.y[samples], owner_test=owners, take_test=take), kept
 
 
 def _number(size: int, share: float) -> int:

@@ -79,15 +79,13 @@ def carry_out(
     """
     if launch.under_torchrun():
         raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
+    begun = [task.out for task in work if (task.out / "experiment.toml").exists()]
+    if begun and not resume:
+        raise SettingError(f"{begun[0]} already holds a run. Go on with --resume, or give another folder with --out.")
+    park = None
     for task in work:
-        if (task.out / "experiment.toml").exists() and not resume:
-            raise SettingError(
-                f"{task.out} already holds a run. Go on with --resume, or give another folder with --out."
-            )
-    park, seed = None, None
-    for task in work:
-        if park is None or seed != task.experiment.seed:
-            park, seed = launch.build_park(task.experiment), task.experiment.seed
+        if park is None or park.seed != task.experiment.seed:
+            park = launch.build_park(task.experiment)
         orders = Orders(task.out, resume=(task.out / "experiment.toml").exists(), limits=limits)
         try:
             with follow(task) as report:
