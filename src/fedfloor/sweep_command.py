@@ -38,7 +38,7 @@ def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_j
     sweeps.check_evaluated(what, stop.stop_after)
     _note(what)
     work = what.tasks(out)
-    ends = {}
+    ends: dict[Path, str] = {}
     for task, why in carry_out(work, stop, size, commands.followed(stop), resume=resume, tolerant=True):
         if why == "interrupted":
             print(f"{len(ends)} of {len(work)} runs done", file=sys.stderr)

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedfloor.config import method_of
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.park.park import Park
 from fedfloor.runs import launch
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
@@ -79,10 +80,9 @@ def carry_out(
     """
     if launch.under_torchrun():
         raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
-    begun = [task.out for task in work if (task.out / "experiment.toml").exists()]
-    if begun and not resume:
-        raise SettingError(f"{begun[0]} already holds a run. Go on with --resume, or give another folder with --out.")
-    park = None
+    if not resume:
+        _check_free(work)
+    park: Park | None = None
     for task in work:
         if park is None or park.seed != task.experiment.seed:
             park = launch.build_park(task.experiment)
@@ -96,3 +96,11 @@ def carry_out(
             log.info("%s: %s", task.label, error)
             why = "diverged"
         yield task, why
+
+
+def _check_free(work: Sequence[Task]) -> None:
+    for task in work:
+        if (task.out / "experiment.toml").exists():
+            raise SettingError(
+                f"{task.out} already holds a run. Go on with --resume, or give another folder with --out."
+            )
