@@ -31,7 +31,7 @@ def fedfloor(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def shortened(command: str) -> str:
     """One round is enough to see that a command works."""
-    if not command.startswith(("run", "compare")) or "--stop-after" in command:
+    if not command.startswith(("run", "compare", "sweep")) or "--stop-after" in command:
         return command
     return command + " --stop-after 1"
 

@@ -44,6 +44,7 @@ MAY = {
     "tracking": {"errors", "runs"},
     "commands": BASE | {"config", "experiment", "report", "runs", "terminal", "tracking"},
     "draft": BASE | {"config", "experiment", "park", "runs"},
+    "sweep_command": BASE | {"commands", "config", "experiment", "report", "runs", "terminal"},
     "bench": TRAINING | {"runs"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}

@@ -26,7 +26,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 for _command in (
-    train.new, train.run, train.compare, train.demo, look.draw, look.report, look.track, catalog.methods,
+    train.new, train.run, train.compare, train.sweep, train.demo, look.draw, look.report, look.track, catalog.methods,
     catalog.models,
 ):  # fmt: skip
     app.command()(_command)

@@ -82,6 +82,28 @@ def compare(
         _interrupted("stopped")
 
 
+def sweep(
+    experiment: File,
+    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
+    grid: Annotated[list[str], typer.Option("--grid", metavar="KEY=X,Y", help="Values to try: work.lr=0.1,0.01.")],
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Of each method.")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, resume: Resume = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Find each method's best settings on validation data."""
+    from fedfloor import sweep_command
+    from fedfloor.runs import grid as grids
+    from fedfloor.runs.sweep import plan
+
+    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, None)
+    folder = out or Path("runs") / f"{what.name}-sweep"
+    names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
+    work = plan(what, names, axes, commands.numbers("seeds", seeds), trials)
+    if not sweep_command.sweep(work, folder, limits, commands.ranks(ranks), resume=resume, as_json=as_json):
+        _interrupted("stopped")
+
+
 def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
     """Watch FedAvg and FedSR train: which wins?"""
     from datetime import datetime
