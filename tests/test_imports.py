@@ -38,6 +38,7 @@ MAY = {
     "config": BASE | {"experiment", "methods", "park", "parts", "network"},
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
+    "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "commands": BASE | {"config", "experiment", "report", "runs", "terminal"},
     "bench": TRAINING | {"runs"},
