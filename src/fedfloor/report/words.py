@@ -208,7 +208,8 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
     model = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
     several = f", {len(known)} seeds added up" if len(known) > 1 else f", seed {group.runs[0].seed}"
     return (
-        f"{spoken(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. A row is the true class, a "
+        f"{spoken(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. "
+        "A row is the true class, a "
         f"column what the model says; a cell's colour grows with the square root of its share of the row{percent}. "
         "The diagonal is what is right."
     )

@@ -26,7 +26,7 @@ def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
     head += f" after round {lines[-1].round}, {sum(line.wall_s for line in lines):.1f} s of rounds" if lines else ""
     if scored:
         last, best = scored[-1], max(scored, key=lambda line: line.accuracy or 0.0)
-        head += f"<br>accuracy <b>{last.accuracy:.4f}</b> (best {best.accuracy:.4f}, round {best.round})"
+        head += f"<br/>accuracy <b>{last.accuracy:.4f}</b> (best {best.accuracy:.4f}, round {best.round})"
         head += "" if last.loss is None else f", loss {last.loss:.3f}"
     points = [(line.round, line.accuracy) for line in scored if line.accuracy is not None]
     where = f"<p>folder: <code>{escape(str(folder))}</code></p>"
