@@ -35,10 +35,10 @@ def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
     body += f'<rect class="frame" x="{left:g}" y="{top:g}" width="{side:g}" height="{side:g}"/>'
     for i, row in enumerate(matrix):
         body += _row(row, i, classes, cell, left, top, numbers=few)
-    width, height = left + side + 4, top + side + 4
+    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or what the axes' titles need
     kind = "few" if few else "many"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" style="min-width:{min(width, 330):g}px" '
         f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
         f'aria-label="Confusion matrix">{body}</svg>'
     )
@@ -67,9 +67,8 @@ def _row(
 
 
 def _axes(names: Sequence[str], cell: float, left: float, top: float, *, upright: bool) -> str:
-    side = cell * len(names)
-    body = f'<text class="title" x="{left + side / 2:g}" y="13">the model says (columns)</text>'
-    body += f'<text class="title" transform="translate(13 {top + side / 2:g}) rotate(-90)">true class (rows)</text>'
+    body = f'<text class="title start" x="{left:g}" y="13">the model says (columns)</text>'
+    body += f'<text class="title end" transform="translate(13 {top:g}) rotate(-90)">true class (rows)</text>'
     for i, name in enumerate(names):
         middle = (i + 0.5) * cell
         body += f'<text class="end" x="{left - 5:g}" y="{top + middle + 3.5:g}">{escape(name)}</text>'

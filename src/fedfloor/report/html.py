@@ -21,7 +21,8 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind
     for row in rows:
         cells = [f'<td data-label="{escape(name)}">{escape(cell)}</td>' for name, cell in zip(head, row, strict=True)]
         lines.append(f'<tr><th scope="row">{escape(row[0])}</th>{"".join(cells[1:])}</tr>')
-    body = f"<caption>{escape(caption)}</caption><thead><tr>{columns}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    note = f"<caption>{escape(caption)}</caption>" if caption else ""
+    body = f"{note}<thead><tr>{columns}</tr></thead><tbody>{''.join(lines)}</tbody>"
     return f'<table class="{kind or "cards"}">{body}</table>'
 
 

@@ -4,7 +4,7 @@
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const touch = matchMedia("(pointer: coarse)").matches;
   const config = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover" };
-  const PAPER = { width: 680, height: 840 };  // px: what fits on a sheet of A4 or Letter, with its heading
+  const PAPER = { width: 680, height: 740 };  // px: what fits on a sheet of A4 or Letter, with its heading
 
   const draw = (id, figure) => {
     const layout = { ...figure.layout, dragmode: touch ? false : "zoom" };  // a finger that scrolls must not zoom

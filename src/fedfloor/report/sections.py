@@ -47,8 +47,9 @@ def device_section(found: Sequence[Group], drawn: Drawn) -> str:
     if known:
         rows = _device_rows(found)
         head = ["device", "factory", *[spoken(group.label) for group in found]]
-        listing = table(words.places_caption(found, "device", spread=False), head, rows, "plain")
-        body += folded(f"All {count(len(rows), 'device')}", scroll(listing, "all devices"), kind="list")
+        caption = f'<p class="soft">{escape(words.places_caption(found, "device", spread=False))}</p>'
+        listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
+        body += folded(f"All {count(len(rows), 'device')}", listing + caption, kind="list")
     return section("Accuracy per device", body, "devices")
 
 
