@@ -17,9 +17,11 @@ from fedfloor.report.numbers import interval
 from fedfloor.report.story import spoken, story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs.api import Run, default_ranks
-from fedfloor.runs.compare import carry_out, tasks
+from fedfloor.runs.compare import Task, carry_out, tasks
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
+
+Report = Callable[[str, int, Line], None]
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def compare(
     ranks: int | None = None,
     resume: bool = False,
     limits: Limits | None = None,
-    report: Callable[[str, int, Line], None] | None = None,
+    report: Report | None = None,
 ) -> Comparison:
     """Run an experiment with several methods and seeds on equal terms.
 
@@ -99,21 +101,24 @@ def compare(
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
     work = tasks(experiment, methods, seeds, folder)
     size = default_ranks() if ranks is None else ranks
+    done: list[Path] = []
+    why = "finished"
+    for task, why in carry_out(work, limits or Limits(), size, _follow(report), resume=resume):
+        done.append(task.out)
+        if why == "interrupted":
+            break
+    return Comparison(folder, tuple(done), "interrupted" if why == "interrupted" else "finished")
 
-    def follow(task: Any) -> AbstractContextManager[Callable[[Line], None]]:
+
+def _follow(report: Report | None) -> Callable[[Task], AbstractContextManager[Callable[[Line], None]]]:
+    def follow(task: Task) -> AbstractContextManager[Callable[[Line], None]]:
         def each(line: Line) -> None:
             if report is not None:
                 report(task.experiment.method.name, task.experiment.seed, line)
 
         return nullcontext(each)
 
-    done: list[Path] = []
-    why = "finished"
-    for task, why in carry_out(work, limits or Limits(), size, follow, resume=resume):
-        done.append(task.out)
-        if why == "interrupted":
-            break
-    return Comparison(folder, tuple(done), "interrupted" if why == "interrupted" else "finished")
+    return follow
 
 
 def write_report(runs: Run | Path | str | Iterable[Run | Path | str], out: Path | str | None = None) -> Path:

@@ -38,9 +38,9 @@ def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
     width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or what the axes' titles need
     kind = "few" if few else "many"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" style="min-width:{min(width, 330):g}px" '
-        f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
-        f'aria-label="Confusion matrix">{body}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" '
+        f'style="min-width:{min(width, 330):g}px" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}" aria-label="Confusion matrix">{body}</svg>'
     )
 
 
