@@ -40,6 +40,7 @@ MAY = {
     "config": BASE | {"experiment", "methods", "park", "parts", "network"},
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
+    "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
     "commands": BASE | {"config", "experiment", "report", "runs", "terminal", "tracking"},

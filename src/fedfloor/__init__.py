@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 from fedfloor._version import __version__
 
 if TYPE_CHECKING:
+    from fedfloor.comparison import Comparison, compare, write_report
     from fedfloor.experiment import Experiment
     from fedfloor.runs.api import Run, run
     from fedfloor.runs.orders import Limits
 
 _HOMES = {
+    "Comparison": "fedfloor.comparison",
     "Experiment": "fedfloor.experiment",
     "Limits": "fedfloor.runs.orders",
     "Run": "fedfloor.runs.api",
+    "compare": "fedfloor.comparison",
     "run": "fedfloor.runs.api",
+    "write_report": "fedfloor.comparison",
 }
 
 
@@ -34,4 +38,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'fedfloor' has no attribute {name!r}")
 
 
-__all__ = ["Experiment", "Limits", "Run", "__version__", "run"]
+__all__ = ["Comparison", "Experiment", "Limits", "Run", "__version__", "compare", "run", "write_report"]
