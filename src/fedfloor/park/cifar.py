@@ -93,7 +93,9 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
     files = [source] if source.is_file() else [source / file for file in _wanted(layout) if (source / file).is_file()]
     entry = remember(f"cifar 1, {layout.archive}", files, lambda writer: _parse(name, source, layout, writer))
     found, train = entry.arrays, layout.sizes[0]
-    parts = [Pool(found["x"][part], found["y"][part]) for part in (slice(train), slice(train, None))]
+    parts = [
+        Pool(found["x"], found["y"][part], rows=found["rows"][part]) for part in (slice(train), slice(train, None))
+    ]
     return pooled(name, tuple(entry.facts["classes"]), parts[0], parts[1], entry.facts["digest"])
 
 
@@ -138,10 +140,7 @@ def _wanted(layout: Layout) -> tuple[str, ...]:
 
 
 def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[str, Any]:
-    starts = dict(zip(dict(layout.files), np.cumsum([0, *(n for _, n in layout.files[:-1])]).tolist(), strict=True))
-    total = sum(layout.sizes)
-    # One block, filled file by file: archives hold them in an order of their own.
-    x, y = np.empty((total, *SHAPE), np.uint8), np.empty(total, np.int64)
+    places = dict[str, tuple[int, Labels]]()
     classes, digests = layout.names, dict[str, bytes]()
     for path, data in _unpacked(source, layout) if source.is_file() else _loose(source, layout):
         if path.name in digests:
@@ -150,12 +149,16 @@ def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[s
         if path.name == layout.names_file:
             classes = _names(path, data, len(layout.names))
         else:
-            _fill(x, y, starts[path.name], path, data, layout)
+            x, y = _records(path, data, layout)
+            places[path.name] = writer.length("x"), y
+            writer.append("x", x)
     missing = [file for file, _ in layout.files if file not in digests]
     if missing:
         raise damaged(source, f"holds no regular file {missing[0]}, which the binary version of {name} has")
-    writer.append("x", x)
-    writer.append("y", y)
+    for file, records in layout.files:  # archives hold them in an order of their own
+        start, y = places[file]
+        writer.append("y", y)
+        writer.append("rows", np.arange(start, start + records))
     digest = hashlib.sha256(b"".join(digests[file] for file, _ in layout.files)).hexdigest()
     return {"classes": classes, "digest": digest}
 
@@ -249,8 +252,8 @@ def _names(path: Path, data: bytes, classes: int) -> tuple[str, ...]:
     return names
 
 
-def _fill(x: Images, y: Labels, start: int, path: Path, data: bytes, layout: Layout) -> None:
-    """Put the records of a file into rows start, start + 1, … of x and y."""
+def _records(path: Path, data: bytes, layout: Layout) -> tuple[Images, Labels]:
+    """Return the pictures and (fine) labels of a file."""
     _check_length(path, len(data), layout)
     labels = len(layout.values)
     rows = np.frombuffer(data, np.uint8).reshape(-1, layout.record)
@@ -259,5 +262,4 @@ def _fill(x: Images, y: Labels, start: int, path: Path, data: bytes, layout: Lay
         if rows[worst, column] >= values:
             byte = f" (byte {column} of it)" if labels > 1 else ""
             raise damaged(path, f"label {rows[worst, column]} in record {worst:,}{byte}: labels are 0 to {values - 1}")
-    y[start : start + len(rows)] = rows[:, labels - 1]
-    x[start : start + len(rows)] = rows[:, labels:].reshape(-1, *SHAPE)
+    return rows[:, labels:].reshape(-1, *SHAPE), rows[:, labels - 1].astype(np.int64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError
 from fedfloor.park.cache import Writer, remember
 from fedfloor.park.dataset import Dataset, Pool, pooled
-from fedfloor.park.files import content, damaged, find
+from fedfloor.park.files import damaged, find, pieces
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 DIGITS = tuple("0123456789")
@@ -89,7 +89,9 @@ def _check_magic(path: Path, magic: int, dimensions: int) -> None:
 
 def _array(path: Path, dimensions: int, digest: hashlib._Hash) -> NDArray[np.uint8]:
     """Read one idx file: magic number, lengths (big-endian, 4 bytes each), then the bytes."""
-    data = content(path)
+    data = bytearray()
+    for piece in pieces(path):  # unpacking it whole would take its length twice
+        data += piece
     header = 4 * (1 + dimensions)
     if len(data) < header:
         raise damaged(path, f"cut short: {len(data)} bytes, the header alone has {header}")
