@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,16 @@ def data_root() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("FEDFLOOR_DATA names no folder with the published data sets")
     return Path(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of these tests' own, for them and the processes they start."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDFLOOR_CACHE", str(folder))
+        yield
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

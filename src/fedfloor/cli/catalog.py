@@ -101,18 +101,25 @@ def get(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation")] = "simulation",
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation or loading")] = "simulation",
     ranks: Ranks = None,
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Rounds of each kind.")] = 7,
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, beside a bare training loop."""
-    from fedfloor.bench import simulation
+    """Measure how fast rounds are, beside a bare training loop; or how data sets load."""
     from fedfloor.terminal import show
 
-    if what != "simulation":
-        raise unknown("benchmark", what, ["simulation"])
+    if what not in ("simulation", "loading"):
+        raise unknown("benchmark", what, ["simulation", "loading"])
+    if what == "loading":
+        from fedfloor.bench import loading
+
+        names = [name for name in loading.NAMES if only in name]
+        show(loading.measure(names, lambda text: print(text, file=sys.stderr)), as_json=as_json)
+        return
+    from fedfloor.bench import simulation
+
     cases = [case for case in simulation.CASES if only in case.name]
     rows = simulation.measure(cases, commands.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
     show(rows, as_json=as_json)
