@@ -41,6 +41,7 @@ MAY = {
     "terminal": BASE | {"runs"},  # for type annotations
     "commands": BASE | {"config", "experiment", "report", "runs", "terminal"},
     "bench": TRAINING | {"runs"},
+    "inference": BASE | {"models", "park", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}
 NUMBERS = {"numpy", "scipy", "numba", "ortools"}  # all that solvers may import beside the standard library

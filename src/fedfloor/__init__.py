@@ -14,6 +14,7 @@ from fedfloor._version import __version__
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
+    from fedfloor.inference.trained import Trained, load_model
     from fedfloor.runs.api import Run, run
     from fedfloor.runs.orders import Limits
 
@@ -21,6 +22,8 @@ _HOMES = {
     "Experiment": "fedfloor.experiment",
     "Limits": "fedfloor.runs.orders",
     "Run": "fedfloor.runs.api",
+    "Trained": "fedfloor.inference.trained",
+    "load_model": "fedfloor.inference.trained",
     "run": "fedfloor.runs.api",
 }
 
@@ -34,4 +37,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'fedfloor' has no attribute {name!r}")
 
 
-__all__ = ["Experiment", "Limits", "Run", "__version__", "run"]
+__all__ = ["Experiment", "Limits", "Run", "Trained", "__version__", "load_model", "run"]

@@ -33,6 +33,7 @@ Stop = Annotated[int | None, typer.Option("--stop-after", metavar="N", help="Sto
 Until = Annotated[str | None, typer.Option("--until", metavar="WHAT=X", help="Stop once reached: accuracy=0.8.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
 Force = Annotated[bool, typer.Option("--force", help="Resume although experiment, version or CPU changed.")]
+Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or its model.safetensors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 
@@ -149,6 +150,37 @@ def report(
     if target is not None and not 0 < target <= 1:
         raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
     commands.summary(folders, out or folders[0] / "report.html", target, as_json=as_json)
+
+
+@app.command()
+def predict(
+    run: Model,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Pictures, .csv, .npz, or folders of them.")],
+    top: Annotated[int, typer.Option("--top", metavar="K", help="Tell the K likeliest classes.")] = 1,
+    resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of another size.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", help="Exchange light and dark in pictures.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print every sample, not the first 20 only.")] = False,
+    table: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a trained model sees in pictures or sensor data."""
+    from fedfloor.inference import shown
+
+    shown.predict(run, files, shown.How(top, resize, invert, every, table), as_json=as_json)
+
+
+@app.command()
+def export(
+    run: Model,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a trained model as ONNX, for devices without PyTorch."""
+    from fedfloor.inference import shown
+
+    shown.export(run, out, as_json=as_json)
 
 
 @app.command()
