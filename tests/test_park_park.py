@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fedfloor.errors import SettingError
+from fedfloor.park.build import build
 from fedfloor.park.dataset import Dataset, Pool, pooled
-from fedfloor.park.park import Park, build
+from fedfloor.park.park import Park
 from fedfloor.park.partition import Dirichlet, Iid, Shards
 from fedfloor.park.stream import Static
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator
 from fedfloor.models import build
+from fedfloor.park.build import build as build_park
 from fedfloor.park.park import Park
-from fedfloor.park.park import build as build_park
 from fedfloor.park.partition import Shards
 from fedfloor.park.stream import batch_order
 

@@ -22,7 +22,7 @@ Table = dict[str, Any]
 
 
 def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
-    """Read an experiment file and change single keys.
+    """Read an experiment file and change single keys. A path to data is looked for beside the file first.
 
     Args:
         path: a TOML file.
@@ -42,7 +42,11 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     document.setdefault("name", path.stem)
     for change in changes:
         apply(document, change)
-    return from_table(document)
+    found = from_table(document)
+    near = path.parent / (found.data.path or "")
+    if found.data.path is None or not near.exists():
+        return found
+    return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(near)))
 
 
 def apply(document: Table, change: str) -> None:

@@ -8,32 +8,40 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedfloor.errors import require
+from fedfloor.park.park import Normalise
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
+from fedfloor.park.reading import Reading
 from fedfloor.park.stream import Static
 from fedfloor.parts.work import WorkSettings
 
 
 @dataclass(frozen=True)
-class DataSettings:
-    """The ``[data]`` table.
+class DataSettings(Reading):
+    """The ``[data]`` table; how data of one's own are read is described by :class:`~fedfloor.park.reading.Reading`.
 
     Args:
         name: a data set by name; ``labels`` is made on the spot and needs no download.
         root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
-        partition: how samples become devices.
+        path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
+        partition: how samples become devices; left out, ``natural`` for data of one's own and ``iid`` for others.
         stream: what a device holds when.
-        normalise: ``unit`` scales bytes to [0, 1]; ``standard`` also centres each channel by per-device sums.
+        normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
+            its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors.
         samples_per_device: samples made for each device, for generated data.
     """
 
     name: str = "labels"
     root: str | None = None
-    partition: Natural | Iid | Dirichlet | Shards | Dominant = field(default_factory=Iid)
+    path: str | None = None
+    partition: Natural | Iid | Dirichlet | Shards | Dominant | None = None
     stream: Static = field(default_factory=Static)
-    normalise: Literal["unit", "standard"] = "unit"
+    normalise: Normalise = "auto"
     samples_per_device: int = 300
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partition is None:
+            object.__setattr__(self, "partition", Natural() if self.path else Iid())
         made = self.samples_per_device
         require(made >= 1, "data.samples_per_device", made, "a whole number of at least 1")
 
@@ -44,18 +52,19 @@ class ParkSettings:
 
     Args:
         devices: number of devices; left out, the data's natural owners.
-        factories: number of factories.
+        factories: number of factories; left out, those that the data name for their natural owners, or else one.
         assignment: ``equal`` shares drawn at random, or ``random``: each device by itself.
     """
 
     devices: int | None = None
-    factories: int = 1
+    factories: int | None = None
     assignment: Literal["equal", "random"] = "equal"
 
     def __post_init__(self) -> None:
         k = self.devices
         require(k is None or k >= 1, "park.devices", k, "a whole number of at least 1")
-        require(self.factories >= 1, "park.factories", self.factories, "a whole number of at least 1")
+        m = self.factories
+        require(m is None or m >= 1, "park.factories", m, "a whole number of at least 1")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 
@@ -24,8 +24,8 @@ from fedfloor.engine.tree import Packet, TreeSum
 from fedfloor.engine.visit import Key, Samples, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.park.dataset import Images, Labels
-from fedfloor.park.park import Park
+from fedfloor.park.dataset import Labels, Values
+from fedfloor.park.park import Normalise, Park
 from fedfloor.parts import mix, objective, selection
 from fedfloor.plan import nodes, text, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
@@ -45,7 +45,7 @@ class Engine:
         memory: what devices keep between visits.
         seed: the experiment's seed.
         loss_chance: chance that a visit is lost, in [0, 1).
-        normalise: ``"unit"`` or ``"standard"``.
+        normalise: ``"auto"``, ``"unit"`` or ``"standard"``.
     """
 
     park: Park
@@ -54,7 +54,7 @@ class Engine:
     memory: DeviceMemory
     seed: int
     loss_chance: float = 0.0
-    normalise: Literal["unit", "standard"] = "unit"
+    normalise: Normalise = "auto"
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
@@ -65,10 +65,11 @@ class Engine:
         """Return a device's samples; −1 is the cloud, which then holds everybody's in device order."""
         return self.wrap(*(self.park.pooled() if device < 0 else self.park.samples(device)))
 
-    def wrap(self, x: Images, y: Labels) -> Samples:
+    def wrap(self, x: Values, y: Labels) -> Samples:
         """Return arrays of the park as samples for this engine's network."""
-        last = self.network.channels_last
-        return Samples(x, y, self.mean, self.std, scale=self.park.dataset.scale, channels_last=last)
+        data, last = self.park.dataset, self.network.channels_last
+        missing = data.inputs.missing == "mean"
+        return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
 
 
 @dataclass(frozen=True)

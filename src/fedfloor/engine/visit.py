@@ -49,18 +49,20 @@ class Samples:
     """A device's samples as the network wants them: bytes until a batch is needed.
 
     Args:
-        x: uint8 [n, C, H, W] or float [n, …].
+        x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
         y: int64 [n].
         mean, std: normalisation per channel, value = (scale·x − mean)/std.
         scale: factor that turns a stored number into its value.
         channels_last: the network's memory format.
+        missing: whether x may hold NaN, which stands for its channel's mean.
     """
 
     def __init__(
-        self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool
-    ) -> None:
+        self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool,
+        missing: bool = False,
+    ) -> None:  # fmt: skip
         data = torch.from_numpy(x)
-        self._channels_last = channels_last and data.dim() == 4
+        self._channels_last, self._missing = channels_last and data.dim() == 4, missing
         if self._channels_last:
             data = data.permute(0, 2, 3, 1).contiguous()
         self._x = data
@@ -75,12 +77,14 @@ class Samples:
         return len(self.y)
 
     def values(self, rows: Tensor | slice) -> Tensor:
-        """Return the chosen samples as floats [rows, C, H, W], never a view of what the device holds."""
+        """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
         x = self._x[rows]
         # floats are not copied by .to(), and a slice of them is a view: multiplied in place they would be lost
         x = x * self._factor if x.dtype == self._factor.dtype else x.to(self._factor.dtype).mul_(self._factor)
         if self._shift is not None:
             x.add_(self._shift)
+        if self._missing:
+            x.nan_to_num_(nan=0.0)  # the mean, by now
         return x.permute(0, 3, 1, 2) if self._channels_last else x
 
     def chunk(self, batch_size: int) -> int:

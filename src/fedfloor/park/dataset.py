@@ -1,53 +1,113 @@
-"""A data set: labels and owners as arrays, images on demand as uint8."""
+"""A data set: labels, owners and times as arrays; samples on demand, bytes of pictures or floats of sensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Images = NDArray[np.uint8]
+Values = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
 Owners = NDArray[np.int32]
 Indices = NDArray[np.int64]
+Times = NDArray[np.float64]
+Missing = Literal["refuse", "previous", "mean", "drop"]
 
 LETTERS_AND_DIGITS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz")
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a sample is made of, so that whoever has a trained model can make more of them.
+
+    Args:
+        kind: ``"image"``: bytes [C, H, W]; ``"table"``: a row of sensors [C], or a window of rows [C, L].
+        columns: C names of the sensors.
+        length, step: a window's rows, and from how many rows on the next one begins; None where each row is a sample.
+        missing: what is done where a value is missing.
+        names: the columns named for device, factory, time, label and id.
+        decimal: the decimal mark of the tables it was read from.
+    """
+
+    kind: Literal["image", "table"] = "image"
+    columns: tuple[str, ...] = ()
+    length: int | None = None
+    step: int | None = None
+    missing: Missing = "refuse"
+    names: dict[str, str] = field(default_factory=dict)
+    decimal: str = "."
+
+    def describe(self) -> dict[str, Any]:
+        """Return it as JSON: only the kind for images."""
+        if self.kind == "image":
+            return {"kind": "image"}
+        window = None if self.length is None else {"length": self.length, "step": self.step}
+        return {
+            "kind": "table", "columns": list(self.columns), "window": window, "missing": self.missing,
+            "names": self.names, "decimal": self.decimal,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Owned:
+    """The natural owners of samples: devices that were there before the data set was.
+
+    Args:
+        names: of owner 0, 1, …; empty where they have only numbers.
+        factory: int32, the factory of each owner; None where nobody knows.
+        factories: the factories' names.
+    """
+
+    names: tuple[str, ...] = ()
+    factory: Owners | None = None
+    factories: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images with a class each, and where they have them, natural owners. A pixel's value is ``scale`` · uint8.
+    """Samples with a class each, and where they have them, natural owners and times.
+
+    The value of a stored number is ``scale`` times it. A sample of sensors may hold NaN where ``inputs.missing`` is
+    ``"mean"``: that stands for the mean of its channel.
 
     Args:
         name: as in ``[data] name``.
         classes: F names, in the order of the labels.
-        shape: (C, H, W) of one image.
+        shape: of one sample: (C, H, W) of images, (C,) of rows, (C, L) of windows.
         y: int64 [N], labels of the training samples in 0..F−1.
         y_test: int64 [Nt].
         owner: int32 [N], who made each training sample, counted from 0; None where nobody is known.
         owner_test: int32 [Nt], with the same numbers as ``owner``.
         digest: SHA-256 over the content the data came from: the files' bytes, or the recipe of generated data.
-        take: (training indices [n], device) → uint8 [n, C, H, W]. Only generated data look at the device: a device
-            prints in its own style whatever the partition hands it. A pure function of its arguments.
-        take_test: test indices [n] → uint8 [n, C, H, W].
+        take: (training indices [n], device) → uint8 or float32 [n, *shape]. Only generated data look at the device: a
+            device prints in its own style whatever the partition hands it. A pure function of its arguments.
+        take_test: test indices [n] → uint8 or float32 [n, *shape].
         rendered: True where ``take`` makes its images anew each time, so that keeping them saves time.
-        scale: factor from a uint8 to the pixel's value.
+        scale: factor from a stored number to its value.
+        time: float64 [N], when each training sample was taken (a window: its last row); None where nobody knows.
+        owned: names and factories of the owners.
+        inputs: what a sample is made of.
     """
 
     name: str
     classes: tuple[str, ...]
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     y: Labels
     y_test: Labels
     owner: Owners | None
     owner_test: Owners | None
     digest: str
-    take: Callable[[Indices, int], Images]
-    take_test: Callable[[Indices], Images]
+    take: Callable[[Indices, int], Values]
+    take_test: Callable[[Indices], Values]
     rendered: bool = False
     scale: float = 1 / 255
+    time: Times | None = None
+    owned: Owned = field(default_factory=Owned)
+    inputs: Inputs = field(default_factory=Inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,31 +115,33 @@ class Pool:
     """Samples held in memory: one contiguous array, so that forked processes share its pages.
 
     Args:
-        x: uint8 [N, C, H, W].
+        x: uint8 or float32 [N, …].
         y: int64 [N].
         owner: int32 [N], or None.
     """
 
-    x: Images
+    x: Values
     y: Labels
     owner: Owners | None = None
 
 
-def pooled(name: str, classes: tuple[str, ...], train: Pool, test: Pool, digest: str) -> Dataset:
-    """Make a data set of two arrays of images, whose ``take`` is ``x[indices]``.
+def pooled(
+    name: str, classes: tuple[str, ...], train: Pool, test: Pool, digest: str, owned: Owned | None = None
+) -> Dataset:
+    """Make a data set of two arrays of samples, whose ``take`` is ``x[indices]``.
 
     >>> ones = Pool(np.ones((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]))
     >>> pooled("tiny", ("a", "b"), ones, ones, "").take(np.array([2, 0]), 0).shape
     (2, 1, 2, 2)
     """
 
-    def take(indices: Indices, device: int) -> Images:  # noqa: ARG001  (who asks makes no difference here)
+    def take(indices: Indices, device: int) -> Values:  # noqa: ARG001  (who asks makes no difference here)
         return train.x[indices]
 
-    def take_test(indices: Indices) -> Images:
+    def take_test(indices: Indices) -> Values:
         return test.x[indices]
 
-    channels, height, width = train.x.shape[1:]
     return Dataset(
-        name, classes, (channels, height, width), train.y, test.y, train.owner, test.owner, digest, take, take_test
-    )
+        name, classes, train.x.shape[1:], train.y, test.y, train.owner, test.owner, digest, take, take_test,
+        scale=1 / 255 if train.x.dtype == np.uint8 else 1.0, owned=owned or Owned(),
+    )  # fmt: skip

@@ -6,22 +6,18 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.park.dataset import Dataset, Images, Indices, Labels, Owners
-from fedfloor.park.factories import Assignment, assign
-from fedfloor.park.partition import Natural, Partition
-from fedfloor.park.sources import load
+from fedfloor.park.dataset import Dataset, Indices, Labels, Owners, Values
+from fedfloor.park.statistics import device_sums, standard
 from fedfloor.park.stream import Static, Stream
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
-STATISTICS_CHUNK = 1024  # images summed at once
+Normalise = Literal["auto", "unit", "standard"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +31,7 @@ class Park:
         stream: what of its samples a device holds at a time.
         seed: of the windows of the stream.
         cache_bytes: how much of what had to be made (rendered images) is kept in this process.
+        factory_names: of factory 0, 1, …, where the data name them.
     """
 
     dataset: Dataset
@@ -43,6 +40,7 @@ class Park:
     stream: Stream = field(default_factory=Static)
     seed: int = 0
     cache_bytes: int = CACHE_BYTES
+    factory_names: tuple[str, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -72,8 +70,8 @@ class Park:
         """Return int64 [K, F]: how many training samples of each class each device has. Computed once."""
         return self._counts
 
-    def samples(self, device: int) -> tuple[Images, Labels]:
-        """Return all local training samples of a device: uint8 [n, C, H, W] and int64 [n]. Do not write into them.
+    def samples(self, device: int) -> tuple[Values, Labels]:
+        """Return a device's training samples, uint8 or float32 [n, *shape] and int64 [n]. Do not write into them.
 
         Images that have to be made are kept, the most recently used ones up to ``cache_bytes``.
         """
@@ -108,8 +106,8 @@ class Park:
         rows = [self._held(device, tick, seen) for device, seen in zip(devices, visits, strict=True)]
         return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes))
 
-    def test(self, indices: Indices | None = None) -> tuple[Images, Labels]:
-        """Return the test samples, or those of the given numbers: uint8 [n, C, H, W] and int64 [n]."""
+    def test(self, indices: Indices | None = None) -> tuple[Values, Labels]:
+        """Return the test samples, or those of the given numbers: uint8 or float32 [n, *shape] and int64 [n]."""
         chosen = np.arange(len(self.dataset.y_test)) if indices is None else indices
         return self.dataset.take_test(chosen), self.dataset.y_test[chosen]
 
@@ -118,7 +116,7 @@ class Park:
         """The number of test samples."""
         return len(self.dataset.y_test)
 
-    def pooled(self) -> tuple[Images, Labels]:
+    def pooled(self) -> tuple[Values, Labels]:
         """Return everybody's training samples in device order: what centralised training sees."""
         if not self.dataset.rendered:
             indices = np.concatenate(self.indices)
@@ -152,33 +150,47 @@ class Park:
         expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
         return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
 
-    def normalisation(self, kind: Literal["unit", "standard"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return float64 mean [C] and standard deviation [C]: value = (scale·uint8 − mean) / std.
+    def normalisation(self, kind: Normalise) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / std.
 
-        ``unit``: mean 0, std 1. ``standard``: mean = Σ_k S_k / n and std² = Σ_k Q_k / n − mean², of each device's sum
-        S_k and sum of squares Q_k over its n_k pixels; a device tells no more than these. A constant channel has std 1.
+        ``unit``: mean 0, std 1. ``standard``: those of all devices' training samples, from per-device sums; see
+        :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors.
 
         Raises:
-            SettingError: another kind.
+            SettingError: another kind; or ``unit`` where missing values are to become their channel's mean.
         """
-        channels = self.dataset.shape[0]
-        if kind == "unit":
+        channels, inputs = self.dataset.shape[0], self.dataset.inputs
+        if kind not in get_args(Normalise):
+            raise unknown("normalisation", kind, get_args(Normalise))
+        if kind == "unit" and inputs.missing == "mean":
+            raise SettingError(
+                "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."
+            )
+        if kind == "unit" or (kind == "auto" and inputs.kind == "image"):
             return np.zeros(channels), np.ones(channels)
-        if kind != "standard":
-            raise unknown("normalisation", kind, ("unit", "standard"))
         return self._standard
 
     def describe(self) -> dict[str, Any]:
-        """Return the park's public facts as JSON: no images, only counts."""
+        """Return the park's public facts as JSON: no samples, only counts, and names where the data have them."""
         rows = zip(self.factory_of.tolist(), self.sizes.tolist(), self._counts.tolist(), strict=True)
+        names = self.names or (None,) * self.devices
         return {
             "dataset": self.dataset.name,
             "classes": list(self.dataset.classes),
             "shape": list(self.dataset.shape),
-            "devices": [{"factory": factory, "samples": samples, "counts": row} for factory, samples, row in rows],
+            "devices": [
+                {"factory": factory, "samples": samples, "counts": row} | ({} if name is None else {"name": name})
+                for (factory, samples, row), name in zip(rows, names, strict=True)
+            ],
             "factories": self.factories,
             "test_samples": len(self.dataset.y_test),
-        }
+        } | ({"factory_names": list(self.factory_names)} if self.factory_names else {})
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names; empty where devices are no natural owners, or owners have none."""
+        owners, names = self._owner_of, self.dataset.owned.names
+        return () if owners is None or not names else tuple(names[k] for k in owners)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
@@ -190,28 +202,16 @@ class Park:
     @cached_property
     def _owner_of(self) -> Owners | None:
         """The natural owner of each device, or None where a device holds samples of several."""
-        owner = self.dataset.owner
-        if owner is None or any(np.ptp(owner[part]) for part in self.indices):
-            return None
-        return np.array([owner[part[0]] for part in self.indices], np.int32)
+        return owner_of(self.dataset, self.indices)
 
     @cached_property
-    def _kept(self) -> OrderedDict[int, Images]:
+    def _kept(self) -> OrderedDict[int, Values]:
         return OrderedDict()
 
     @cached_property
     def _standard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        channels, height, width = self.dataset.shape
-        total, squares = np.zeros(channels), np.zeros(channels)
-        for device in range(self.devices):
-            device_sum, device_squares = device_sums(self.samples(device)[0])
-            total += device_sum
-            squares += device_squares
-        pixels = int(self.sizes.sum()) * height * width
-        mean = total / pixels
-        variance = np.maximum(squares / pixels - mean**2, 0.0)
-        scale = self.dataset.scale
-        return scale * mean, np.where(variance > 0, scale * np.sqrt(variance), 1.0)
+        told = (device_sums(self.samples(device)[0]) for device in range(self.devices))
+        return standard(told, self.dataset.scale)
 
     def _held(self, device: int, tick: int, visits: int) -> NDArray[np.int64]:
         position = self.stream.position(tick, visits)
@@ -222,69 +222,9 @@ class Park:
         return np.bincount(self.dataset.y[self.indices[device][window]], minlength=len(self.dataset.classes))
 
 
-def device_sums(x: Images) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what one device tells for the normalisation: per channel Σ v and Σ v² of its uint8 pixels, exact.
-
-    Args:
-        x: uint8 [n, C, H, W].
-
-    >>> device_sums(np.array([[[[1, 2]]], [[[3, 4]]]], np.uint8))
-    (array([10.]), array([30.]))
-    """
-    channels = x.shape[1]
-    total, squares = np.zeros(channels, np.int64), np.zeros(channels, np.int64)
-    for start in range(0, len(x), STATISTICS_CHUNK):
-        part = x[start : start + STATISTICS_CHUNK].astype(np.int64)
-        total += part.sum(axis=(0, 2, 3))
-        squares += (part * part).sum(axis=(0, 2, 3))
-    return total.astype(np.float64), squares.astype(np.float64)
-
-
-def build(
-    dataset_name: str,
-    *,
-    root: Path | str | None = None,
-    devices: int | None = None,
-    factories: int = 1,
-    assignment: Assignment = "random",
-    partition: Partition | None = None,
-    stream: Stream | None = None,
-    samples_per_device: int = 100,
-    seed: int = 0,
-) -> Park:
-    """Load a data set, deal it to devices, and put these into factories.
-
-    Args:
-        dataset_name: one of :data:`~fedfloor.park.sources.SOURCES`.
-        root: where data sets lie; see :func:`~fedfloor.park.sources.load`.
-        devices: K; None for all natural owners.
-        factories: M.
-        assignment: how devices come to factories, ``"random"`` or ``"equal"``.
-        partition: which samples each device gets; natural owners if None.
-        stream: what of them it holds at a time; all if None.
-        samples_per_device: for generated data.
-        seed: of the partition, the assignment, the stream and generated data.
-
-    Raises:
-        SettingError: anything of it that cannot be.
-
-    >>> park = build("labels", devices=4, factories=2, assignment="equal", samples_per_device=30)
-    >>> park.devices, park.factories, park.sizes.tolist(), park.counts().shape
-    (4, 2, [30, 30, 30, 30], (4, 62))
-    """
-    split = partition or Natural()
-    dataset = load(dataset_name, root=root, devices=devices, samples_per_device=samples_per_device, seed=seed)
-    number = _owners(dataset, split) if devices is None else devices
-    rng = generator(seed, "partition")
-    parts = split.split(dataset.y, dataset.owner, len(dataset.classes), number, rng)
-    factory_of = assign(number, factories, assignment, generator(seed, "factories"))
-    return Park(dataset, tuple(parts), factory_of, stream or Static(), seed)
-
-
-def _owners(dataset: Dataset, partition: Partition) -> int:
-    if partition.kind != "natural" or dataset.owner is None:
-        raise SettingError(
-            f"[park] devices is not set: partition '{partition.kind}' of data set '{dataset.name}' needs a number of "
-            "devices. Only a natural partition of data with owners has one of its own."
-        )
-    return len(np.unique(dataset.owner))
+def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
+    """Return int32 [K], the natural owner of each device, or None where a device holds samples of several."""
+    owner = dataset.owner
+    if owner is None or any(np.ptp(owner[part]) for part in parts):
+        return None
+    return np.array([owner[part[0]] for part in parts], np.int32)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfloor.errors import SettingError, unknown
-from fedfloor.park import cifar, idx, leaf
+from fedfloor.park import cifar, idx, leaf, tep
 from fedfloor.park.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.park.labels import labels
+from fedfloor.park.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Source:
     """What a data set is and where it comes from.
 
     Args:
-        kind: what the pictures show, and whose they are.
+        kind: what the pictures show or the numbers tell, and whose they are.
         classes: number of classes.
         files: which files are needed in the folder of the data set's name; empty for what needs no download.
         authors: where they publish them.
@@ -64,6 +65,12 @@ SOURCES = {
         ("train/*.json[.gz]", "test/*.json[.gz]"),
         "https://github.com/TalwalkarLab/leaf (data/femnist, ./preprocess.sh -s niid -t sample)",
     ),
+    "tep": Source(
+        "Tennessee Eastman process, 52 sensors (Russell et al. 2000)",
+        len(tep.CLASSES),
+        ("d00.dat[.gz]", "…", "d21_te.dat[.gz]"),
+        "https://github.com/camaramm/tennessee-eastman-profBraatz",
+    ),
 }
 
 
@@ -84,6 +91,7 @@ def load(
     devices: int | None = None,
     samples_per_device: int = 100,
     seed: int = 0,
+    reading: Reading | None = None,
 ) -> Dataset:
     """Load a data set, or make it.
 
@@ -93,15 +101,20 @@ def load(
         devices: how many devices ``labels`` is made for; the others do not look at it.
         samples_per_device: training samples of each of these devices.
         seed: of what is made.
+        reading: windows, for sensors.
 
     Raises:
-        SettingError: an unknown name, missing or damaged files, or ``labels`` without a number of devices.
+        SettingError: an unknown name, missing or damaged files, ``labels`` without a number of devices, or windows of
+            pictures.
 
     >>> load("labels", devices=2, samples_per_device=30).y.shape
     (60,)
     """
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)
+    reading = reading or Reading()
+    if reading.window is not None and name != "tep":
+        raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")
     if name == "labels":
         if devices is None:
             raise SettingError("[park] devices is not set: data set 'labels' is made for as many devices as you say.")
@@ -114,6 +127,8 @@ def load(
         )
     if name == "femnist":
         return leaf.load(name, folder)
+    if name == "tep":
+        return tep.load(name, folder, reading)
     if name in CIFAR:
         return cifar.load(name, folder, CIFAR[name])
     return idx.load(name, folder, idx.DIGITS if name == "mnist" else idx.CLOTHES)
@@ -166,6 +181,8 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
 def _samples(name: str, folder: Path) -> tuple[int, int] | None:
     if name == "femnist":
         return leaf.samples(folder)
+    if name == "tep":
+        return tep.samples(folder)
     return cifar.samples(folder, CIFAR[name]) if name in CIFAR else idx.samples(folder)
 
 

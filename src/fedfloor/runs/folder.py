@@ -125,7 +125,12 @@ def _cpu() -> str:
     return names[0] if names else platform.machine()
 
 
-FREE = {"data.root", "python", "cores"}  # differences that do not change results; the data have their own hash
+FREE = {
+    "data.root",
+    "data.path",
+    "python",
+    "cores",
+}  # differences that do not change results; the data have their own hash
 
 
 def check_same(folder: Path, document: str, *, force: bool) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 from fedfloor.engine.team import MOST_RANKS, Alone, Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.park import park as parks
+from fedfloor.park.build import build
+from fedfloor.park.own import load as load_own
 from fedfloor.park.park import Park
+from fedfloor.park.sources import load
 from fedfloor.runs import loop, processes
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
@@ -22,17 +24,21 @@ from fedfloor.runs.orders import Orders
 
 def build_park(experiment: Experiment) -> Park:
     """Return the park an experiment describes."""
-    data, park = experiment.data, experiment.park
-    return parks.build(
-        data.name,
-        root=Path(data.root) if data.root else None,
+    data, park, seed = experiment.data, experiment.park, experiment.seed
+    if data.path is not None:
+        dataset = load_own(Path(data.path), data, seed)
+    else:
+        root = Path(data.root) if data.root else None
+        made = data.samples_per_device
+        dataset = load(data.name, root=root, devices=park.devices, samples_per_device=made, seed=seed, reading=data)
+    return build(
+        dataset,
         devices=park.devices,
         factories=park.factories,
         assignment=park.assignment,
         partition=data.partition,
         stream=data.stream,
-        samples_per_device=data.samples_per_device,
-        seed=experiment.seed,
+        seed=seed,
     )
 
 

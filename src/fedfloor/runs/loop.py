@@ -90,7 +90,9 @@ def agree(
     Raises:
         SettingError: they are not.
     """
-    plain = replace(experiment, provenance={}, data=replace(experiment.data, root=None))  # the data have a digest
+    plain = replace(
+        experiment, provenance={}, data=replace(experiment.data, root=None, path=None)
+    )  # the data have a digest
     mine = {
         "experiment": resolved(plain),
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
@@ -249,6 +251,7 @@ class _Run:
             "round": point.round,
             "shape": list(data.shape),
             "classes": list(data.classes),
+            "inputs": data.inputs.describe(),
             "normalise": {"scale": data.scale, "mean": self.engine.mean.tolist(), "std": self.engine.std.tolist()},
         }
         tensors = self.engine.network.state(point.state.packet["w"])

@@ -1,0 +1,79 @@
+"""From a data set to a park: samples dealt to devices, devices put into factories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedfloor.chance import generator
+from fedfloor.errors import SettingError
+from fedfloor.park.dataset import Dataset, Indices, Owners
+from fedfloor.park.factories import Assignment, assign
+from fedfloor.park.park import Park, owner_of
+from fedfloor.park.partition import Natural, Partition
+from fedfloor.park.sources import load
+from fedfloor.park.stream import Static, Stream
+
+
+def build(
+    data: Dataset | str,
+    *,
+    root: Path | str | None = None,
+    devices: int | None = None,
+    factories: int | None = None,
+    assignment: Assignment = "random",
+    partition: Partition | None = None,
+    stream: Stream | None = None,
+    samples_per_device: int = 100,
+    seed: int = 0,
+) -> Park:
+    """Load a data set, deal it to devices, and put these into factories.
+
+    Args:
+        data: a data set, or the name of one in :data:`~fedfloor.park.sources.SOURCES`.
+        root: where named data sets lie; see :func:`~fedfloor.park.sources.load`.
+        devices: K; None for all natural owners.
+        factories: M; None for those the data name, where devices are the natural owners, or else a single one.
+        assignment: how devices come to factories that the data do not name, ``"random"`` or ``"equal"``.
+        partition: which samples each device gets; natural owners if None.
+        stream: what of them it holds at a time; all if None.
+        samples_per_device: for generated data.
+        seed: of the partition, the assignment, the stream and generated data.
+
+    Raises:
+        SettingError: anything of it that cannot be.
+
+    >>> park = build("labels", devices=4, factories=2, assignment="equal", samples_per_device=30)
+    >>> park.devices, park.factories, park.sizes.tolist(), park.counts().shape
+    (4, 2, [30, 30, 30, 30], (4, 62))
+    """
+    split = partition or Natural()
+    if isinstance(data, str):
+        data = load(data, root=root, devices=devices, samples_per_device=samples_per_device, seed=seed)
+    number = _owners(data, split) if devices is None else devices
+    rng = generator(seed, "partition")
+    parts = split.split(data.y, data.owner, len(data.classes), number, rng)
+    factory_of, names = _factories(data, parts, factories, assignment, seed)
+    return Park(data, tuple(parts), factory_of, stream or Static(), seed, factory_names=names)
+
+
+def _factories(
+    data: Dataset, parts: Sequence[Indices], factories: int | None, how: Assignment, seed: int
+) -> tuple[Owners, tuple[str, ...]]:
+    """Return the factory of each device and the factories' names, () where they have none."""
+    owners = owner_of(data, parts)
+    if factories is None and owners is not None and data.owned.factory is not None:
+        there, factory_of = np.unique(data.owned.factory[owners], return_inverse=True)  # those that have a device
+        return factory_of.astype(np.int32), tuple(data.owned.factories[m] for m in there)
+    return assign(len(parts), factories or 1, how, generator(seed, "factories")), ()
+
+
+def _owners(dataset: Dataset, partition: Partition) -> int:
+    if not isinstance(partition, Natural) or dataset.owner is None:
+        raise SettingError(
+            f"[park] devices is not set: partition '{partition.kind}' of data set '{dataset.name}' needs a number of "
+            "devices. Only a natural partition of data with owners has one of its own."
+        )
+    return len(partition.owners(dataset.owner))
