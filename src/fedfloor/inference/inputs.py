@@ -6,7 +6,6 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +15,16 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError, nearest
 from fedfloor.inference import pictures
 from fedfloor.inference.arrays import fitting
+from fedfloor.inference.samples import UNKNOWN, Samples, named
+from fedfloor.inference.tables import table
 from fedfloor.inference.trained import Trained
+from fedfloor.park.own import TABLES
 
-UNKNOWN = -1  # the label of a sample that has none
+READ = (*pictures.ENDINGS, *TABLES, ".npz")
 
 
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """Samples of one file.
-
-    Args:
-        file: its path.
-        x: uint8 or float32 [n, *shape].
-        places: of each, (first, last) row in a table, (number, number) in an array; None for a picture.
-        y: int64 [n], classes as far as they are known, else :data:`UNKNOWN`.
-    """
-
-    file: Path
-    x: NDArray[Any]
-    places: tuple[tuple[int, int], ...] | None
-    y: NDArray[np.int64]
+def _ending(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def files(given: Sequence[Path]) -> list[Path]:
@@ -48,7 +37,7 @@ def files(given: Sequence[Path]) -> list[Path]:
     for path in given:
         if path.is_dir():
             inside = sorted(Path(place) / name for place, _, names in os.walk(path) for name in names)
-            readable = [one for one in inside if one.suffix.lower() in (*pictures.ENDINGS, ".npz", ".csv")]
+            readable = [one for one in inside if _ending(one) in READ]
             readable = [one for one in readable if not one.name.startswith(".") and not one.is_symlink()]
             if not readable:
                 raise SettingError(f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv.")
@@ -74,18 +63,16 @@ def read(paths: Sequence[Path], trained: Trained, *, resize: bool = False, inver
         SettingError: a file that is no sample of this model.
     """
     for path in paths:
-        ending = path.suffix.lower()
+        ending = _ending(path)
         if ending == ".npz":
             yield _archive(path, trained)
         elif trained.sensors is not None:
-            if ending != ".csv":
+            if ending not in TABLES:
                 raise SettingError(
                     f"{path}: this model takes the sensors {', '.join(trained.sensors.columns)}. Give .csv or .npz."
                 )
-            from fedfloor.inference.tables import table
-
-            yield from table(path, trained)
-        elif ending == ".csv":
+            yield table(path, trained.sensors, trained.classes)
+        elif ending in TABLES:
             raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
         else:
             x = pictures.picture(path, trained.shape, resize=resize, invert=invert)
@@ -113,7 +100,7 @@ def _archive(path: Path, trained: Trained) -> Samples:
         raise SettingError(f"{path} is damaged, or no .npz archive: {error}.") from error
     batch = fitting(x, trained.shape, trained.sensors, f"{path}, array {key}")
     y = np.full(len(batch), UNKNOWN) if labels is None else _labels(labels, len(batch), trained, f"{path}, array y")
-    return Samples(path, batch, tuple((i, i) for i in range(len(batch))), y)
+    return Samples(path, batch, [(i, i) for i in range(len(batch))], y)
 
 
 def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> NDArray[np.int64]:
@@ -121,26 +108,10 @@ def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> ND
     if len(y) != count:
         raise SettingError(f"{where} has {len(y)} labels for {count} samples.")
     if y.dtype.kind in "US":
-        return named(y.astype(str).tolist(), trained.classes, [f"{where}, label {i}" for i in range(count)])
+        return named(y.astype(str).tolist(), trained.classes, lambda i: f"{where}, label {i}")
     most = len(trained.classes) - 1
     if y.dtype.kind not in "iu" or (count and (y.min() < 0 or y.max() > most)):
         raise SettingError(
             f"{where} is {y.dtype} from {y.min()} to {y.max()}: labels are whole numbers from 0 to {most}, or names."
         )
     return y.astype(np.int64)
-
-
-def named(labels: Sequence[str], classes: Sequence[str], places: Sequence[str]) -> NDArray[np.int64]:
-    """Return the numbers of class names; an empty one is :data:`UNKNOWN`.
-
-    Raises:
-        SettingError: the model does not know a name.
-    """
-    number = {name: i for i, name in enumerate(classes)} | {"": UNKNOWN}
-    for label, place in zip(labels, places, strict=True):
-        if label not in number:
-            listed = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
-            raise SettingError(
-                f"{place}: '{label}' is none of the model's classes.{nearest(label, classes)} They are {listed}."
-            )
-    return np.array([number[label] for label in labels], np.int64)

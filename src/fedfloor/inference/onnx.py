@@ -128,7 +128,7 @@ def _translated(trained: Trained, x: NDArray[Any]) -> onnx.ModelProto:
         ) from error
     if program is None:
         raise SettingError(f"network '{trained.name}' cannot be exported: PyTorch's exporter returned nothing.")
-    return program.model_proto  # type: ignore[no-any-return]
+    return program.model_proto
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
-from fedfloor.inference.inputs import UNKNOWN, Samples
+from fedfloor.inference.samples import UNKNOWN, Samples
 from fedfloor.inference.trained import BLOCK, Trained
 
 Row = dict[str, Any]
@@ -26,12 +26,14 @@ class Prediction:
         place: (first, last) row of a table, (number, number) in an array; None for a picture.
         best: the likeliest classes with their probabilities, the likeliest first.
         label: what it is, where that is known.
+        device: who took it, where a table says so.
     """
 
     file: Path
     place: tuple[int, int] | None
     best: tuple[tuple[str, float], ...]
     label: str | None
+    device: str | None = None
 
 
 def predict(
@@ -84,7 +86,9 @@ def _told(
     for i, chosen in enumerate(order.tolist()):
         best = tuple((classes[c], float(probabilities[i, c])) for c in chosen)
         label = None if part.y[i] == UNKNOWN else classes[part.y[i]]
-        yield Prediction(part.file, None if part.places is None else part.places[i], best, label)
+        place = None if part.places is None else part.places[i]
+        device = None if part.devices is None else part.devices[i]
+        yield Prediction(part.file, place, best, label, device)
 
 
 def accuracy(found: Sequence[Prediction]) -> tuple[float | None, int]:
@@ -109,6 +113,7 @@ def rows(found: Sequence[Prediction]) -> list[Row]:
     return [
         {
             "file": str(one.file),
+            "device": one.device,
             "rows": _place(one.place),
             "predicted": one.best[0][0],
             "probability": one.best[0][1],
@@ -130,6 +135,7 @@ def documents(found: Sequence[Prediction]) -> list[Row]:
     return [
         {
             "file": str(one.file),
+            "device": one.device,
             "rows": None if one.place is None else list(one.place),
             "predicted": one.best[0][0],
             "probability": one.best[0][1],

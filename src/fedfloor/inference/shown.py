@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from fedfloor.errors import SettingError, require
 from fedfloor.inference import inputs, onnx
@@ -63,7 +64,12 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         write(how.table, _text(found))
     right, known = predicting.accuracy(found)
     if as_json:
-        more = {"samples": len(found), "accuracy": right, "labelled": known, "by_class": predicting.by_class(found)}
+        more: dict[str, Any] = {
+            "samples": len(found),
+            "accuracy": right,
+            "labelled": known,
+            "by_class": predicting.by_class(found),
+        }
         show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **more)
         return
     _print(trained, found, how)
@@ -75,7 +81,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
 
 def _print(trained: Trained, found: Sequence[Prediction], how: How) -> None:
     few = found if how.every else found[:FIRST]
-    title = f"{trained.name}, trained for {trained.round} rounds"
+    title = f"{trained.name}, trained for {trained.round} round{'s' * (trained.round != 1)}"
     show(predicting.rows(few), as_json=False, title=title)
     if len(few) < len(found):
         print(f"and {len(found) - len(few):,} more: --all prints them, --csv FILE writes them.")
@@ -88,10 +94,12 @@ def _text(found: Sequence[Prediction]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     top = len(found[0].best) if found else 1
     more = [name for k in range(2, top + 1) for name in (f"predicted_{k}", f"probability_{k}")]
-    writer.writerow(["file", "first", "last", "label", "predicted", "probability", *more])
+    writer.writerow(["file", "device", "first", "last", "label", "predicted", "probability", *more])
     for one in found:
         place = one.place or ("", "")
-        writer.writerow([one.file, *place, one.label or "", *(cell for pair in one.best for cell in pair)])
+        writer.writerow(
+            [one.file, one.device or "", *place, one.label or "", *(cell for pair in one.best for cell in pair)]
+        )
     return text.getvalue()
 
 
