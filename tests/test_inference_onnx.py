@@ -32,7 +32,11 @@ def facts(path: Path) -> dict[str, str]:
     return {entry.key: entry.value for entry in onnx.load(path).metadata_props}
 
 
-@pytest.mark.parametrize("name", sorted(NETWORKS))
+QUICK = ("logistic", "lenet")
+EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(NETWORKS)]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_every_network(tmp_path: Path, name: str) -> None:
     """The comparison of ``export`` is made again here, on other samples and through the file."""
     from fedfloor.errors import SettingError
@@ -194,13 +198,14 @@ def own(command: Command) -> Command:
     return command
 
 
-@pytest.mark.parametrize("name", ["good", "sign"])
+@pytest.mark.parametrize("name", ["good", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sign", "double"))])
 def test_own_networks(own: Command, name: str) -> None:
     write_model(own.folder / "run", f"onnx_networks:{name}", (2,), inputs=SENSORS)
     said = own("export", "run", "--json")
     assert said.document["rows"][0]["logits"] <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_an_own_recurrent_network(own: Command) -> None:
     write_model(own.folder / "run", "onnx_networks:recurrent", (2, 4), inputs=WINDOWS)
     assert own("export", "run", "--json").document["rows"][0]["logits"] <= TOLERANCE

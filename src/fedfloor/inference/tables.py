@@ -101,9 +101,7 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     short = sum(end - first < length for first, end in runs)
     if not len(starts):
         most = max(end - first for first, end in runs)
-        raise SettingError(
-            f"{sheet.path.name}: {most} rows of one device at most: the model takes windows of {length}."
-        )
+        raise SettingError(f"{sheet.path.name}: {most} rows of a device at most: the model takes windows of {length}.")
     if short:
         log.info("%s: %d devices have fewer than %d rows and are left out.", sheet.path.name, short, length)
     return starts.astype(np.int64), length
