@@ -150,7 +150,7 @@ def factory_floor(path: Path, holes: bool) -> None:
     for device in range(4):
         for time in range(40):
             worn = (time // 8 + device) % 2
-            temp = "" if holes and rng.random() < 0.1 else f"{20 + 9 * worn + rng.normal():.3f}"
+            temp = "" if holes and rng.random() < 0.03 else f"{20 + 9 * worn + rng.normal():.3f}"
             text.append(f"d{device},{time},{temp},{rng.normal(5):.3f},{CLASSES[worn]}")
     path.write_text("\n".join(text) + "\n")
 
