@@ -40,6 +40,7 @@ MAY = {
     "report": {"_version", "errors", "plan"},
     "terminal": BASE | {"runs"},  # for type annotations
     "commands": BASE | {"config", "experiment", "report", "runs", "terminal"},
+    "draft": BASE | {"config", "experiment", "park", "runs"},
     "bench": TRAINING | {"runs"},
     "inference": BASE | {"models", "park", "runs", "terminal"},
 }

@@ -76,6 +76,26 @@ def _interrupted(what: str) -> None:
 
 
 @app.command()
+def new(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (CSV), a folder per device, or .npz.")],
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: NAME.toml here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at your own data and write an experiment file for them."""
+    from fedfloor import draft
+    from fedfloor.terminal import show
+
+    file = out or Path(f"{data.stem.removesuffix('.csv')}.toml")
+    text, park = draft.draft(data, file, changes or [])
+    draft.write(text, file, force=force)
+    show(draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park))
+    if not as_json:
+        print(f"{draft.summary(park)}\nexperiment: {file} (now: fedfloor run {file})")
+
+
+@app.command()
 def compare(
     experiment: File,
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
@@ -203,6 +223,34 @@ def methods(
         show([{"method": name, "card": card}], as_json=True)
     else:
         print(f"{name}\n\n{card}")
+
+
+@app.command()
+def models(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this network's card and layers.")] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="C,H,W", help="Of one sample; C,L or C: sensors.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option("--classes", metavar="N", help="Number of classes.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the networks, or show and check one."""
+    from fedfloor.models import listing
+    from fedfloor.terminal import show
+
+    sides = tuple(commands.numbers("shape", shape)) if shape is not None else None
+    if name is None:
+        if shape is not None or classes is not None:
+            raise SettingError("--shape and --classes belong to one network: fedfloor models NAME --shape C,H,W.")
+        show(listing.rows(), as_json=as_json)
+        return
+    card, facts, layers = listing.card(name, sides, classes)
+    if as_json:
+        show(layers, as_json=True, model=name, card=card, **facts)
+        return
+    print(f"{name}\n\n{card}".rstrip())
+    show([facts], as_json=False)
+    show(layers, as_json=False, title="layers with trained parameters")
 
 
 @app.command()

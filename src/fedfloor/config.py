@@ -43,10 +43,10 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     for change in changes:
         apply(document, change)
     found = from_table(document)
-    near = path.parent / (found.data.path or "")
-    if found.data.path is None or not near.exists():
+    there = path.parent / (found.data.path or "")
+    if found.data.path is None or not there.exists():
         return found
-    return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(near)))
+    return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(there)))
 
 
 def apply(document: Table, change: str) -> None:

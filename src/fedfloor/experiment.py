@@ -69,9 +69,15 @@ class ParkSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The ``[model]`` table: a network by name, or ``module:function`` of your own."""
+    """The ``[model]`` table.
+
+    Args:
+        name: a network by name, or ``module:function`` of your own.
+        classifier: path of the layer that is the classifier; left out, the last linear layer.
+    """
 
     name: str = "mlp-2nn"
+    classifier: str | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fedfloor.chance import generator
 from fedfloor.config import method_of, resolved
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
-from fedfloor.engine.evaluate import evaluate
+from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
@@ -67,7 +67,8 @@ def execute(
     keep_memory()
     method = method_of(experiment)
     data = park.dataset
-    network = models.build(experiment.model.name, data.shape, len(data.classes), experiment.seed)
+    model = experiment.model
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
@@ -126,6 +127,7 @@ class _Run:
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
+        self.scored: tuple[int, Score | None] = (0, None)
 
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
         park = self.engine.park
@@ -155,7 +157,7 @@ class _Run:
                 why = "interrupted"
         if why == "finished" and point.round < self.experiment.rounds:
             why = "stopped"
-        if self.first:
+        if point.round:
             self.end(point)
         return why
 
@@ -184,6 +186,7 @@ class _Run:
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
         score = evaluate(self.engine, state.packet["w"]) if wanted else None
+        self.scored = (number, score)
         held = dict(self.engine.memory.held)
         wall = time.perf_counter() - began
         new = ledger.line(number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state))
@@ -241,13 +244,24 @@ class _Run:
         return any(bytes(one[0]) == b"1" for one in said)
 
     def end(self, point: Checkpoint) -> None:
-        """Write the last checkpoint and the model."""
-        if point.round:
-            self.save(point)
+        """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
+        number, score = self.scored
+        if score is None or number != point.round:
+            score = evaluate(self.engine, point.state.packet["w"])
+        if not self.first:
+            return
+        self.save(point)
+        told = {"round": point.round, "on": "test", "accuracy": score.accuracy, "loss": score.loss} | score.details
+        folder.write_json(self.orders.out / "evaluation.json", told)
+        self.write_model(point)
+
+    def write_model(self, point: Checkpoint) -> None:
+        """Write the model with what is needed to use it."""
         data = self.engine.park.dataset
         about = {
             "format": "fedfloor 1",
             "model": self.experiment.model.name,
+            "classifier": self.engine.network.classifier,
             "round": point.round,
             "shape": list(data.shape),
             "classes": list(data.classes),
