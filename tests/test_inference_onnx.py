@@ -113,9 +113,11 @@ def test_what_is_compared(tmp_path: Path) -> None:
     assert [len(x) for x in pictures] == [1, 2, 7, 2]
     assert {int(value) for value in np.unique(pictures[3])} == {0, 255}
     windows = samples(load_model(write_model(tmp_path / "b", shape=(2, 4), inputs=WINDOWS | {"missing": "mean"})))
-    assert np.isnan(windows[3][3]).all()
+    assert [len(x) for x in windows] == [1, 2, 7, 8, 3]
+    assert np.isnan(windows[3][0]).all()
+    assert np.array_equal(np.isnan(windows[3][1:]), windows[3][1:] != windows[2])
     mean, std = np.array([0.25, 1.25]), np.array([0.5, 1.5])  # of write_model
-    np.testing.assert_allclose(windows[3][2], np.repeat((mean + 10 * std)[:, None], 4, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(windows[4][2], np.repeat((mean + 10 * std)[:, None], 4, axis=1), rtol=1e-6)
     drawn = (windows[2] - mean[:, None]) / std[:, None]
     assert 0.7 < drawn.std() < 1.3  # 56 standard normal numbers
 

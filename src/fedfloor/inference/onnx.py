@@ -40,7 +40,9 @@ class Exported:
         file: where it lies.
         size_bytes: of the file.
         opset: version of ONNX's operators.
-        probabilities, logits: largest differences from PyTorch; a logit's is a share of its sample's largest |logit|,
+        probabilities: largest difference from PyTorch, not counting sensors at the edges: where logits are in the
+            thousands, probabilities of classes that are level turn on the last digits.
+        logits: largest difference; a logit's is a share of its sample's largest |logit|,
             or of 1 where that is larger.
         samples: how many samples were compared.
     """
@@ -82,9 +84,9 @@ def export(trained: Trained, out: Path) -> Exported:
 
 
 def samples(trained: Trained) -> list[NDArray[Any]]:
-    """Return samples to compare on: random ones in batches of :data:`BATCHES`, then those at the edges.
+    """Return samples to compare on: random ones in batches of :data:`BATCHES`, with holes too where there may be some.
 
-    Edges are black and white pictures; sensors at 0, at ±10 standard deviations, and with holes where they may have.
+    The last batch is at the edges: black and white pictures; sensors at 0 and at ±10 standard deviations.
     """
     rng = np.random.default_rng(0)
     shape = trained.shape
@@ -94,11 +96,11 @@ def samples(trained: Trained) -> list[NDArray[Any]]:
     factor, shift = (part.numpy()[0] for part in (trained.raw.factor, trained.raw.shift))
     spread, mean = np.abs(1 / factor), -shift / factor
     drawn = [(mean + spread * rng.standard_normal((n, *shape))).astype(np.float32) for n in BATCHES]
-    edges = [np.zeros(shape), *(np.broadcast_to(mean + k * spread, shape) for k in (-10, 10))]
     if trained.raw.holes:
         holes = drawn[2].copy()
         holes[rng.random(holes.shape) < 0.3] = np.nan
-        edges += [np.full(shape, np.nan), *holes]
+        drawn.append(np.concatenate([np.full((1, *shape), np.nan, np.float32), holes]))
+    edges = [np.zeros(shape), *(np.broadcast_to(mean + k * spread, shape) for k in (-10, 10))]
     return [*drawn, np.stack(edges).astype(np.float32)]
 
 
@@ -214,7 +216,8 @@ def _compare(
     for (p, z), (p_torch, z_torch) in zip(got, expected, strict=True):
         # sums of large numbers err by a share of the largest: a dead sensor's 0 may be 1,000 deviations from its mean
         size = np.maximum(1, np.abs(z_torch).max(axis=1, keepdims=True))
-        gaps = np.abs(p - p_torch), np.abs(z - z_torch) / size
+        usual = trained.sensors is None or p is not got[-1][0]
+        gaps = np.abs(p - p_torch) * usual, np.abs(z - z_torch) / size
         worst = [float(np.max([old, gap.max()])) for old, gap in zip(worst, gaps, strict=True)]  # nan stays nan
     if not max(worst) <= TOLERANCE:
         raise SettingError(
