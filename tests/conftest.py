@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from commands import Command, begin
 
+if TYPE_CHECKING:
+    from web import Server
+
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"  # as the command line does, and before NumPy and PyTorch start: ranks can then be copies
+os.environ.pop("FEDFLOOR_MIRROR", None)  # downloads ask whom the test names
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +45,12 @@ def labels_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
     """The command line, in a folder of its own that holds ``tiny.toml``."""
     yield from begin(tmp_path, capsys, monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A web server on this machine."""
+    from web import serve
+
+    with serve() as has:
+        yield has

@@ -15,7 +15,7 @@ import fedfloor
 
 ROOT = Path(fedfloor.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-OPTIONAL = ("pydantic", "plotly", "sklearn", "ortools", "numba", "typer", "rich")
+OPTIONAL = ("pydantic", "plotly", "sklearn", "ortools", "numba", "typer", "rich", "pooch", "requests", "tensorboard", "mlflow")
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
 BASE = {"_version", "errors", "chance", "outside", "threads"}
@@ -39,7 +39,8 @@ MAY = {
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "terminal": BASE | {"runs"},  # for type annotations
-    "commands": BASE | {"config", "experiment", "report", "runs", "terminal"},
+    "tracking": {"errors", "runs"},
+    "commands": BASE | {"config", "experiment", "report", "runs", "terminal", "tracking"},
     "draft": BASE | {"config", "experiment", "park", "runs"},
     "bench": TRAINING | {"runs"},
     "inference": BASE | {"models", "park", "runs", "terminal"},
@@ -142,7 +143,10 @@ import contextlib, io
 import fedfloor
 assert fedfloor.Experiment().method.name == "fedavg"
 from fedfloor import cli
-for words in (["--help"], ["run", "--help"], ["methods"], ["methods", "fedsr"], ["datasets"], ["datasets", "--json"]):
+for words in (
+    ["--help"], ["run", "--help"], ["methods"], ["methods", "fedsr"], ["datasets"], ["datasets", "--json"],
+    ["datasets", "get", "--help"],
+):
     sys.argv = ["fedfloor", *words]
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
         cli.main()

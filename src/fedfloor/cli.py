@@ -34,6 +34,10 @@ Until = Annotated[str | None, typer.Option("--until", metavar="WHAT=X", help="St
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
 Force = Annotated[bool, typer.Option("--force", help="Resume although experiment, version or CPU changed.")]
 Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or its model.safetensors.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option("--track", metavar="WHERE", help="Follow in tensorboard or mlflow; repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 
@@ -47,24 +51,26 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @app.command()
 def run(
     experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
-    until: Until = None, resume: Resume = False, force: Force = False, as_json: Json = False,
+    until: Until = None, resume: Resume = False, force: Force = False, track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train by one experiment file."""
     from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
-    from fedfloor.terminal import progress, seconds
+    from fedfloor.terminal import both, progress, seconds
+    from fedfloor.tracking.tracker import follow as tracked
 
     what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
-    with progress(what.name, last) as follow:
-        got = carry_out(
-            what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
-            report=follow if is_first() else None,
-        )  # fmt: skip
-    if not is_first():
-        return
-    commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
+    with tracked(folder, track or []) as record:
+        with progress(what.name, last) as follow:
+            got = carry_out(
+                what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
+                report=both(follow, record) if is_first() else None,
+            )  # fmt: skip
+        if not is_first():
+            return
+        commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
@@ -101,7 +107,7 @@ def compare(
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
-    resume: Resume = False, as_json: Json = False,
+    resume: Resume = False, track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
     from fedfloor.runs.compare import tasks
@@ -110,7 +116,8 @@ def compare(
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [name.strip() for name in methods.split(",")]
     work = tasks(what, names, commands.numbers("seeds", seeds), folder)
-    if not commands.compare(work, folder, limits, commands.ranks(ranks), resume=resume, as_json=as_json):
+    size = commands.ranks(ranks)
+    if not commands.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
         _interrupted("stopped")
 
 
@@ -204,6 +211,17 @@ def export(
 
 
 @app.command()
+def track(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    to: Annotated[str, typer.Option("--to", metavar="WHERE", help="tensorboard, mlflow or csv.")],
+    out: Annotated[str | None, typer.Option("--out", metavar="PATH", help="Event folder; CSV file, or - .")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show runs that are there in TensorBoard, MLflow or CSV."""
+    commands.track(folders, to, out, as_json=as_json)
+
+
+@app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this method's card.")] = None,
     as_json: Json = False,
@@ -253,13 +271,44 @@ def models(
     show(layers, as_json=False, title="layers with trained parameters")
 
 
-@app.command()
-def datasets(as_json: Json = False) -> None:
-    """Say which data sets there are, and where they are."""
+datasets = typer.Typer(help="Say which data sets there are, and where they are; get one.")
+app.add_typer(datasets, name="datasets")
+
+
+@datasets.callback(invoke_without_command=True)
+def _datasets(context: typer.Context, as_json: Json = False) -> None:
     from fedfloor.park.sources import looked_in
     from fedfloor.terminal import show
 
-    show(looked_in(), as_json=as_json)
+    if context.invoked_subcommand is None:
+        show(looked_in(), as_json=as_json)
+    elif as_json:
+        raise SettingError(f"--json stands behind the command: fedfloor datasets {context.invoked_subcommand} … --json")
+
+
+@datasets.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The data set.")],
+    root: Annotated[Path | None, typer.Option("--root", metavar="DIR", help="Default: $FEDFLOOR_DATA.")] = None,
+    mirror: Annotated[str | None, typer.Option("--from", metavar="URL", help="Ask URL/NAME/FILE instead.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Download a published data set, checked by its checksums."""
+    from fedfloor.park import download
+    from fedfloor.terminal import downloads, show
+
+    try:
+        with downloads() as follow:
+            rows = download.get(name, root, mirror=mirror, force=force, follow=follow)
+    except KeyboardInterrupt:
+        print("stopped: whole files are kept, the rest is fetched by the same command.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        show(rows, as_json=True)
+    else:
+        show([{key: row[key] for key in ("file", "bytes", "state")} for row in rows], as_json=False)
+        print(f"folder: {Path(str(rows[0]['where'])).parent}")
 
 
 @app.command()

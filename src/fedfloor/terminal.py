@@ -6,14 +6,17 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
+    from rich.progress import TaskID
+
     from fedfloor.runs.ledger import Line
 
 
+QUIET_S = 5  # between two lines about one download
 SHORT = 16  # cells up to this length are never broken over lines
 
 
@@ -23,6 +26,16 @@ class Follow(Protocol):
     def __call__(self, line: Line) -> None:
         """Show a new line."""
         ...
+
+
+def both(one: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
+    """Let two follow one run."""
+
+    def follow(line: Line) -> None:
+        one(line)
+        other(line)
+
+    return follow
 
 
 @contextmanager
@@ -79,6 +92,46 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
             bar.update(task, completed=line.round, refresh=True, **known)  # type: ignore[arg-type]
 
         yield follow
+
+
+@contextmanager
+def downloads() -> Iterator[Callable[[str, int, int], None]]:
+    """Show files as they come, on standard error: called with a file's name, the bytes that came, and all of them."""
+    if not sys.stderr.isatty():
+        yield _plain_downloads()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def follow(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=done)
+
+        yield follow
+
+
+def _plain_downloads() -> Callable[[str, int, int], None]:
+    said: dict[str, float] = {}
+
+    def follow(file: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - said.setdefault(file, now) >= QUIET_S:
+            said[file] = now
+            print(f"{file}: {done:,} of {total:,} bytes", file=sys.stderr, flush=True)
+
+    return follow
 
 
 def seconds(value: float) -> str:
