@@ -92,6 +92,21 @@ def test_other_names_and_another_decimal_mark(tmp_path: Path) -> None:
     assert read(tmp_path, "temp;torque\n1,5;2\n", german).devices is None
 
 
+def test_a_matrix_without_a_header(tmp_path: Path) -> None:
+    """As Tennessee Eastman's recordings: a column per sensor, but one of them lies on its side."""
+    x = np.arange(10).reshape(5, 2)
+    for name, matrix in (("a.dat", x), ("b.dat", x.T), ("c.dat.gz", x)):
+        np.savetxt(tmp_path / name, matrix)
+        got = table(tmp_path / name, WINDOWED, CLASSES)
+        assert got.x.tolist() == [x[:3].T.tolist(), x[2:].T.tolist()]
+        assert got.places == [(1, 3), (3, 5)]
+    for text, message in (("1 2 3\n", "3 columns; the model takes 2: temp, torque"), ("a b\n", "not a matrix"),
+                          ("", "not a matrix"), ("1 inf\n", "row 1, column 'torque': not a finite")):  # fmt: skip
+        (tmp_path / "a.dat").write_text(text)
+        with pytest.raises(SettingError, match=message):
+            table(tmp_path / "a.dat", WINDOWED, CLASSES)
+
+
 BAD = {
     "empty": ("", "a.csv: empty."),
     "a header only": ("temp,torque\n", "a.csv: a header, but no rows below it."),

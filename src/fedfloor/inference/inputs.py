@@ -16,10 +16,11 @@ from fedfloor.errors import SettingError, nearest
 from fedfloor.inference import pictures
 from fedfloor.inference.arrays import fitting
 from fedfloor.inference.samples import UNKNOWN, Samples, named
-from fedfloor.inference.tables import table
+from fedfloor.inference.tables import MATRIX, table
 from fedfloor.inference.trained import Trained
-from fedfloor.park.own import TABLES
+from fedfloor.park import own
 
+TABLES = (*own.TABLES, MATRIX)
 READ = (*pictures.ENDINGS, *TABLES, ".npz")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors
 from fedfloor.inference.samples import UNKNOWN, Samples, named
+from fedfloor.park.files import content
 from fedfloor.park.reading import Columns, Reading
 from fedfloor.park.series import fill
 from fedfloor.park.sheet import Sheet, read
+
+MATRIX = ".dat"
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +31,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns must be there.
 
     Args:
-        path: a CSV file.
+        path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
         sensors: the columns, windows, and what is done about missing values.
         classes: F names.
 
@@ -35,8 +40,11 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     """
     names: dict[str, Any] = {**sensors.names, "values": sensors.columns}
     columns = Columns(**names)
-    reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".")
-    sheet = read(path, reading, (), lenient=True)
+    if path.name.lower().removesuffix(".gz").endswith(MATRIX):
+        sheet = _matrix(path, sensors.columns)
+    else:
+        reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".")
+        sheet = read(path, reading, (), lenient=True)
     device = np.unique(sheet.text.get("device", [""] * len(sheet.line)), return_inverse=True)[1]
     order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
     x = _without_holes(sheet, sensors, order, device)
@@ -55,6 +63,24 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
         _labels(sheet, last, classes, columns.label),
         [sheet.text["device"][row] for row in last] if "device" in sheet.text else None,
     )  # fmt: skip
+
+
+def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
+    """Read numbers separated by white space; a matrix that lies on its side, a row per sensor, is set up."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns of an empty file
+            x = np.loadtxt(io.BytesIO(content(path)), ndmin=2)
+    except (ValueError, UserWarning, UnicodeDecodeError) as error:
+        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
+    if x.shape[1] != len(columns) == x.shape[0]:
+        x = x.T
+    if x.shape[1] != len(columns):
+        raise SettingError(f"{path.name}: {x.shape[1]} columns; the model takes {len(columns)}: {', '.join(columns)}.")
+    if np.isinf(x).any():
+        row, column = np.argwhere(np.isinf(x))[0]
+        raise SettingError(f"{path.name}, row {row + 1}, column '{columns[column]}': not a finite number.")
+    return Sheet(path, columns, x.astype(np.float32), np.arange(1, len(x) + 1), {}, None)
 
 
 def _without_holes(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
