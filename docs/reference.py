@@ -29,6 +29,7 @@ ROOMS = {
     "tracking": "runs shown elsewhere",
     "report": "what people see",
     "bench": "how fast it is",
+    "cli": "the commands",
 }
 
 

@@ -24,8 +24,10 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def fedfloor(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Call a command, or with ``python FILE`` a file of the page."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "fedfloor", *shlex.split(command)]
+    script = command.startswith("python ")
+    words = [sys.executable, *([] if script else ["-m", "fedfloor"]), *shlex.split(command.removeprefix("python "))]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -38,7 +40,7 @@ def shortened(command: str) -> str:
 
 def typed(page: Path) -> list[str]:
     lines = [line.split("#")[0].strip() for block in blocks(page, "console") for line in block.splitlines()]
-    return [line.removeprefix("fedfloor ") for line in lines if line.startswith("fedfloor ")]
+    return [line.removeprefix("fedfloor ") for line in lines if line.startswith(("fedfloor ", "python "))]
 
 
 def write_files(page: Path, folder: Path) -> None:
@@ -59,7 +61,7 @@ def test_commands_in_the_docs_work(page: Path, tmp_path: Path) -> None:
         if "mnist" in command and "FEDFLOOR_DATA" not in os.environ:
             continue
         done = fedfloor(shortened(command), tmp_path)
-        assert done.returncode == 0, f"fedfloor {command}\n{done.stderr}"
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
 
 
 @pytest.mark.slow

@@ -61,14 +61,14 @@ class Natural:
         del classes
         if owner is None:
             raise SettingError(
-                "partition kind = 'natural': these data have no natural owners. Use iid, dirichlet or shards."
+                "partition kind = 'natural': these data have no natural owners. Use iid, dirichlet, shards or dominant."
             )
         _room(y, devices)
         names = self.owners(owner)
         if devices > len(names):
             raise SettingError(
                 f"[park] devices = {devices}: only {len(names)} natural owners have at least {self.at_least} training "
-                "samples. Lower devices, the partition's at_least, or use another partition (iid, dirichlet, shards)."
+                "samples. Lower devices, the partition's at_least, or use another partition (iid, dirichlet, shards, dominant)."
             )
         chosen = names if devices == len(names) else np.sort(rng.choice(names, devices, replace=False))
         order = np.argsort(owner, kind="stable")

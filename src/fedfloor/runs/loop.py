@@ -199,10 +199,14 @@ class _Run:
         smallest = int(park.sizes.argmin())
         largest = max(walk.batch_sizes(plan), default=0)
         if number == 1 and largest > park.sizes[smallest]:
+            kind = getattr(self.experiment.data.partition, "kind", "")
+            larger = {"dominant": f"samples = {largest}"} | dict.fromkeys(
+                ("natural", "dirichlet"), f"at_least = {largest}"
+            )
+            more = f", or ask for larger ones with the partition's {larger[kind]}" if kind in larger else ""
             raise SettingError(
                 f"work.batch_size = {largest} is larger than what device {smallest} holds "
-                f"({park.sizes[smallest]} samples). Lower work.batch_size, use fewer devices, or ask for larger ones: "
-                f"partition = {{ kind = …, at_least = {largest} }} (natural and dirichlet)."
+                f"({park.sizes[smallest]} samples). Lower work.batch_size, use fewer devices{more}."
             )
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:
