@@ -140,7 +140,7 @@ def test_a_model_whose_samples_are_no_pictures(command: Command, red: Path) -> N
 
 
 def test_folders_are_walked_in_order(tmp_path: Path) -> None:
-    for name in ("b/2.PNG", "b/10.png", "a/x.csv.gz", "a/.hidden.png", "notes.md"):
+    for name in ("b/2.PNG", "b/10.png", "a/x.csv.gz", "a/.hidden.png", "a/readme.txt", "notes.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "b" / "link.png").symlink_to(tmp_path / "b" / "2.PNG")

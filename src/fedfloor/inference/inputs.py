@@ -21,7 +21,7 @@ from fedfloor.inference.trained import Trained
 from fedfloor.park import own
 
 TABLES = (*own.TABLES, MATRIX)
-READ = (*pictures.ENDINGS, *TABLES, ".npz")
+READ = {*pictures.ENDINGS, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
 
 
 def _ending(path: Path) -> str:
