@@ -25,6 +25,7 @@ ROOMS = {
     "models": "networks",
     "engine": "who executes",
     "runs": "what happened",
+    "inference": "what a trained model is used for",
     "tracking": "runs shown elsewhere",
     "report": "what people see",
     "bench": "how fast it is",

@@ -39,6 +39,19 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def labels_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of logistic regression on rendered labels, 124 test samples; do not write in it."""
+    import fedfloor
+    from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
+
+    what = fedfloor.Experiment(
+        rounds=1, data=DataSettings(samples_per_device=310, normalise="standard"), park=ParkSettings(devices=4),
+        model=ModelSettings("logistic"),
+    )  # fmt: skip
+    return fedfloor.run(what, tmp_path_factory.mktemp("labels") / "run", ranks=1).folder
+
+
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
     """The command line, in a folder of its own that holds ``tiny.toml``."""

@@ -47,6 +47,7 @@ MAY = {
     "draft": BASE | {"config", "experiment", "park", "runs"},
     "sweep_command": BASE | {"commands", "config", "experiment", "report", "runs", "terminal"},
     "bench": TRAINING | {"runs"},
+    "inference": BASE | {"models", "park", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}
 NUMBERS = {"numpy", "scipy", "numba", "ortools"}  # all that solvers may import beside the standard library
