@@ -43,9 +43,7 @@ MAY = {
     "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
-    "commands": BASE | {"config", "experiment", "report", "runs", "terminal", "tracking"},
     "draft": BASE | {"config", "experiment", "park", "runs"},
-    "sweep_command": BASE | {"commands", "config", "experiment", "report", "runs", "terminal"},
     "bench": TRAINING | {"runs"},
     "inference": BASE | {"models", "park", "runs", "terminal"},
 }

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedfloor import commands
+from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Ranks
 from fedfloor.errors import SettingError, unknown
 
@@ -46,7 +46,7 @@ def models(
     from fedfloor.models import listing
     from fedfloor.terminal import show
 
-    sides = tuple(commands.numbers("shape", shape)) if shape is not None else None
+    sides = tuple(shared.numbers("shape", shape)) if shape is not None else None
     if name is None:
         if shape is not None or classes is not None:
             raise SettingError("--shape and --classes belong to one network: fedfloor models NAME --shape C,H,W.")
@@ -121,5 +121,5 @@ def bench(
     from fedfloor.bench import simulation
 
     cases = [case for case in simulation.CASES if only in case.name]
-    rows = simulation.measure(cases, commands.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
+    rows = simulation.measure(cases, shared.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
     show(rows, as_json=as_json)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedfloor import commands
+from fedfloor.cli import shared
 from fedfloor.errors import DivergedError
 from fedfloor.report.groups import half_width
 from fedfloor.runs import sweep as sweeps
@@ -39,7 +39,7 @@ def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_j
     _note(what)
     work = what.tasks(out)
     ends: dict[Path, str] = {}
-    for task, why in carry_out(work, stop, size, commands.followed(stop), resume=resume, tolerant=True):
+    for task, why in carry_out(work, stop, size, shared.followed(stop), resume=resume, tolerant=True):
         if why == "interrupted":
             print(f"{len(ends)} of {len(work)} runs done", file=sys.stderr)
             return False

@@ -22,7 +22,7 @@ RESUME = "Go on with: the same command and --resume"
 
 def bundled() -> dict[str, Path]:
     """Return the experiment files that come with the package, by name."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     folder = here / "experiments" if (here / "experiments").is_dir() else here.parents[1] / "experiments"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
