@@ -80,19 +80,22 @@ class Writer:
             file.close()
 
 
-def remember(recipe: str, files: Sequence[Path], make: Callable[[Writer], Mapping[str, Any]]) -> Entry:
+def remember(
+    recipe: str, files: Sequence[Path], make: Callable[[Writer], Mapping[str, Any]], root: Path | None = None
+) -> Entry:
     """Return what ``make`` makes of files: from the cache where the same recipe met the same bytes before.
 
     Args:
         recipe: names the parser, its version and its settings: all that the result depends on beside the files.
         files: what is parsed, in order.
         make: writes the arrays and returns the facts. Where it fails nothing is kept.
+        root: the folder that the files lie in, where the folders between it and them say something (a device, a label).
 
     Raises:
         SettingError: a file cannot be read.
         RunError: the disk is full.
     """
-    key = _key(recipe, files)
+    key = _key(recipe, files, root)
     place = cache_root() / key[:2] / key[2:34]
     found = _open(place)
     if found is not None:
@@ -131,9 +134,10 @@ def content_hash(path: Path) -> str:
         raise SettingError(f"{path}: cannot be read ({reason}). Check the folder and its permissions.") from error
 
 
-def _key(recipe: str, files: Sequence[Path]) -> str:
-    told = [recipe, *(f"{path.name} {content_hash(path)}" for path in files)]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+def _key(recipe: str, files: Sequence[Path], root: Path | None) -> str:
+    names = [path.relative_to(root).as_posix() if root else path.name for path in files]
+    told = json.dumps([recipe, *([name, content_hash(path)] for name, path in zip(names, files, strict=True))])
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 @contextmanager
