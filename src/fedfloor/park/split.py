@@ -206,13 +206,13 @@ def _too_small(
     rows: Rows, owner: Owners, small: Owners, names: list[str], samples: int, reading: Reading
 ) -> SettingError:
     first, count = int(np.flatnonzero(owner == small[0])[0]), int((owner == small[0]).sum())
-    where = rows.place(first) + ("" if rows.line is None else f", column '{reading.columns.device}'")
+    where = rows.place(first) + (f", column '{reading.columns.device}'" if rows.noun == "rows" else "")
     more = f" (and {len(small) - 1} more devices: {', '.join(names[1:4])}{'…' if len(small) > 4 else ''})"
-    cut = f" of {reading.window.length} rows" if reading.window else ""
-    what, shorten = (f"{samples} windows{cut}", "shorten the window, ") if cut else ("them", "")
+    windows = f", {samples} windows of {reading.window.length}" if reading.window else ""
+    shorten = "shorten the window, " if reading.window else ""
     return SettingError(
-        f"{where}: device '{names[0]}' has {count} {rows.noun}{more if len(small) > 1 else ''}: too few for {what} to "
-        f"be split into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
+        f"{where}: device '{names[0]}' has {count} {rows.noun}{windows}{more if len(small) > 1 else ''}: too few to be "
+        f"split into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
         'devices out with [data] small = "drop".'
     )
 

@@ -98,6 +98,8 @@ def _check_inside(path: Path, root: Path, name: str) -> None:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
         raise SettingError(f"{name}: a link that leads nowhere ({path.readlink()}). Remove it.") from error
+    if path.parent.resolve().is_relative_to(target) and target.is_relative_to(root):
+        raise SettingError(f"{name}: a link to a folder that it lies in itself. Remove it.")
     if not target.is_relative_to(root):
         raise SettingError(
             f"{name}: a link to {target}, which is not in the data folder. Nothing outside it is read: put a copy in "

@@ -42,6 +42,8 @@ def read_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
                 raise SettingError(
                     f"{path.name}: holds '{info.filename}'.{nearest(name, known)} Known arrays: {', '.join(known)}."
                 )
+            if info.flag_bits & 1:
+                raise SettingError(f"{path.name}: '{info.filename}' has a password. Write it anew with np.savez.")
             if name in members:
                 raise SettingError(f"{path.name}: holds the array '{name}' twice. Write it anew with np.savez.")
             members[name] = info
