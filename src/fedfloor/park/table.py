@@ -21,7 +21,7 @@ from fedfloor.park.split import Rows
 
 RECIPE = "table 2"
 MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal")
-BLOCK = 1 << 26  # bytes of samples put in order at once
+BLOCK = 1 << 23  # bytes of samples put in order at once
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
