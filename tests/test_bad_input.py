@@ -163,7 +163,10 @@ def test_a_data_set_that_is_not_there(command: Command, monkeypatch: pytest.Monk
     monkeypatch.setenv("FEDFLOOR_DATA", "nowhere")
     place = str(Path("nowhere") / "mnist")
     command.refused(
-        command.set(*MNIST), f"looked in {place}, which does not exist", "Get train-images", "FEDFLOOR_DATA"
+        command.set(*MNIST),
+        f"looked in {place}, which does not exist",
+        "`fedfloor datasets get mnist`",
+        "FEDFLOOR_DATA",
     )
 
 

@@ -49,8 +49,9 @@ def small(
 
 
 def figures(folder: Path) -> tuple[list[dict[str, object]], str]:
-    """A run's ledger but for wall time, and the SHA-256 of its model."""
-    return lines(folder), hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    """A run's ledger but for wall time, and the SHA-256 of its model and of what it comes to."""
+    both = (folder / "model.safetensors").read_bytes() + (folder / "evaluation.json").read_bytes()
+    return lines(folder), hashlib.sha256(both).hexdigest()
 
 
 def on_ranks(

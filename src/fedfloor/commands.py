@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,25 @@ def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json
         print(f"report: {where}")
 
 
-def compare(work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool) -> bool:
+def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[Task], AbstractContextManager[Follow]]:
+    """Return what follows one run of several: its progress is shown, and told to what tracks it."""
+    from fedfloor.terminal import both, progress
+    from fedfloor.tracking import sink, tracker
+
+    sink.check(track)
+
+    @contextmanager
+    def follow(task: Task) -> Iterator[Follow]:
+        last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
+        with tracker.follow(task.out, track) as record, progress(task.label, last) as show:
+            yield both(show, record)
+
+    return follow
+
+
+def compare(
+    work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
+) -> bool:
     """Carry out the runs of a comparison, show their progress, sum up; return whether all were done.
 
     Args:
@@ -107,19 +125,66 @@ def compare(work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume:
         size: ranks.
         resume: go on with runs that are there.
         as_json: print JSON.
+        track: sinks that follow each run.
     """
     from fedfloor.runs.compare import carry_out
-    from fedfloor.terminal import progress
-
-    def follow(task: Task) -> AbstractContextManager[Follow]:
-        last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
-        return progress(f"{task.method} seed {task.seed}", last)
 
     done: list[Path] = []
     why = "finished"
-    for task, why in carry_out(work, stop, size, follow, resume=resume):
+    for task, why in carry_out(work, stop, size, followed(stop, track), resume=resume):
         done.append(task.out)
         if why == "interrupted":
             break
     summary(done, out / "report.html", stop.accuracy, as_json=as_json)
     return why != "interrupted"
+
+
+def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:
+    """Show the ledgers of runs elsewhere: ``fedfloor track``.
+
+    Args:
+        folders: run folders, or folders of runs.
+        to: ``tensorboard``, ``mlflow`` or ``csv``.
+        out: folder for event files, CSV file, or ``-`` for standard output.
+        as_json: print JSON.
+    """
+    from fedfloor.report import ledger
+    from fedfloor.terminal import show
+    from fedfloor.tracking import sink
+    from fedfloor.tracking.csv import names
+    from fedfloor.tracking.tracker import replay
+
+    if to not in ("csv", *sink.LIVE):
+        raise unknown("--to", to, ["csv", *sink.LIVE])
+    if to == "mlflow" and out is not None:
+        raise SettingError(f"--out {out}: MLflow stores runs where MLFLOW_TRACKING_URI says. Leave --out out.")
+    if out == "-" and (to != "csv" or as_json):
+        raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
+    sink.check([to] if to != "csv" else [], "--to")
+    runs = [run.folder for run in ledger.collect(folders)]
+    if to == "csv":
+        where = out or str(folders[0] / "ledger.csv")
+        _csv(runs, where)
+        if out != "-":
+            show([{"runs": len(runs), "where": where}], as_json=as_json)
+        return
+    rows = []
+    for folder, name in names(runs).items():
+        rounds, where = replay(folder, to, None if out is None else Path(out) / name)
+        rows.append({"run": name, "rounds": rounds, "where": where})
+    show(rows, as_json=as_json)
+
+
+def _csv(runs: Sequence[Path], out: str) -> None:
+    """Write the ledgers of runs as CSV to a file, or to standard output where ``out`` is ``-``."""
+    from fedfloor.tracking import csv
+    from fedfloor.tracking.points import about
+
+    text = csv.table([about(folder) for folder in runs])
+    if out == "-":
+        print(text, end="")
+        return
+    try:
+        Path(out).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--out {out}: {error.strerror or error}.") from error

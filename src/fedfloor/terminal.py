@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
+    from rich.progress import TaskID
+
     from fedfloor.runs.ledger import Line
 
 
+QUIET_S = 5  # between two lines about one download
 SHORT = 16  # cells up to this length are never broken over lines
 
 
@@ -23,6 +27,16 @@ class Follow(Protocol):
     def __call__(self, line: Line) -> None:
         """Show a new line."""
         ...
+
+
+def both(one: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
+    """Let two follow one run."""
+
+    def follow(line: Line) -> None:
+        one(line)
+        other(line)
+
+    return follow
 
 
 @contextmanager
@@ -81,6 +95,46 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
         yield follow
 
 
+@contextmanager
+def downloads() -> Iterator[Callable[[str, int, int], None]]:
+    """Show files as they come, on standard error: called with a file's name, the bytes that came, and all of them."""
+    if not sys.stderr.isatty():
+        yield _plain_downloads()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def follow(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=done)
+
+        yield follow
+
+
+def _plain_downloads() -> Callable[[str, int, int], None]:
+    said: dict[str, float] = {}
+
+    def follow(file: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - said.setdefault(file, now) >= QUIET_S:
+            said[file] = now
+            print(f"{file}: {done:,} of {total:,} bytes", file=sys.stderr, flush=True)
+
+    return follow
+
+
 def seconds(value: float) -> str:
     """Return a duration as people read it.
 
@@ -134,9 +188,9 @@ def _cell(value: Any) -> str:
 
 
 def log_to_stderr() -> None:
-    """Show the package's own notes (``logging``) on standard error."""
+    """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     logger = logging.getLogger("fedfloor")
     logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)

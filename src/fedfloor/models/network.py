@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from fedfloor.chance import torch_seed
 from fedfloor.errors import SettingError, unknown
+from fedfloor.models import classifier as classifiers
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import load as load_outside
 
@@ -27,10 +31,12 @@ class Network:
         trained: how many numbers at the front of ``flat`` are trained.
         parameters: the trained parameters, views of ``flat[:trained]`` in the module's order.
         channels_last: whether images and convolution weights are laid out channels-last.
+        classifier: path of the layer that is the classifier, such as ``"8"`` or ``"head"``; None where it is unknown.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, classifier: str | None = None) -> None:
         self.module = module
+        self.classifier = classifier
         self.channels_last = any(isinstance(part, nn.Conv2d) for part in module.modules())
         slots = _slots(module)
         sizes = [tensor.numel() for _, _, tensor in slots]
@@ -71,6 +77,36 @@ class Network:
             for (name, view), part in zip(self._named, parts, strict=True)
         }
 
+    def span(self, path: str) -> list[slice]:
+        """Return where in the flat vector a layer's trained parameters lie, in order, neighbours joined.
+
+        Raises:
+            SettingError: the network has no such layer.
+
+        >>> Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))).span("1")
+        [slice(25, 43, None)]
+        """
+        part = classifiers.layer(self.module, path)
+        if part is None:
+            raise classifiers.no_layer(f"'{path}'", type(self.module).__name__, self.module, path)
+        inside = {id(parameter) for parameter in part.parameters()}
+        found: list[slice] = []
+        start = 0
+        for parameter in self.parameters:
+            stop = start + parameter.numel()
+            if id(parameter) in inside:
+                if found and found[-1].stop == start:
+                    found[-1] = slice(found[-1].start, stop)
+                else:
+                    found.append(slice(start, stop))
+            start = stop
+        return found
+
+    @property
+    def classifier_parameters(self) -> int:
+        """The number of the classifier's trained parameters; 0 where it is unknown."""
+        return 0 if self.classifier is None else sum(part.stop - part.start for part in self.span(self.classifier))
+
 
 def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
     """List (name, owning module, tensor): trained parameters, then frozen ones, then floating-point buffers."""
@@ -83,27 +119,45 @@ def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
     return found
 
 
-def build(name: str, shape: Shape, classes: int, seed: int) -> Network:
+def build(name: str, shape: Shape, classes: int, seed: int, classifier: str | None = None) -> Network:
     """Build a network by name, with initial weights that depend on the seed alone.
 
     Args:
         name: one of :data:`fedfloor.models.zoo.NETWORKS`, or ``module:function`` of your own, called with
             (shape, classes) and returning a ``torch.nn.Module``.
-        shape: shape of one sample, such as (1, 28, 28).
+        shape: shape of one sample: an image (1, 28, 28), a row of sensors (52,) or a window of them (52, 20).
         classes: number of classes; the network's output must be [batch, classes].
         seed: the experiment's seed.
+        classifier: path of the layer that is the classifier; left out, it is found as
+            :func:`fedfloor.models.classifier.find` says.
 
     Raises:
-        SettingError: unknown name, or a network that does not fit the samples or the classes.
+        SettingError: unknown name or layer, or a network that does not fit the samples or the classes.
 
-    >>> build("mlp-2nn", (1, 28, 28), 10, seed=0).flat.numel()
-    199210
+    >>> network = build("mlp-2nn", (1, 28, 28), 10, seed=0)
+    >>> network.flat.numel(), network.classifier, network.classifier_parameters
+    (199210, '5', 2010)
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "weights"))
         module = plain(name, shape, classes)
-        _check_fit(name, module, shape, classes)
-    return Network(module)
+        with _as_found(module):
+            _check_fit(name, module, shape, classes)
+            head = classifiers.find(name, module, shape, classes, classifier)
+    return Network(module, head)
+
+
+@contextmanager
+def _as_found(module: nn.Module) -> Iterator[None]:
+    """Leave a module's mode and buffers as they were: a forward pass may count and take means."""
+    was_training = module.training
+    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+    yield
+    module.train(was_training)
+    with torch.no_grad():
+        for key, buffer in module.named_buffers():
+            if key in before:
+                buffer.copy_(before[key])
 
 
 def plain(name: str, shape: Shape, classes: int) -> nn.Module:
@@ -112,9 +166,9 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
     Raises:
         SettingError: unknown name, or the builder fails or returns no module.
     """
-    builder = _builder(name)
+    make = builder(name)
     try:
-        module = builder(shape, classes)
+        module = make(shape, classes)
     except SettingError:
         raise
     except Exception as error:
@@ -128,7 +182,12 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
     return module
 
 
-def _builder(name: str) -> Builder:
+def builder(name: str) -> Builder:
+    """Return the function that makes a network of this name.
+
+    Raises:
+        SettingError: unknown name, or a module of your own that cannot be imported.
+    """
     if ":" in name:
         return load_outside(name, "model")  # type: ignore[no-any-return]
     if name not in NETWORKS:
@@ -145,16 +204,9 @@ def _check_fit(name: str, module: nn.Module, shape: Shape, classes: int) -> None
             f"model '{name}' has a batch norm with momentum = None, whose statistics depend on a counter that is not "
             "part of the model. Give it a number, such as 0.1."
         )
-    was_training = module.training
-    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     with torch.no_grad():
         _output(name, module.eval(), shape, classes)
     _check_gradients(name, module.train(), _output(name, module.train(), shape, classes))
-    module.train(was_training)
-    with torch.no_grad():
-        for key, buffer in module.named_buffers():  # what the forward pass in training mode has counted
-            if key in before:
-                buffer.copy_(before[key])
 
 
 def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:

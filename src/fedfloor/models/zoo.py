@@ -1,4 +1,4 @@
-"""The papers' networks by name. Each takes the shape of one sample and the number of classes."""
+"""The papers' networks and two for sensors, by name. Each takes the shape of one sample and the number of classes."""
 
 from __future__ import annotations
 
@@ -12,27 +12,45 @@ from fedfloor.errors import SettingError
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, int], nn.Module]
 
+# Smallest side, in pixels, of an image that a network for images takes.
+SMALLEST_SIDE = {
+    "cnn-fedgs": 4,
+    "cnn-hfedms": 4,
+    "lenet": 16,
+    "cnn-fldg-mnist": 16,
+    "cnn-fldg-fashion": 16,
+    "cnn-tutorial": 18,
+}
+# What takes sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
+FOR_SENSORS = {1: ("mlp-sensor",), 2: ("cnn-sensor", "mlp-sensor")}
+FOR_ANY_SHAPE = ("mlp-2nn", "logistic")
+
 
 def mlp_2nn(shape: Shape, classes: int) -> nn.Module:
-    """Return the multilayer perceptron in–200–200–classes: 199,210 parameters on 1×28×28 with 10 classes.
+    """Return the multilayer perceptron in–200–200–classes.
 
-    McMahan et al., AISTATS 2017 ("2NN"); the MLP of FedSR (arXiv 2403.14718).
+    199,210 parameters on 1×28×28 with 10 classes. McMahan et al., AISTATS 2017 ("2NN"); the MLP of FedSR
+    (arXiv 2403.14718).
     """
     inner = [nn.Linear(prod(shape), 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, classes)]
     return nn.Sequential(nn.Flatten(), *inner)
 
 
 def logistic(shape: Shape, classes: int) -> nn.Module:
-    """Return multinomial logistic regression: one linear layer; 7,850 parameters on 1×28×28 with 10 classes."""
+    """Return multinomial logistic regression: one linear layer.
+
+    7,850 parameters on 1×28×28 with 10 classes.
+    """
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
 
 
 def cnn_tutorial(shape: Shape, classes: int) -> nn.Module:
-    """Return the CNN of TensorFlow's CIFAR tutorial: 122,570 parameters on 3×32×32 with 10 classes.
+    """Return the CNN of TensorFlow's CIFAR tutorial, FedSR's CNN (arXiv 2403.14718).
 
-    93,322 on 1×28×28 with 10 classes; 128,420 on 3×32×32 with 100, the count printed in FedSR (arXiv 2403.14718).
+    122,570 parameters on 3×32×32 with 10 classes; 93,322 on 1×28×28 with 10 classes; 128,420 on 3×32×32 with 100, the
+    count printed in the paper.
     """
-    channels, height, width = _image("cnn-tutorial", shape, at_least=18)
+    channels, height, width = _image("cnn-tutorial", shape)
     left = [((side - 2) // 2 - 2) // 2 - 2 for side in (height, width)]
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
@@ -43,34 +61,136 @@ def cnn_tutorial(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn_fedgs(shape: Shape, classes: int) -> nn.Module:
-    """Return the CNN of FedGS (arXiv 2202.01512): 6,603,710 parameters on 1×28×28 with 62 classes."""
-    channels, height, width = _image("cnn-fedgs", shape, at_least=4)
+    """Return the CNN of FedGS (arXiv 2202.01512).
+
+    6,603,710 parameters on 1×28×28 with 62 classes.
+    """
+    extractor, features = _two_padded_convolutions("cnn-fedgs", shape)
+    return nn.Sequential(*extractor, nn.Linear(features, 2048), nn.ReLU(), nn.Linear(2048, classes))
+
+
+def cnn_hfedms(shape: Shape, classes: int) -> nn.Module:
+    """Return the CNN of HFedMS (arXiv 2211.03300): FedGS's with 100 semantic features before the classifier.
+
+    6,687,834 parameters on 1×28×28 with 62 classes, 6,262 of them in the classifier. The paper's text speaks of two
+    fully connected layers; its table and its authors' code have three.
+    """
+    extractor, features = _two_padded_convolutions("cnn-hfedms", shape)
     return nn.Sequential(
+        *extractor, nn.Linear(features, 2048), nn.ReLU(), nn.Linear(2048, 100), nn.ReLU(), nn.Linear(100, classes)
+    )
+
+
+def _two_padded_convolutions(name: str, shape: Shape) -> tuple[list[nn.Module], int]:
+    """Return the layers up to flattening that FedGS and HFedMS share, and how many features come out."""
+    channels, height, width = _image(name, shape)
+    layers = [
         nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(64 * (height // 4) * (width // 4), 2048), nn.ReLU(), nn.Linear(2048, classes),
-    )  # fmt: skip
+    ]  # fmt: skip
+    return layers, 64 * (height // 4) * (width // 4)
 
 
 def lenet(shape: Shape, classes: int) -> nn.Module:
-    """Return LeNet-5 with ReLU and max pooling: 62,006 parameters on 3×32×32 with 10 classes (FLDG's CIFAR-10
-    network)."""
-    channels, height, width = _image("lenet", shape, at_least=16)
-    left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+    """Return LeNet-5 with ReLU and max pooling, FLDG's network for CIFAR-10.
+
+    62,006 parameters on 3×32×32 with 10 classes.
+    """
+    channels, height, width = _image("lenet", shape)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(16 * left[0] * left[1], 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes),
+        nn.Linear(16 * _left(height) * _left(width), 120), nn.ReLU(),
+        nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes),
     )  # fmt: skip
 
 
-def _image(name: str, shape: Shape, at_least: int) -> tuple[int, int, int]:
+def cnn_fldg_mnist(shape: Shape, classes: int) -> nn.Module:
+    """Return FLDG's network for MNIST, 20 and 50 channels, with dropout.
+
+    66,130 parameters on 1×28×28 with 10 classes. Table I of the paper lists a padding of 2, but its 800 inputs of the
+    first fully connected layer are those of no padding, 50·4·4; so there is none here.
+    """
+    return _fldg("cnn-fldg-mnist", shape, classes, 20, 50)
+
+
+def cnn_fldg_fashion(shape: Shape, classes: int) -> nn.Module:
+    """Return FLDG's network for Fashion-MNIST, 16 and 32 channels, with dropout.
+
+    39,408 parameters on 1×28×28 with 10 classes. No padding, for the reason given at cnn-fldg-mnist.
+    """
+    return _fldg("cnn-fldg-fashion", shape, classes, 16, 32)
+
+
+def _fldg(name: str, shape: Shape, classes: int, first: int, second: int) -> nn.Module:
+    channels, height, width = _image(name, shape)
+    return nn.Sequential(
+        nn.Conv2d(channels, first, 5), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(first, second, 5), nn.Dropout(0.5), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(second * _left(height) * _left(width), 50), nn.ReLU(), nn.Dropout(0.5), nn.Linear(50, classes),
+    )  # fmt: skip
+
+
+def _left(side: int) -> int:
+    """Return what two unpadded 5×5 convolutions, each with 2×2 pooling, leave of a side."""
+    return ((side - 4) // 2 - 4) // 2
+
+
+def mlp_sensor(shape: Shape, classes: int) -> nn.Module:
+    """Return a small multilayer perceptron in–64–64–classes for rows or windows of sensors.
+
+    8,982 parameters on rows of 52 channels with 22 classes; 72,214 on windows of 52 channels × 20 with 22 classes.
+    """
+    _sensors("mlp-sensor", shape, 1, 2)
+    inner = [nn.Linear(prod(shape), 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, classes)]
+    return nn.Sequential(nn.Flatten(), *inner)
+
+
+def cnn_sensor(shape: Shape, classes: int) -> nn.Module:
+    """Return a small 1-D CNN for windows of sensors of any length.
+
+    Three convolutions over time, the last two with stride 2, then the mean over time; 40,630 parameters on windows of
+    52 channels with 22 classes, whatever their length.
+    """
+    _sensors("cnn-sensor", shape, 2)
+    return nn.Sequential(
+        nn.Conv1d(shape[0], 32, 5, padding=2), nn.ReLU(),
+        nn.Conv1d(32, 64, 5, stride=2, padding=2), nn.ReLU(),
+        nn.Conv1d(64, 64, 5, stride=2, padding=2), nn.ReLU(),
+        nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, classes),
+    )  # fmt: skip
+
+
+def _image(name: str, shape: Shape) -> tuple[int, int, int]:
+    at_least = SMALLEST_SIDE[name]
     if len(shape) != 3 or min(shape[1:]) < at_least:
         raise SettingError(
             f"model '{name}' got samples of shape {shape}: it needs images (channels, height, width) of at least "
-            f"{at_least}×{at_least} pixels. Choose 'mlp-2nn' or 'logistic' for other data."
+            f"{at_least}×{at_least} pixels. Choose {_others(shape)}."
         )
     return shape[0], shape[1], shape[2]
+
+
+def _sensors(name: str, shape: Shape, *dimensions: int) -> None:
+    if len(shape) not in dimensions:
+        said = {1: "rows (channels,)", 2: "windows (channels, length)"}
+        wanted = " or ".join(said[n] for n in dimensions)
+        raise SettingError(
+            f"model '{name}' got samples of shape {shape}: it needs {wanted} of sensors. Choose {_others(shape)}."
+        )
+
+
+def _others(shape: Shape) -> str:
+    """Name the networks that take samples of a shape.
+
+    >>> _others((1, 8, 8)), _others((52,))
+    ("'cnn-fedgs', 'cnn-hfedms', 'mlp-2nn' or 'logistic'", "'mlp-sensor', 'mlp-2nn' or 'logistic'")
+    """
+    special = FOR_SENSORS.get(len(shape), ())
+    if len(shape) == 3:
+        special = tuple(name for name, side in SMALLEST_SIDE.items() if min(shape[1:]) >= side)
+    *names, last = (f"'{name}'" for name in (*special, *FOR_ANY_SHAPE))
+    return f"{', '.join(names)} or {last}"
 
 
 NETWORKS: dict[str, Builder] = {
@@ -78,5 +198,24 @@ NETWORKS: dict[str, Builder] = {
     "logistic": logistic,
     "cnn-tutorial": cnn_tutorial,
     "cnn-fedgs": cnn_fedgs,
+    "cnn-hfedms": cnn_hfedms,
     "lenet": lenet,
+    "cnn-fldg-mnist": cnn_fldg_mnist,
+    "cnn-fldg-fashion": cnn_fldg_fashion,
+    "mlp-sensor": mlp_sensor,
+    "cnn-sensor": cnn_sensor,
+}
+
+# The samples and classes that a network is listed with: the paper's, and Tennessee Eastman's for sensors.
+LISTED_ON: dict[str, tuple[Shape, int]] = {
+    "mlp-2nn": ((1, 28, 28), 10),
+    "logistic": ((1, 28, 28), 10),
+    "cnn-tutorial": ((3, 32, 32), 10),
+    "cnn-fedgs": ((1, 28, 28), 62),
+    "cnn-hfedms": ((1, 28, 28), 62),
+    "lenet": ((3, 32, 32), 10),
+    "cnn-fldg-mnist": ((1, 28, 28), 10),
+    "cnn-fldg-fashion": ((1, 28, 28), 10),
+    "mlp-sensor": ((52, 20), 22),
+    "cnn-sensor": ((52, 20), 22),
 }

@@ -1,4 +1,4 @@
-"""Names of devices, factories and classes: their order, and the numbers they become."""
+"""Names of devices, factories and classes become numbers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ def natural_order(names: Sequence[str]) -> list[str]:
     ['3', 'press 2', 'press 10']
     """
 
+    def part(text: str) -> tuple[int, int, str]:
+        digits = text.lstrip("0")
+        return (0, len(digits), digits) if text.isdecimal() else (1, 0, text)  # the longer number is the larger
+
     def key(name: str) -> list[tuple[int, int, str]]:
-        return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+        return [part(text) for text in re.split(r"(\d+)", name) if text]
 
     return sorted(set(names), key=lambda name: (key(name), name))
 
@@ -35,7 +39,8 @@ def classes_of(labels: Sequence[str], wanted: Sequence[str], place: Callable[[in
     Raises:
         SettingError: a label that is not wanted, or the same for all samples; the message names where.
     """
-    odd = next((i for i, label in enumerate(labels) if wanted and label not in wanted), None)
+    allowed = set(wanted)
+    odd = next((i for i, label in enumerate(labels) if wanted and label not in allowed), None)
     if odd is not None:
         near = nearest(labels[odd], wanted)
         known = ", ".join(wanted)

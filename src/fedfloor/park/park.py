@@ -138,17 +138,24 @@ class Park:
         """
         owners, natural = self.dataset.owner_test, self._owner_of
         if owners is not None and natural is not None:
-            most = max(int(owners.max()), int(natural.max())) + 1
-            total = np.bincount(owners, minlength=most)
-            hits = np.bincount(owners, weights=right, minlength=most)
-            share = np.divide(hits, total, out=np.full(most, np.nan), where=total > 0)
-            return np.asarray(share[natural], np.float64)
+            hits = np.bincount(owners, weights=right, minlength=int(natural.max()) + 1)[natural]
+            total = self.weights
+            share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
+            return share
         tested = ~np.isnan(by_class)
         held = self._counts[:, tested]
         total = held.sum(axis=1, keepdims=True)
         mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
         expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
         return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
+
+    @cached_property
+    def weights(self) -> NDArray[np.int64]:
+        """int64 [K]: how many samples a device's accuracy speaks for: its own test samples, or else those it holds."""
+        owners, natural = self.dataset.owner_test, self._owner_of
+        if owners is None or natural is None:
+            return self.sizes
+        return np.bincount(owners, minlength=int(natural.max()) + 1)[natural]
 
     def normalisation(self, kind: Normalise) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / std.

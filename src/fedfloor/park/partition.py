@@ -66,7 +66,7 @@ class Natural:
         if devices > len(names):
             raise SettingError(
                 f"[park] devices = {devices}: only {len(names)} natural owners have at least {self.at_least} training "
-                "samples. Lower devices, the partition's at_least, or use another partition (iid, dirichlet, shards)."
+                "samples. Lower devices or the partition's at_least, or use iid, dirichlet, shards or dominant."
             )
         chosen = names if devices == len(names) else np.sort(rng.choice(names, devices, replace=False))
         order = np.argsort(owner, kind="stable")

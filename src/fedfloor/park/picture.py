@@ -30,7 +30,7 @@ def read_picture(path: Path, name: str, size: tuple[int, int] | None = None) -> 
     Args:
         path: its file: PNG, JPEG, BMP, TIFF, WebP, PGM or PPM, as its content says, whatever its name.
         name: what messages call it.
-        size: (height, width) it is scaled to, with Lanczos' filter over all pixels that make up one.
+        size: (height, width) it is scaled to, bilinearly over all pixels that make up one (antialiased), as ``predict`` does.
 
     Raises:
         SettingError: no picture, a damaged one, one of too many pixels, several in one file, transparent pixels, or
@@ -61,7 +61,7 @@ def decode(path: Path, name: str, size: tuple[int, int] | None = None) -> tuple[
             "remove it."
         ) from error
     if size is not None and image.size != size[::-1]:
-        image = image.resize(size[::-1], Image.Resampling.LANCZOS)
+        image = image.resize(size[::-1], Image.Resampling.BILINEAR)
     x = np.array(image, np.uint8)
     return (x[None] if x.ndim == 2 else np.ascontiguousarray(x.transpose(2, 0, 1))), wide
 

@@ -67,7 +67,7 @@ def place(path: Path, line: int, column: str | None = None) -> str:
     return f"{path.name}, row {line}" + ("" if column is None else f", column '{column}'")
 
 
-def read(path: Path, reading: Reading, required: Sequence[str]) -> Sheet:
+def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
     """Read a table; gzip is unpacked, and the delimiter is the one of ``, ; tab |`` that the header has most of.
 
     Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
@@ -76,13 +76,15 @@ def read(path: Path, reading: Reading, required: Sequence[str]) -> Sheet:
         path: the file.
         reading: the names of the columns and the decimal mark.
         required: roles (device, factory, time, label, id) that must be there; the others may.
+        lenient: for a model that is there already: no role need be there or filled in, and errors do not advise to
+            change ``[data]``.
 
     Raises:
         SettingError: not a table, a column is missing, or a cell cannot be what it must be; file, row and column named.
     """
     with _rows(path) as rows:
         _, header = next(rows, (1, []))
-        found = _Layout.of(path, header, reading, required)
+        found = _Layout.of(path, header, reading, required, lenient=lenient)
         blocks, text, times, lines = [], {role: list[str]() for role in found.text}, list[float](), list[int]()
         for block in _blocks(rows):
             lines += [line for line, _ in block]
@@ -111,9 +113,12 @@ class _Layout:
     text: dict[str, int]
     time: int | None
     decimal: str
+    lenient: bool
 
     @classmethod
-    def of(cls, path: Path, header: Sequence[str], reading: Reading, required: Sequence[str]) -> _Layout:
+    def of(
+        cls, path: Path, header: Sequence[str], reading: Reading, required: Sequence[str], *, lenient: bool
+    ) -> _Layout:
         names = [name.strip() for name in header]
         if not any(names):
             raise SettingError(f"{path.name}: empty. A table begins with a row that names its columns.")
@@ -124,11 +129,12 @@ class _Layout:
         roles = {role: names.index(name) for role, name in reading.columns.roles().items() if name in names}
         default = Columns().roles()
         for role, name in reading.columns.roles().items():
-            if role not in roles and (role in required or name != default[role]):
+            if role not in roles and not lenient and (role in required or name != default[role]):
                 raise _no_column(path, name, role, names)
         for name in (*reading.columns.values, *reading.columns.ignore):
             if name not in names:
-                raise _no_column(path, name, "values" if name in reading.columns.values else "ignore", names)
+                role = "values" if name in reading.columns.values else "ignore"
+                raise _no_column(path, name, "" if lenient else role, names)
         others = [
             name for i, name in enumerate(names) if i not in roles.values() and name not in reading.columns.ignore
         ]
@@ -137,7 +143,7 @@ class _Layout:
             raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
         time = roles.pop("time", None)
         values = tuple(names.index(name) for name in sensors)
-        return cls(path, reading.columns, tuple(names), values, roles, time, reading.decimal)
+        return cls(path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,7 +167,9 @@ class _Layout:
 
     def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
         mark, name = "." if self.decimal == "," else ",", self.header[column]
-        if cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
+        if self.lenient:
+            hint = f"The model was trained on tables with the decimal mark '{self.decimal}'."
+        elif cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
             hint = f"If '{mark}' is the decimal mark, set [data] decimal = \"{mark}\"."
         else:
             hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
@@ -169,6 +177,8 @@ class _Layout:
 
     def word(self, line: int, cells: list[str], role: str, column: int) -> str:
         text = cells[column].strip()
+        if self.lenient:
+            return text
         if not text or (role == "label" and text.casefold() in MISSING - {"none", "-", "?"}):
             raise SettingError(f"{place(self.path, line, self.header[column])}: empty. Every row needs a {role}.")
         return text
@@ -194,9 +204,9 @@ class _Layout:
 
 def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> SettingError:
     near = nearest(name, names)
+    advice = f"Say what it is called with [data] columns = {{ {role} = … }}." if role else "The model needs it."
     return SettingError(
-        f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. "
-        f"Say what it is called with [data] columns = {{ {role} = … }}."
+        f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"
     )
 
 

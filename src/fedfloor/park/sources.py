@@ -170,7 +170,7 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
         try:
             counts = _samples(name, folder)
         except SettingError as error:
-            found, how = False, f"{error} Source: {source.authors}"
+            found, how = False, f"{error} Or: {_how(name, folder)}"
     train, test = counts or (None, None)
     return {
         "name": name, "kind": source.kind, "classes": source.classes, "samples": train, "test_samples": test,
@@ -192,4 +192,6 @@ def _folder(name: str, root: Path | str | None) -> Path:
 
 def _how(name: str, folder: Path) -> str:
     source = SOURCES[name]
-    return f"Get {', '.join(source.files)} from {source.authors} and put them into {folder}"
+    how = "says how it is made" if name == "femnist" else "downloads it"
+    by_hand = f"get {', '.join(source.files)} from {source.authors} and put them into {folder}"
+    return f"`fedfloor datasets get {name}` {how}. By hand: {by_hand}"

@@ -24,6 +24,20 @@ MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "d
 BLOCK = 1 << 23  # bytes of samples put in order at once
 
 
+class MissingValuesError(SettingError):
+    """Values are missing, and nothing was said about what to do.
+
+    Args:
+        message: where the first one is, and what can be said.
+        count: how many.
+        has_time: whether rows have times, so that there is a value before.
+    """
+
+    def __init__(self, message: str, count: int, *, has_time: bool) -> None:
+        super().__init__(message)
+        self.count, self.has_time = count, has_time
+
+
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """Read one table: its devices are the natural owners, in the order of their names.
 
@@ -265,14 +279,15 @@ class _Joined:
             )
         return order
 
-    def hole(self, count: int) -> SettingError:
+    def hole(self, count: int) -> MissingValuesError:
         row, column = self.first_hole()
         more = f" ({count:,} missing values in all)" if count > 1 else ""
-        return SettingError(
+        message = (
             f"{self.place(int(row), self.columns[column])}: no value{more}. Say what to do with [data] missing = "
             '"previous" (the device\'s last value), "mean" (the sensor\'s mean over all devices) or "drop" (leave such '
             "samples out)."
         )
+        return MissingValuesError(message, count, has_time=self.time is not None)
 
     def digest(self, words: Sequence[str], reading: Reading) -> str:
         """Return the SHA-256 of what was read."""

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -146,12 +146,12 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     """
     path = folder / "experiment.toml"
     try:
-        before = _flat(tomllib.loads(path.read_text()))
+        before = flat(tomllib.loads(path.read_text()))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise SettingError(
             f"{path} cannot be read ({error}): this folder holds no run that could be resumed."
         ) from error
-    now = _flat(tomllib.loads(document))
+    now = flat(tomllib.loads(document))
     changed = [
         f"{key}: {before.get(key, 'not set')} → {now.get(key, 'not set')}"
         for key in sorted({*before, *now})
@@ -164,14 +164,19 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
         )
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a table of tables as one, its keys joined by dots.
+
+    >>> flat({"a": 1, "b": {"c": {"d": 2}}})
+    {'a': 1, 'b.c.d': 2}
+    """
+    found: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
-    return flat
+            found[prefix + key] = value
+    return found
 
 
 def write_json(path: Path, value: Any) -> None:

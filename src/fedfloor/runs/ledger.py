@@ -22,6 +22,7 @@ class Line:
         round: from 1.
         accuracy, loss: of the global model on the test data; None in rounds without evaluation.
         train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
+        macro_f1: mean of F1 over the classes.
         by_class: accuracy per class.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies.
         priced: seconds, joules and bytes on the network; None without a network.
@@ -44,6 +45,7 @@ class Line:
     lost: int
     plan_hash: str
     info: Mapping[str, Any] = field(default_factory=dict)
+    macro_f1: float | None = None
 
 
 def line(
@@ -71,6 +73,7 @@ def line(
         lost=sum(r.lost for r in receipts),
         plan_hash=plan_hash,
         info=info,
+        macro_f1=score.macro_f1 if score else None,
     )
 
 

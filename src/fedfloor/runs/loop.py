@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from safetensors.torch import save
 
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import method_of, resolved
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
-from fedfloor.engine.evaluate import evaluate
+from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
-from fedfloor.runs import checkpoint, folder, ledger
+from fedfloor.runs import checkpoint, checks, folder, ledger, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
@@ -67,46 +64,20 @@ def execute(
     keep_memory()
     method = method_of(experiment)
     data = park.dataset
-    network = models.build(experiment.model.name, data.shape, len(data.classes), experiment.seed)
+    model = experiment.model
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     engine = Engine(park, network, team, memory, experiment.seed, chance, normalise)
     start = {"w": network.flat.clone()}
-    agree(team, experiment, park, point, start)
+    checks.agree(team, experiment, park, point, start)
     if team.rank == 0:
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         memory.tidy()
     team.gather([])
     job = _Run(experiment, orders, engine, method, report, interrupted)
     return job.go(start, point or job.begin(start))
-
-
-def agree(
-    team: Team, experiment: Experiment, park: Park, point: Checkpoint | None, start: dict[str, torch.Tensor]
-) -> None:
-    """Make sure that all ranks are about to do the same: hosts may differ in files, versions or folders.
-
-    Raises:
-        SettingError: they are not.
-    """
-    plain = replace(
-        experiment, provenance={}, data=replace(experiment.data, root=None, path=None)
-    )  # the data have a digest
-    mine = {
-        "experiment": resolved(plain),
-        "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
-        "round of the last checkpoint": point.round if point else 0,
-        "model": hashlib.sha256((point.state.packet if point else start)["w"].numpy().data).hexdigest(),
-    }
-    theirs = [json.loads(bytes(one[0])) for one in team.gather([json.dumps(mine).encode()])]
-    for rank, other in enumerate(theirs):
-        for what, value in other.items():
-            if value != theirs[0][what]:
-                raise SettingError(
-                    f"rank {rank} differs from rank 0 in its {what}: {value} instead of {theirs[0][what]}. All hosts "
-                    "need the same files, versions and kind of CPU, and must see the same run's folder."
-                )
 
 
 class _Run:
@@ -126,6 +97,7 @@ class _Run:
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
+        self.scored: tuple[int, Score | None] = (0, None)
 
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
         park = self.engine.park
@@ -155,7 +127,7 @@ class _Run:
                 why = "interrupted"
         if why == "finished" and point.round < self.experiment.rounds:
             why = "stopped"
-        if self.first:
+        if point.round:
             self.end(point)
         return why
 
@@ -184,6 +156,7 @@ class _Run:
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
         score = evaluate(self.engine, state.packet["w"]) if wanted else None
+        self.scored = (number, score)
         held = dict(self.engine.memory.held)
         wall = time.perf_counter() - began
         new = ledger.line(number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state))
@@ -192,15 +165,8 @@ class _Run:
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
         self.looked = True
-        park = self.engine.park
-        smallest = int(park.sizes.argmin())
-        largest = max(walk.batch_sizes(plan), default=0)
-        if number == 1 and largest > park.sizes[smallest]:
-            raise SettingError(
-                f"work.batch_size = {largest} is larger than what device {smallest} holds "
-                f"({park.sizes[smallest]} samples). Lower work.batch_size, use fewer devices, or ask for larger ones: "
-                f"partition = {{ kind = …, at_least = {largest} }} (natural and dirichlet)."
-            )
+        if number == 1:
+            checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:
             log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
@@ -209,7 +175,7 @@ class _Run:
         """Refuse a model that is no longer made of finite numbers."""
         for name, value in state.packet.items():
             if not bool(torch.isfinite(value).all()):
-                raise RunError(
+                raise DivergedError(
                     f"the global packet '{name}' holds infinite or undefined numbers after round {number}. "
                     "Lower work.lr; the last checkpoint is untouched."
                 )
@@ -241,23 +207,15 @@ class _Run:
         return any(bytes(one[0]) == b"1" for one in said)
 
     def end(self, point: Checkpoint) -> None:
-        """Write the last checkpoint and the model."""
-        if point.round:
-            self.save(point)
-        data = self.engine.park.dataset
-        about = {
-            "format": "fedfloor 1",
-            "model": self.experiment.model.name,
-            "round": point.round,
-            "shape": list(data.shape),
-            "classes": list(data.classes),
-            "inputs": data.inputs.describe(),
-            "normalise": {"scale": data.scale, "mean": self.engine.mean.tolist(), "std": self.engine.std.tolist()},
-        }
-        tensors = self.engine.network.state(point.state.packet["w"])
-        # one metadata key: several would be written in an order that differs from process to process
-        data_out = save(tensors, metadata={"fedfloor": json.dumps(about)})
-        folder.write(self.orders.out / "model.safetensors", data_out)
+        """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
+        number, score = self.scored
+        if score is None or number != point.round:
+            score = evaluate(self.engine, point.state.packet["w"])
+        if not self.first:
+            return
+        self.save(point)
+        results.write_evaluation(self.orders.out, self.experiment, point.round, score)
+        results.write_model(self.orders.out, self.experiment, self.engine, point)
 
 
 def _info(state: State) -> dict[str, object]:

@@ -1,0 +1,11 @@
+"""The commands: thin users of the library."""
+
+import os
+
+from fedfloor.threads import VARIABLES
+
+os.environ.update(VARIABLES)  # before NumPy and PyTorch start
+
+from fedfloor.cli.app import app, main
+
+__all__ = ["app", "main"]

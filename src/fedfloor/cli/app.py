@@ -1,0 +1,49 @@
+"""The command line as a whole."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fedfloor import __version__
+from fedfloor.cli import catalog, look, train, use
+from fedfloor.errors import FedfloorError
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="Federated learning on the factory floor: train one model across the devices of an industrial park.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"fedfloor {__version__}")
+        raise typer.Exit
+
+
+for _command in (
+    train.new, train.run, train.compare, train.sweep, train.demo, look.draw, look.report, look.track, use.predict,
+    use.export, catalog.methods, catalog.models,
+):  # fmt: skip
+    app.command()(_command)
+app.add_typer(catalog.datasets, name="datasets")
+app.command()(catalog.bench)
+
+
+def main() -> None:
+    """Run the command line; errors a user can mend are shown without a traceback."""
+    from fedfloor.terminal import log_to_stderr
+
+    log_to_stderr()
+    try:
+        app()
+    except FedfloorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except MemoryError as error:
+        print(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,125 @@
+"""Commands that say what there is: methods, networks, data sets, and how fast they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfloor import commands
+from fedfloor.cli.options import Json, Ranks
+from fedfloor.errors import SettingError, unknown
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this method's card.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods, or show one method's card."""
+    import inspect
+
+    from fedfloor.methods.catalog import METHODS, find
+    from fedfloor.terminal import show
+
+    if name is None:
+        rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in METHODS.items()]
+        show(rows, as_json=as_json)
+        return
+    card = inspect.getdoc(find(name)) or ""
+    if as_json:
+        show([{"method": name, "card": card}], as_json=True)
+    else:
+        print(f"{name}\n\n{card}")
+
+
+def models(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this network's card and layers.")] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="C,H,W", help="Of one sample; C,L or C: sensors.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option("--classes", metavar="N", help="Number of classes.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the networks, or show and check one."""
+    from fedfloor.models import listing
+    from fedfloor.terminal import show
+
+    sides = tuple(commands.numbers("shape", shape)) if shape is not None else None
+    if name is None:
+        if shape is not None or classes is not None:
+            raise SettingError("--shape and --classes belong to one network: fedfloor models NAME --shape C,H,W.")
+        show(listing.rows(), as_json=as_json)
+        return
+    card, facts, layers = listing.card(name, sides, classes)
+    if as_json:
+        show(layers, as_json=True, model=name, card=card, **facts)
+        return
+    print(f"{name}\n\n{card}".rstrip())
+    show([facts], as_json=False)
+    show(layers, as_json=False, title="layers with trained parameters")
+
+
+datasets = typer.Typer(help="Say which data sets there are, and where they are; get one.")
+
+
+@datasets.callback(invoke_without_command=True)
+def _datasets(context: typer.Context, as_json: Json = False) -> None:
+    from fedfloor.park.sources import looked_in
+    from fedfloor.terminal import show
+
+    if context.invoked_subcommand is None:
+        show(looked_in(), as_json=as_json)
+    elif as_json:
+        raise SettingError(f"--json stands behind the command: fedfloor datasets {context.invoked_subcommand} … --json")
+
+
+@datasets.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The data set.")],
+    root: Annotated[Path | None, typer.Option("--root", metavar="DIR", help="Default: $FEDFLOOR_DATA.")] = None,
+    mirror: Annotated[str | None, typer.Option("--from", metavar="URL", help="Ask URL/NAME/FILE instead.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Download a published data set, checked by its checksums."""
+    from fedfloor.park import download
+    from fedfloor.terminal import downloads, show
+
+    try:
+        with downloads() as follow:
+            rows = download.get(name, root, mirror=mirror, force=force, follow=follow)
+    except KeyboardInterrupt:
+        print("stopped: whole files are kept, the rest is fetched by the same command.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        show(rows, as_json=True)
+    else:
+        show([{key: row[key] for key in ("file", "bytes", "state")} for row in rows], as_json=False)
+        print(f"folder: {Path(str(rows[0]['where'])).parent}")
+
+
+def bench(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation or loading")] = "simulation",
+    ranks: Ranks = None,
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Rounds of each kind.")] = 7,
+    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Measure how fast rounds are, beside a bare training loop; or how data sets load."""
+    from fedfloor.terminal import show
+
+    if what not in ("simulation", "loading"):
+        raise unknown("benchmark", what, ["simulation", "loading"])
+    if what == "loading":
+        from fedfloor.bench import loading
+
+        names = [name for name in loading.NAMES if only in name]
+        show(loading.measure(names, lambda text: print(text, file=sys.stderr)), as_json=as_json)
+        return
+    from fedfloor.bench import simulation
+
+    cases = [case for case in simulation.CASES if only in case.name]
+    rows = simulation.measure(cases, commands.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
+    show(rows, as_json=as_json)

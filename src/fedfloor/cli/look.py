@@ -1,0 +1,61 @@
+"""Commands that show what will happen, and what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfloor import commands
+from fedfloor.cli.options import File, Json, Set
+from fedfloor.errors import SettingError
+
+
+def draw(
+    experiment: File, changes: Set = None,
+    number: Annotated[int, typer.Option("--round", metavar="N", help="The round to draw.")] = 1,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture to this file.")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Draw the plan of one round, without training."""
+    from fedfloor.plan import draw as pictures
+    from fedfloor.plan import text
+    from fedfloor.runs.launch import build_park
+    from fedfloor.runs.preview import plan_of
+    from fedfloor.terminal import show
+
+    what = commands.experiment(experiment, changes)
+    park = build_park(what)
+    plan = plan_of(what, park, number)
+    if svg is not None:
+        try:
+            svg.write_text(pictures.svg(plan, lambda k: int(park.factory_of[k])), encoding="utf-8")
+        except OSError as error:
+            raise SettingError(f"--svg {svg}: {error.strerror or error}.") from error
+    if as_json:
+        show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan))
+    else:
+        print(pictures.tree(plan) if svg is None else f"picture: {svg}")
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: DIR/report.html.")] = None,
+    target: Annotated[float | None, typer.Option("--target", help="Accuracy to count the rounds to.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write an HTML page about runs; print a table."""
+    if target is not None and not 0 < target <= 1:
+        raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
+    commands.summary(folders, out or folders[0] / "report.html", target, as_json=as_json)
+
+
+def track(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    to: Annotated[str, typer.Option("--to", metavar="WHERE", help="tensorboard, mlflow or csv.")],
+    out: Annotated[str | None, typer.Option("--out", metavar="PATH", help="Event folder; CSV file, or - .")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show runs that are there in TensorBoard, MLflow or CSV."""
+    commands.track(folders, to, out, as_json=as_json)

@@ -1,0 +1,120 @@
+"""Commands that train."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfloor import commands
+from fedfloor.cli.options import File, Force, Json, Out, Ranks, Resume, Set, Stop, Track, Until
+
+
+def new(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (CSV), a folder per device, or .npz.")],
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: NAME.toml here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at your own data and write an experiment file for them."""
+    from fedfloor import draft
+    from fedfloor.terminal import show
+
+    file = out or Path(f"{data.stem.removesuffix('.csv')}.toml")
+    text, park = draft.draft(data, file, changes or [])
+    draft.write(text, file, force=force)
+    show(draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park))
+    if not as_json:
+        print(f"{draft.summary(park)}\nexperiment: {file} (now: fedfloor run {file})")
+
+
+def run(
+    experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
+    until: Until = None, resume: Resume = False, force: Force = False, track: Track = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Train by one experiment file."""
+    from fedfloor.runs.api import run as carry_out
+    from fedfloor.runs.launch import is_first
+    from fedfloor.terminal import both, progress, seconds
+    from fedfloor.tracking.tracker import follow as tracked
+
+    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
+    folder = out or Path("runs") / what.name
+    last = min(what.rounds, limits.stop_after or what.rounds)
+    with tracked(folder, track or []) as record:
+        with progress(what.name, last) as follow:
+            got = carry_out(
+                what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
+                report=both(follow, record) if is_first() else None,
+            )  # fmt: skip
+        if not is_first():
+            return
+        commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
+    if got.stopped == "interrupted":
+        _interrupted(f"stopped after round {got.lines[-1].round}")
+    print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
+
+
+def _interrupted(what: str) -> None:
+    print(f"{what}. {commands.RESUME}", file=sys.stderr)
+    raise typer.Exit(130)
+
+
+def compare(
+    experiment: File,
+    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
+    resume: Resume = False, track: Track = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare methods and seeds in one report."""
+    from fedfloor.runs.compare import tasks
+
+    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
+    folder = out or Path("runs") / f"{what.name}-compare"
+    names = [name.strip() for name in methods.split(",")]
+    work = tasks(what, names, commands.numbers("seeds", seeds), folder)
+    size = commands.ranks(ranks)
+    if not commands.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
+        _interrupted("stopped")
+
+
+def sweep(
+    experiment: File,
+    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
+    grid: Annotated[list[str], typer.Option("--grid", metavar="KEY=X,Y", help="Values to try: work.lr=0.1,0.01.")],
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Of each method.")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, resume: Resume = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Find each method's best settings on validation data."""
+    from fedfloor import sweep_command
+    from fedfloor.runs import grid as grids
+    from fedfloor.runs.sweep import plan
+
+    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, None)
+    folder = out or Path("runs") / f"{what.name}-sweep"
+    names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
+    work = plan(what, names, axes, commands.numbers("seeds", seeds), trials)
+    if not sweep_command.sweep(work, folder, limits, commands.ranks(ranks), resume=resume, as_json=as_json):
+        _interrupted("stopped")
+
+
+def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
+    """Watch FedAvg and FedSR train: which wins?"""
+    from datetime import datetime
+
+    from fedfloor import config
+    from fedfloor.runs.compare import tasks
+    from fedfloor.runs.orders import Limits
+
+    folder = out or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
+    what = config.read(commands.bundled()["demo"])  # not a file that happens to be called demo
+    work = tasks(what, ["fedavg", "fedsr"], [what.seed], folder)
+    if not commands.compare(work, folder, Limits(), commands.ranks(ranks), resume=False, as_json=as_json):
+        print(f"stopped. The runs so far are in {folder}", file=sys.stderr)
+        raise typer.Exit(130)

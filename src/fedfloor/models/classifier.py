@@ -1,0 +1,118 @@
+"""Which layer of a network is its classifier: as the experiment says, as the network says, or as it looks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fedfloor.errors import SettingError, nearest
+from fedfloor.models.zoo import Shape
+
+NAMED = 12  # so many layers are named in an error message
+
+
+def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str | None = None) -> str | None:
+    """Return the path of the classifier, the last layer with trained parameters, or None where none can be told.
+
+    It is ``wanted``, or else the text in the module's attribute ``classifier``, or else the last ``nn.Linear``, in the
+    order in which the layers are defined, that has trained parameters and ``classes`` outputs.
+
+    Args:
+        model: the model's name, for error messages.
+        module: the network, which takes samples of this shape; it is left in evaluation mode where it was tried.
+        shape: shape of one sample.
+        classes: number of classes.
+        wanted: ``[model] classifier``.
+
+    Raises:
+        SettingError: the layer that was named does not exist, trains nothing, or does not give one number per class.
+
+    >>> find("net", nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,), 3)
+    '2'
+    """
+    own = getattr(module, "classifier", None)
+    if wanted is not None:
+        _check(f"model.classifier = '{wanted}'", model, module, wanted, shape, classes)
+        return wanted
+    if isinstance(own, str):
+        _check(f"the network's own classifier = '{own}'", model, module, own, shape, classes)
+        return own
+    heads = [
+        path
+        for path, part in module.named_modules()
+        if isinstance(part, nn.Linear) and part.out_features == classes and _trains(part)
+    ]
+    return heads[-1] if heads else None
+
+
+def layer(module: nn.Module, path: str) -> nn.Module | None:
+    """Return the submodule with this path, or None where there is none.
+
+    >>> layer(nn.Sequential(nn.Flatten()), "0"), layer(nn.Sequential(nn.Flatten()), "head")
+    (Flatten(start_dim=1, end_dim=-1), None)
+    """
+    try:
+        return module.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def layers(module: nn.Module) -> list[str]:
+    """Return the paths of the layers that hold trained parameters of their own, in the module's order.
+
+    >>> layers(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Sequential(nn.Linear(5, 3))))
+    ['0', '2.0']
+    """
+    return [
+        path for path, part in module.named_modules() if any(p.requires_grad for p in part.parameters(recurse=False))
+    ]
+
+
+def no_layer(said: str, model: str, module: nn.Module, path: str) -> SettingError:
+    """Build the error for a layer that a network does not have."""
+    known = layers(module)
+    near = nearest(path, known) or nearest(path.rpartition(".")[0], known)  # "head.weight" is a tensor of "head"
+    shown = ", ".join(["…"] * (len(known) > NAMED) + known[-NAMED:])
+    return SettingError(f"{said}: model '{model}' has no such layer.{near} Layers with trained parameters: {shown}.")
+
+
+def _trains(part: nn.Module) -> bool:
+    return any(p.requires_grad for p in part.parameters())
+
+
+def _check(said: str, model: str, module: nn.Module, path: str, shape: Shape, classes: int) -> None:
+    part = layer(module, path) if path else None  # "" would be the whole network
+    if part is None:
+        raise no_layer(said, model, module, path)
+    if not _trains(part):
+        raise SettingError(
+            f"{said}: this layer of model '{model}' is {type(part).__name__} and has no trained parameters. "
+            f"Layers that have: {', '.join(layers(module)[-NAMED:])}."
+        )
+    got = _width(module, part, shape)
+    if got != (classes,):
+        gives = "is never called by forward()" if got is None else f"gives {got} outputs per sample"
+        raise SettingError(
+            f"{said}: this layer of model '{model}' {gives}; the classifier must give ({classes},), one number per "
+            "class."
+        )
+
+
+def _width(module: nn.Module, part: nn.Module, shape: Shape) -> tuple[int, ...] | None:
+    """Return the shape of what a layer gives for one sample, without a convolution's trailing sides of 1."""
+    seen: list[tuple[int, ...]] = []
+
+    def note(_part: nn.Module, _inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            sides = list(output.shape[1:])
+            while len(sides) > 1 and sides[-1] == 1:
+                sides.pop()
+            seen.append(tuple(sides))
+
+    handle = part.register_forward_hook(note)
+    try:
+        with torch.no_grad():
+            module.eval()(torch.zeros(2, *shape))
+    finally:
+        handle.remove()
+    return seen[-1] if seen else None

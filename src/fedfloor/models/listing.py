@@ -1,0 +1,83 @@
+"""What there is to say about networks: one row each, and one network's card with its layers."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from fedfloor.errors import SettingError, require
+from fedfloor.models.classifier import layers
+from fedfloor.models.network import Network, build, builder
+from fedfloor.models.zoo import LISTED_ON, NETWORKS, Shape
+
+Row = dict[str, Any]
+
+
+def rows() -> list[Row]:
+    """Return one row per network: what it is, and its size on the samples it is listed with."""
+    return [
+        {"model": name, "what": _text(name).split("\n")[0].removeprefix("Return ").rstrip("."), **facts(name)}
+        for name in NETWORKS
+    ]
+
+
+def facts(name: str, shape: Shape | None = None, classes: int | None = None) -> Row:
+    """Return a network's size and classifier on samples of a shape.
+
+    Raises:
+        SettingError: no such network, or it does not fit; or your own without a shape.
+
+    >>> facts("mlp-sensor", (52,), 22)["parameters"]
+    8982
+    """
+    shape, classes = _samples(name, shape, classes)
+    return _facts(build(name, shape, classes, seed=0), shape, classes)
+
+
+def card(name: str, shape: Shape | None = None, classes: int | None = None) -> tuple[str, Row, list[Row]]:
+    """Return (docstring, facts, one row per layer with trained parameters) of a network.
+
+    Args:
+        name: as in ``[model] name``.
+        shape: shape of one sample; left out, the one the network is listed with.
+        classes: number of classes, likewise.
+
+    Raises:
+        SettingError: no such network, or it does not fit; or your own without a shape.
+    """
+    shape, classes = _samples(name, shape, classes)
+    network = build(name, shape, classes, seed=0)
+    return _text(name), _facts(network, shape, classes), [_layer(network, path) for path in layers(network.module)]
+
+
+def _samples(name: str, shape: Shape | None, classes: int | None) -> tuple[Shape, int]:
+    builder(name)  # a mistyped name comes first
+    listed = LISTED_ON.get(name)
+    if listed is not None:
+        shape = listed[0] if shape is None else shape
+        classes = listed[1] if classes is None else classes
+    if shape is None or classes is None:
+        raise SettingError(f"model '{name}': say what samples it takes, such as --shape 1,28,28 --classes 10.")
+    require(min(shape) >= 1, "--shape", ",".join(map(str, shape)), "whole numbers of at least 1")
+    require(classes >= 1, "--classes", classes, "a whole number of at least 1")
+    return shape, classes
+
+
+def _facts(network: Network, shape: Shape, classes: int) -> Row:
+    return {
+        "shape": list(shape),
+        "classes": classes,
+        "parameters": network.trained,
+        "classifier": network.classifier,
+        "classifier_parameters": network.classifier_parameters,
+    }
+
+
+def _layer(network: Network, path: str) -> Row:
+    part = network.module.get_submodule(path)
+    own = sum(p.numel() for p in part.parameters(recurse=False) if p.requires_grad)
+    return {"layer": path, "kind": type(part).__name__, "parameters": own}
+
+
+def _text(name: str) -> str:
+    return inspect.getdoc(builder(name)) or ""

@@ -1,0 +1,44 @@
+"""Rows and windows of sensors in the engine: the same bits on any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfloor.engine.team import Alone, Team
+from fedfloor.models.zoo import FOR_ANY_SHAPE
+from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Parallel, Repeat, Sequence
+from floor import digest, engine, park, together, visits, walk
+
+ROW, WINDOW = (4,), (4, 12)
+CASES = [("cnn-sensor", WINDOW), ("mlp-sensor", WINDOW), *((name, ROW) for name in ("mlp-sensor", *FOR_ANY_SHAPE))]
+
+
+def sensors(shape: tuple[int, ...]) -> Park:
+    """Return a park whose samples are rows or windows of noise."""
+    here = park(shape=(shape[0], 1, int(np.prod(shape[1:]))))
+    data = here.dataset
+
+    def shaped(take: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda rows, *more: take(rows, *more).reshape(len(rows), *shape)
+
+    data = replace(data, shape=shape, take=shaped(data.take), take_test=shaped(data.take_test))  # type: ignore[arg-type]
+    return replace(here, dataset=data)
+
+
+@pytest.mark.parametrize(("model", "shape"), CASES)
+def test_any_number_of_ranks_gives_the_same_bits(model: str, shape: tuple[int, ...]) -> None:
+    here = sensors(shape)
+    plan = Sequence((Parallel(visits(range(5))), Repeat(2, Parallel(visits((4, 2, 0))))))
+
+    def body(team: Team) -> tuple[object, ...]:
+        return digest(walk(engine(here, model, team), plan))
+
+    alone = body(Alone())
+    assert [together(ranks, body) for ranks in (2, 3)] == [alone, alone]
+    assert alone[0] != {"w": engine(here, model).network.flat.numpy().tobytes()}

@@ -1,0 +1,221 @@
+"""The networks by name: their sizes by hand, what they take, and what they say to everything else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from commands import Command
+from fedfloor.errors import SettingError
+from fedfloor.models import build, count
+from fedfloor.models.zoo import FOR_ANY_SHAPE, LISTED_ON, NETWORKS, SMALLEST_SIDE
+
+GREY, COLOUR, ROW, WINDOW = (1, 28, 28), (3, 32, 32), (52,), (52, 20)
+
+
+def linear(inputs: int, outputs: int) -> int:
+    return (inputs + 1) * outputs
+
+
+def conv(into: int, out: int, side: int) -> int:
+    return (into * side * side + 1) * out
+
+
+def conv1d(into: int, out: int, length: int) -> int:
+    return (into * length + 1) * out
+
+
+def small_cnn(channels: int, classes: int) -> int:
+    return conv1d(channels, 32, 5) + conv1d(32, 64, 5) + conv1d(64, 64, 5) + linear(64, classes)
+
+
+# The papers' counts, each beside its layers: weights and biases; then our own networks for sensors.
+COUNTS = [
+    # McMahan's 2NN, FedSR's MLP: 157,000 + 40,200 + 2,010
+    ("mlp-2nn", GREY, 10, 199_210, linear(784, 200) + linear(200, 200) + linear(200, 10)),
+    ("logistic", GREY, 10, 7_850, linear(784, 10)),
+    # sides 32 → 30 → 15 → 13 → 6 → 4 before the first linear layer; 28 → 26 → 13 → 11 → 5 → 3
+    ("cnn-tutorial", COLOUR, 10, 122_570,
+     conv(3, 32, 3) + conv(32, 64, 3) + conv(64, 64, 3) + linear(64 * 4 * 4, 64) + linear(64, 10)),
+    ("cnn-tutorial", COLOUR, 100, 128_420,
+     conv(3, 32, 3) + conv(32, 64, 3) + conv(64, 64, 3) + linear(64 * 4 * 4, 64) + linear(64, 100)),
+    ("cnn-tutorial", GREY, 10, 93_322,
+     conv(1, 32, 3) + conv(32, 64, 3) + conv(64, 64, 3) + linear(64 * 3 * 3, 64) + linear(64, 10)),
+    # 832 + 51,264 + 6,424,576 + 127,038
+    ("cnn-fedgs", GREY, 62, 6_603_710,
+     conv(1, 32, 5) + conv(32, 64, 5) + linear(64 * 7 * 7, 2048) + linear(2048, 62)),
+    # 832 + 51,264 + 6,424,576 + 204,900 + 6,262
+    ("cnn-hfedms", GREY, 62, 6_687_834,
+     conv(1, 32, 5) + conv(32, 64, 5) + linear(64 * 7 * 7, 2048) + linear(2048, 100) + linear(100, 62)),
+    # sides 32 → 28 → 14 → 10 → 5
+    ("lenet", COLOUR, 10, 62_006,
+     conv(3, 6, 5) + conv(6, 16, 5) + linear(16 * 5 * 5, 120) + linear(120, 84) + linear(84, 10)),
+    # sides 28 → 24 → 12 → 8 → 4: 520 + 25,050 + 40,050 + 510 and 416 + 12,832 + 25,650 + 510 (FLDG, Table I)
+    ("cnn-fldg-mnist", GREY, 10, 66_130, conv(1, 20, 5) + conv(20, 50, 5) + linear(800, 50) + linear(50, 10)),
+    ("cnn-fldg-fashion", GREY, 10, 39_408, conv(1, 16, 5) + conv(16, 32, 5) + linear(512, 50) + linear(50, 10)),
+    ("mlp-sensor", ROW, 22, 8_982, linear(52, 64) + linear(64, 64) + linear(64, 22)),
+    ("mlp-sensor", WINDOW, 22, 72_214, linear(52 * 20, 64) + linear(64, 64) + linear(64, 22)),
+    ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shape", "classes", "printed", "by_layers"), COUNTS)
+def test_parameter_counts(name, shape, classes: int, printed: int, by_layers: int) -> None:
+    assert printed == by_layers
+    assert count(name, shape, classes) == printed
+    network = build(name, shape, classes, seed=0)
+    assert network.trained == network.flat.numel() == printed
+
+
+def test_every_count_in_a_docstring_is_tested() -> None:
+    said = {
+        number for builder in NETWORKS.values() for number in re.findall(r"\d{1,3}(?:,\d{3})+", builder.__doc__ or "")
+    }
+    classifier = "6,262"  # HFedMS's, in test_models_classifier
+    assert said - {classifier} == {f"{printed:,}" for *_, printed, _ in COUNTS}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_fits_what_it_is_listed_with(name: str) -> None:
+    shape, _ = LISTED_ON[name]
+    module = build(name, shape, 7, seed=0).module
+    assert module(torch.rand(5, *shape)).shape == (5, 7)
+    assert module.training
+
+
+def test_every_network_is_listed_and_documented() -> None:
+    assert list(LISTED_ON) == list(NETWORKS)
+    page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    assert not [name for name in NETWORKS if f"`{name}`" not in page]
+
+
+@pytest.mark.parametrize("name", ["cnn-fldg-mnist", "cnn-fldg-fashion"])
+def test_fldg_drops_half_after_the_second_convolution_and_before_the_classifier(name: str) -> None:
+    layers = list(build(name, GREY, 10, seed=0).module)
+    kinds = [type(one).__name__ for one in layers]
+    before = [kinds[i - 1] for i, one in enumerate(layers) if isinstance(one, nn.Dropout)]
+    after = [kinds[i + 1] for i, one in enumerate(layers) if isinstance(one, nn.Dropout)]
+    assert (before, after) == (["Conv2d", "ReLU"], ["MaxPool2d", "Linear"])
+    assert [one.p for one in layers if isinstance(one, nn.Dropout)] == [0.5, 0.5]
+
+
+def test_hfedms_is_fedgs_with_a_hundred_features_before_the_classifier() -> None:
+    fedgs, hfedms = (list(build(name, GREY, 62, seed=0).module) for name in ("cnn-fedgs", "cnn-hfedms"))
+    assert all(str(one) == str(other) for one, other in zip(fedgs[:9], hfedms[:9], strict=True))
+    assert [type(one).__name__ for one in hfedms[9:]] == ["Linear", "ReLU", "Linear"]
+    assert (hfedms[9].out_features, hfedms[11].in_features) == (100, 100)
+
+
+@pytest.mark.parametrize(("name", "side"), SMALLEST_SIDE.items())
+def test_convolutions_name_the_smallest_image_they_take(name: str, side: int) -> None:
+    assert build(name, (1, side, side), 3, seed=0).module(torch.rand(2, 1, side, side)).shape == (2, 3)
+    for shape in ((1, side - 1, side), (side, side), (784,)):
+        with pytest.raises(SettingError, match=f"of at least {side}×{side} pixels. Choose '"):
+            build(name, shape, 3, seed=0)
+
+
+# -- sensors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 8, 20, 301])
+def test_windows_of_any_length(length: int) -> None:
+    network = build("cnn-sensor", (3, length), 4, seed=0)
+    assert network.trained == small_cnn(3, 4)  # whatever the length
+    assert not network.channels_last
+    assert network.module(torch.rand(2, 3, length)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1,), (6, 5), (6, 1), (1, 1)])
+@pytest.mark.parametrize("name", ["mlp-sensor", *FOR_ANY_SHAPE])
+def test_rows_and_windows(name: str, shape: tuple[int, ...]) -> None:
+    assert build(name, shape, 4, seed=0).module(torch.rand(2, *shape)).shape == (2, 4)
+
+
+def test_a_window_read_backwards_is_another_window() -> None:
+    module = build("cnn-sensor", (3, 12), 4, seed=0).module
+    x = torch.rand(2, 3, 12)
+    assert not torch.allclose(module(x), module(x.flip(-1)))
+
+
+SHAPES = {"a row": ROW, "a window": WINDOW, "a small image": (1, 8, 8), "an image": GREY}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ...]) -> None:
+    try:
+        build(name, shape, 3, seed=0)
+    except SettingError as error:
+        instead = re.findall("'(.+?)'", str(error).partition("Choose")[2])
+        assert {"mlp-2nn", "logistic"} <= set(instead)
+        for other in instead:
+            build(other, shape, 3, seed=0)
+        fitting = {"mlp-sensor"} if len(shape) == 1 else {"mlp-sensor", "cnn-sensor"} if len(shape) == 2 else set()
+        assert fitting <= set(instead)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "said"),
+    [
+        ("cnn-tutorial", WINDOW, "Choose 'cnn-sensor', 'mlp-sensor', 'mlp-2nn' or 'logistic'."),
+        ("cnn-sensor", ROW, "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-2nn' or"),
+        (
+            "cnn-sensor",
+            GREY,
+            "it needs windows (channels, length) of sensors. Choose 'cnn-fedgs', 'cnn-hfedms', 'lenet'",
+        ),
+        ("mlp-sensor", GREY, "it needs rows (channels,) or windows (channels, length) of sensors. Choose 'cnn-fedgs'"),
+    ],
+)
+def test_samples_of_another_kind_are_refused(name: str, shape: tuple[int, ...], said: str) -> None:
+    with pytest.raises(SettingError) as error:
+        build(name, shape, 3, seed=0)
+    assert said in str(error.value)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_list(command: Command) -> None:
+    rows = {row["model"]: row for row in command("models", "--json").document["rows"]}
+    assert list(rows) == list(NETWORKS)
+    hfedms = rows["cnn-hfedms"]
+    assert (hfedms["parameters"], hfedms["classifier"], hfedms["classifier_parameters"]) == (6_687_834, "11", 6_262)
+    assert (hfedms["shape"], hfedms["classes"]) == ([1, 28, 28], 62)
+    assert "LeNet-5" in command("models").out
+
+
+def test_the_card_of_one(command: Command) -> None:
+    said = command("models", "mlp-sensor", "--shape", "52", "--json").document
+    assert said["parameters"] == 8_982
+    assert [row["parameters"] for row in said["rows"]] == [linear(52, 64), linear(64, 64), linear(64, 22)]
+    assert [row["layer"] for row in said["rows"]] == ["1", "3", "5"]
+    assert said["card"].startswith("Return a small multilayer perceptron")
+    assert "8,982" in command("models", "mlp-sensor").out
+
+
+def test_the_card_of_your_own(command: Command) -> None:
+    text = "from torch import nn\n\ndef net(shape, classes):\n    return nn.Linear(shape[-1], classes)\n"
+    command.module("own_card", text)
+    said = command("models", "own_card:net", "--shape", "5", "--classes", "3")
+    assert said.code == 0
+    command.refused(command("models", "own_card:net"), "say what samples it takes, such as --shape 1,28,28")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lenett"], "unknown model 'lenett'. Did you mean 'lenet'?"),
+        (["lenet", "--shape", "52,20"], "Choose 'cnn-sensor', 'mlp-sensor'"),
+        (["lenet", "--shape", "1,0,28"], "--shape = '1,0,28': must be whole numbers of at least 1."),
+        (["lenet", "--shape", "1x28x28"], "--shape 1x28x28: whole numbers separated by commas"),
+        (["lenet", "--classes", "0"], "--classes = 0: must be a whole number of at least 1."),
+        (["--shape", "1,28,28"], "--shape and --classes belong to one network"),
+    ],
+)
+def test_refused(command: Command, words: list[str], message: str) -> None:
+    command.refused(command("models", *words), message)
