@@ -30,7 +30,7 @@ def read_picture(path: Path, name: str, size: tuple[int, int] | None = None) -> 
     Args:
         path: its file: PNG, JPEG, BMP, TIFF, WebP, PGM or PPM, as its content says, whatever its name.
         name: what messages call it.
-        size: (height, width) it is scaled to, bilinearly over all pixels that make up one (antialiased), as ``predict`` does.
+        size: (height, width) it is scaled to, bilinear and antialiased, as ``predict`` does.
 
     Raises:
         SettingError: no picture, a damaged one, one of too many pixels, several in one file, transparent pixels, or
