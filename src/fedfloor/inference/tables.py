@@ -89,10 +89,10 @@ def _without_holes(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbe
     Raises:
         SettingError: a hole that the model cannot take.
     """
-    x = sheet.x
+    x = known = np.asarray(sheet.x, np.float32)
     if sensors.missing == "previous":
-        x = np.empty_like(sheet.x)
-        x[order] = fill(sheet.x[order], device[order].astype(np.int32))
+        x = np.empty_like(known)
+        x[order] = fill(known[order], device[order].astype(np.int32))
     if sensors.missing in ("refuse", "previous") and np.isnan(x).any():
         row, column = np.argwhere(np.isnan(x))[0]
         why = {

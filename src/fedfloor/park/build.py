@@ -12,7 +12,7 @@ from fedfloor.errors import SettingError
 from fedfloor.park.dataset import Dataset, Indices, Owners
 from fedfloor.park.factories import Assignment, assign
 from fedfloor.park.park import Park, owner_of
-from fedfloor.park.partition import Natural, Partition
+from fedfloor.park.partition import Natural, Partition, no_owners
 from fedfloor.park.sources import load
 from fedfloor.park.stream import Static, Stream
 from fedfloor.park.validation import hold_out
@@ -76,6 +76,8 @@ def _factories(
 
 
 def _owners(dataset: Dataset, partition: Partition) -> int:
+    if isinstance(partition, Natural) and dataset.owner is None:
+        raise no_owners()
     if not isinstance(partition, Natural) or dataset.owner is None:
         raise SettingError(
             f"[park] devices is not set: partition '{partition.kind}' of data set '{dataset.name}' needs a number of "

@@ -105,7 +105,9 @@ class Writer:
             file.write(b"\0" * HEADER)
 
 
-def remember(recipe: str, files: Sequence[Path], make: Callable[[Writer], Mapping[str, Any]]) -> Entry:
+def remember(
+    recipe: str, files: Sequence[Path], make: Callable[[Writer], Mapping[str, Any]], root: Path | None = None
+) -> Entry:
     """Return what ``make`` makes of files: from the cache where the same recipe met the same bytes before.
 
     Processes that want the same at once wait for the first of them, and map what it made. Where the cache cannot be
@@ -113,16 +115,18 @@ def remember(recipe: str, files: Sequence[Path], make: Callable[[Writer], Mappin
 
     Args:
         recipe: names the parser, its version and its settings: all that the result depends on beside the files' bytes,
-            their names (without folders) and their order.
+            their names and their order.
         files: what is parsed, in order.
         make: writes the arrays and returns the facts. Where it fails nothing is kept.
+        root: the folder that the files lie in, where the folders below it say something (a device, a label): their
+            names then count too.
 
     Raises:
         SettingError: a file cannot be read, or it changed meanwhile.
         RunError: the disk is full.
     """
     stamps = [_stamp(path) for path in files]
-    key = _key(recipe, files)
+    key = _key(recipe, files, root)
     place = cache_root() / key[:2] / key[2:34]
     found = _open(place)
     if found is not None:
@@ -171,9 +175,10 @@ def content_hash(path: Path) -> str:
         raise SettingError(f"{path}: cannot be read ({reason}). Check the folder and its permissions.") from error
 
 
-def _key(recipe: str, files: Sequence[Path]) -> str:
-    told = [recipe, *([path.name, content_hash(path)] for path in files)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+def _key(recipe: str, files: Sequence[Path], root: Path | None) -> str:
+    names = [path.relative_to(root).as_posix() if root else path.name for path in files]
+    told = json.dumps([recipe, *([name, content_hash(path)] for name, path in zip(names, files, strict=True))])
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

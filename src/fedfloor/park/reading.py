@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
 from fedfloor.park.dataset import Missing
 
 
@@ -14,7 +15,7 @@ class Columns:
     """What the columns of a table are called.
 
     Args:
-        device: who took the row; a table without this column is one device.
+        device: who took the row.
         factory: where that device stands.
         time: when: numbers, or dates and times as ISO 8601 writes them.
         label: the class.
@@ -146,5 +147,23 @@ class Reading:
 
     def recipe(self) -> str:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
-        told = {name: value for name, value in asdict(self).items() if name not in ("window", "split", "small")}
-        return repr(sorted(told.items()))
+        after = ("format", "window", "split", "small")
+        return repr([(name, value) for name, value in self.settings().items() if name not in after])
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keys of reading and their values, without those that a subclass adds."""
+        return {key.name: getattr(self, key.name) for key in fields(Reading)}
+
+    def only(self, keys: Collection[str], what: str) -> None:
+        """Check that nothing is set which would do nothing.
+
+        Args:
+            keys: those that say something about the data.
+            what: the data in words.
+
+        Raises:
+            SettingError: another key is set.
+        """
+        for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
+            if key not in (*keys, "format") and got != usual:
+                raise SettingError(f"[data] {key} says nothing about {what}. Leave it out.")

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.errors import SettingError
 from fedfloor.park.cache import Writer, remember
-from fedfloor.park.dataset import Dataset, Indices, Inputs, Owned
+from fedfloor.park.dataset import Dataset, Indices, Inputs, Owned, Values
+from fedfloor.park.names import classes_of, codes, natural_order
 from fedfloor.park.reading import Reading
-from fedfloor.park.series import Rows, assemble, fill, say_missing
+from fedfloor.park.series import assemble, fill, say_missing
 from fedfloor.park.sheet import Sheet, read
+from fedfloor.park.split import Rows
 
-RECIPE = "table 1"
+RECIPE = "table 2"
+MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal")
+BLOCK = 1 << 23  # bytes of samples put in order at once
 
 
 class MissingValuesError(SettingError):
@@ -46,20 +49,31 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     Raises:
         SettingError: a mistake in the table; the message names file, row and column.
     """
+    reading.only(MEANT, "a table")
     entry = remember(f"{RECIPE} {reading.recipe()}", [path], lambda writer: _parse(path, reading, writer))
     return of_entry(path.name, entry.arrays, entry.facts, reading, seed)
 
 
 def of_entry(
-    name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], reading: Reading, seed: int
-) -> Dataset:
-    """Make a data set of what :func:`write` has written."""
+    name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], reading: Reading, seed: int,
+    inputs: Inputs | None = None, **more: Any,
+) -> Dataset:  # fmt: skip
+    """Make a data set of what :func:`write` has written.
+
+    Args:
+        name: the data set's name.
+        arrays, facts: what was written.
+        reading: window, split, missing values.
+        seed: of random splits.
+        inputs: what a sample is made of; told by the reading if None.
+        more: for :class:`~fedfloor.park.split.Rows`.
+    """
     rows = Rows(
-        arrays["x"], arrays["y"], arrays["segment"], arrays["owner"],
-        time=arrays.get("time"), line=arrays["line"], file=arrays["file"], files=tuple(facts["files"]),
+        arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
+        arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), **more,
     )  # fmt: skip
     say_missing(name, facts["missing"], rows.x.size, reading.missing)
-    inputs = Inputs(
+    inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
         decimal=reading.decimal,
     )  # fmt: skip
@@ -68,60 +82,23 @@ def of_entry(
     return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
 
 
-def natural_order(names: Sequence[str]) -> list[str]:
-    """Return names sorted as people count.
-
-    >>> natural_order(["press 10", "press 2", "3"])
-    ['3', 'press 2', 'press 10']
-    """
-
-    def key(name: str) -> list[tuple[int, int, str]]:
-        return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-    return sorted(set(names), key=lambda name: (key(name), name))
-
-
-def classes_of(labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str]) -> tuple[str, ...]:
-    """Return the class names: those that are wanted, or else those that occur.
-
-    Args:
-        labels: of the samples.
-        wanted: the only ones allowed; empty for any.
-        place: sample number → where it stands, in words.
-
-    Raises:
-        SettingError: a label that is not wanted, or the same for all samples; the message names where.
-    """
-    odd = next((i for i, label in enumerate(labels) if wanted and label not in wanted), None)
-    if odd is not None:
-        near = nearest(labels[odd], wanted)
-        known = ", ".join(wanted)
-        raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
-    occur = natural_order(labels)
-    if len(occur) < 2:
-        raise SettingError(
-            f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. A classifier needs two or "
-            "more; add samples with another label."
-        )
-    return tuple(wanted) or tuple(occur)
-
-
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     sheet = read(path, reading, required=("device", "label"))
     return write(writer, [sheet], sheet.text["device"], sheet.text.get("factory"), sheet.text["label"], reading)
 
 
 def write(
-    writer: Writer, sheets: Sequence[Sheet], device: Sequence[str], factory: Sequence[str] | None,
-    label: Sequence[str], reading: Reading,
+    writer: Writer, sheets: Sequence[Sheet], device: Sequence[str] | None, factory: Sequence[str] | None,
+    label: Sequence[str], reading: Reading, part: NDArray[np.int8] | None = None,
 ) -> Mapping[str, Any]:  # fmt: skip
     """Check the rows of tables, put them in the order of devices and times, write them, and return the facts.
 
     Args:
         writer: takes the arrays.
         sheets: the tables; each is a recording of its own where there are several.
-        device, factory, label: of every row of all tables, one after the other.
+        device, factory, label: of every row of all tables, one after the other; None where nobody knows.
         reading: columns, classes, missing values, order.
+        part: int8, of every row 0 training or 1 test, where the tables come split.
 
     Raises:
         SettingError: a mistake; the message names file, row and column.
@@ -130,37 +107,34 @@ def write(
     everything = _Joined(sheets)
     _check_ids(sheets, roles["id"])
     classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]))
-    devices = natural_order(device)
-    owner = codes(device, devices)
+    devices = [] if device is None else natural_order(device)
+    owner = np.zeros(len(label), np.int32) if device is None else codes(device or (), devices)
     factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])
     order = np.lexsort((everything.file, owner))  # stable: rows keep their order within
     order = everything.in_time(order, owner, devices, reading, roles)
-    x, segment = everything.x[order], everything.segments(order, owner)
-    missing = int(np.isnan(x).sum())
+    segment = everything.segments(order, owner)
+    missing = everything.missing()
     if missing and reading.missing == "refuse":
         raise everything.hole(missing)
-    if reading.missing == "previous":
-        x = fill(x, segment)
+    if missing and reading.missing == "previous":
+        x = _filled(everything.rows(order), segment)
         _check_filled(x, owner[order], devices, everything.columns)
-    writer.append("x", x)
+        writer.append("x", x)
+    else:
+        for rows in everything.blocks(order):
+            writer.append("x", rows)
     writer.append("y", codes(label, classes)[order].astype(np.int64))
     writer.append("segment", segment)
-    writer.append("owner", owner[order])
     writer.append("line", everything.line[order])
     writer.append("file", everything.file[order])
-    if everything.time is not None:
-        writer.append("time", everything.time[order])
+    for name, values in (("owner", None if device is None else owner), ("part", part), ("time", everything.time)):
+        if values is not None:
+            writer.append(name, values[order])
     return {
         "columns": everything.columns, "classes": classes, "devices": devices, "factories": factories,
-        "factory": factory_of, "files": [sheet.path.name for sheet in sheets], "missing": missing,
-        "digest": everything.digest([*device, *(factory or ()), *label], reading),
+        "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
+        "digest": everything.digest([*(device or ()), *(factory or ()), *label], reading),
     }  # fmt: skip
-
-
-def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
-    """Return int32 [N], the number of each value among the names."""
-    number = {name: i for i, name in enumerate(names)}
-    return np.array([number[value] for value in values], np.int32)
 
 
 def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
@@ -172,7 +146,7 @@ def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
                     f"{sheet.place(row, column)}: '{value}' is in {seen[value]} already. Every row needs an id of its "
                     "own: remove the copy."
                 )
-            seen[value] = f"{sheet.path.name}, row {sheet.line[row]},"
+            seen[value] = f"{sheet.title}, row {sheet.line[row]},"
 
 
 def _factory_of(
@@ -199,14 +173,29 @@ def _factory_of(
     return names, of_device.tolist()
 
 
+def _filled(x: Values, segment: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Return rows [T, C] filled along their recordings, ready-made windows [T, C, L] each along itself."""
+    x = x.astype(np.float32, copy=False)
+    if x.ndim == 2:
+        return fill(x, segment)
+    windows, channels, length = x.shape
+    flat = x.transpose(0, 2, 1).reshape(-1, channels)
+    return (
+        fill(flat, np.repeat(np.arange(windows, dtype=np.int32), length))
+        .reshape(-1, length, channels)
+        .transpose(0, 2, 1)
+    )
+
+
 def _check_filled(
     x: NDArray[np.float32], owner: NDArray[np.int32], devices: Sequence[str], columns: Sequence[str]
 ) -> None:
     holes = np.argwhere(np.isnan(x))
     if len(holes):
-        row, column = holes[0]
+        row, column = holes[0][:2]
+        whose = f"device '{devices[owner[row]]}' has" if devices else "there is"
         raise SettingError(
-            f"column '{columns[column]}': device '{devices[owner[row]]}' has a recording without a single value, so "
+            f"column '{columns[column]}': {whose} a recording without a single value, so "
             'that none can be carried on. Set [data] missing = "mean", or leave that sensor out.'
         )
 
@@ -220,12 +209,11 @@ class _Joined:
         for sheet in sheets[1:]:
             if list(sheet.columns) != self.columns:
                 raise SettingError(
-                    f"{sheet.path.name}, row 1 (the header): sensors {', '.join(sheet.columns)}, but "
-                    f"{sheets[0].path.name} has {', '.join(self.columns)}. All tables need the same ones in one order."
+                    f"{sheet.title}, row 1 (the header): sensors {', '.join(sheet.columns)}, but "
+                    f"{sheets[0].title} has {', '.join(self.columns)}. All tables need the same ones in one order."
                 )
             if (sheet.time is None) != (sheets[0].time is None):
-                raise SettingError(f"{sheet.path.name}: one of the tables has times, another has none.")
-        self.x = np.concatenate([sheet.x for sheet in sheets])
+                raise SettingError(f"{sheet.title}: one of the tables has times, another has none.")
         self.line: Indices = np.concatenate([sheet.line for sheet in sheets])
         self.file = np.repeat(np.arange(len(sheets), dtype=np.int32), [len(sheet.line) for sheet in sheets])
         self.first = np.cumsum([0, *(len(sheet.line) for sheet in sheets)])
@@ -235,6 +223,30 @@ class _Joined:
     def place(self, row: int, column: str) -> str:
         number = int(self.file[row])
         return self.sheets[number].place(row - int(self.first[number]), column)
+
+    def rows(self, order: Indices) -> Values:
+        """Return the samples of rows [n, …], without ever holding all of them twice."""
+        if len(self.sheets) == 1:
+            return self.sheets[0].x[order]
+        first = self.sheets[0].x
+        x = np.empty((len(order), *first.shape[1:]), first.dtype)
+        for number in np.unique(self.file[order]):
+            mine = self.file[order] == number
+            x[mine] = self.sheets[number].x[order[mine] - self.first[number]]
+        return x
+
+    def blocks(self, order: Indices) -> Iterator[Values]:
+        many = max(1, BLOCK * len(order) // max(1, sum(sheet.x.nbytes for sheet in self.sheets)))
+        for start in range(0, len(order), many):
+            yield self.rows(order[start : start + many])
+
+    def missing(self) -> int:
+        return sum(int(np.isnan(sheet.x).sum()) for sheet in self.sheets if sheet.x.dtype.kind == "f")
+
+    def first_hole(self) -> tuple[int, int]:
+        number = next(number for number, sheet in enumerate(self.sheets) if np.isnan(sheet.x).any())
+        row, column, *_ = np.argwhere(np.isnan(self.sheets[number].x))[0]
+        return int(row + self.first[number]), int(column)
 
     def segments(self, order: Indices, owner: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the recording of each row: a device's rows in one file."""
@@ -254,21 +266,21 @@ class _Joined:
         wrong = np.flatnonzero(same & (step <= 0))
         if len(wrong):
             row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
-            device = devices[owner[row]]
+            device = f"device '{devices[owner[row]]}'" if devices else "the recording"
             if step[wrong[0]] == 0:
                 raise SettingError(
-                    f"{self.place(row, roles['time'])}: device '{device}' has this time in row {self.line[before]} "
+                    f"{self.place(row, roles['time'])}: {device} has this time in row {self.line[before]} "
                     "already. A device has one row for each time: remove the copy."
                 )
             more = f" ({len(wrong)} times in all)" if len(wrong) > 1 else ""
             raise SettingError(
-                f"{self.place(row, roles['time'])}: earlier than row {self.line[before]} of the same device "
-                f"'{device}'{more}. Put the rows in order, or set [data] sort = true."
+                f"{self.place(row, roles['time'])}: {device} was at a later time in row {self.line[before]} "
+                f"already{more}. Put the rows in order, or set [data] sort = true."
             )
         return order
 
     def hole(self, count: int) -> MissingValuesError:
-        row, column = np.argwhere(np.isnan(self.x))[0]
+        row, column = self.first_hole()
         more = f" ({count:,} missing values in all)" if count > 1 else ""
         message = (
             f"{self.place(int(row), self.columns[column])}: no value{more}. Say what to do with [data] missing = "
@@ -280,7 +292,7 @@ class _Joined:
     def digest(self, words: Sequence[str], reading: Reading) -> str:
         """Return the SHA-256 of what was read."""
         digest = hashlib.sha256(reading.recipe().encode())
-        for part in (self.x, self.line, *([] if self.time is None else [self.time])):
+        for part in (*(sheet.x for sheet in self.sheets), self.line, *([] if self.time is None else [self.time])):
             digest.update(np.ascontiguousarray(part).data)
         digest.update("\0".join(words).encode())
         return digest.hexdigest()
