@@ -102,17 +102,22 @@ def moving(path: Path) -> None:
 
 
 BAD = {
-    "a bomb": (bomb, "a.png has too many pixels to be unpacked safely"),
-    "cut off": (cut_off, "a.png cannot be read: "),
-    "no picture": (lambda path: path.write_text("hello"), "a.png is no picture that can be read. Known: png, jpg"),
-    "empty": (lambda path: path.write_bytes(b""), "a.png is no picture that can be read"),
-    "transparent": (transparent, "a.png is transparent in places: put it on a background first."),
-    "16 bits": (
-        lambda path: Image.fromarray(np.zeros((2, 3), np.uint16)).save(path),
-        "a.png has pixels of type I;16: 8 bits per channel are read.",
+    "a bomb": (bomb, "a.png: more than 50,000,000 pixels."),
+    "cut off": (cut_off, "a.png: cannot be read as a picture ("),
+    "no picture": (lambda path: path.write_text("hello"), "a.png: cannot be read as a picture (of no known format)"),
+    "empty": (lambda path: path.write_bytes(b""), "a.png: cannot be read as a picture (of no known format)"),
+    "transparent": (transparent, "a.png: has transparent pixels, and what is behind them is unknown."),
+    "fractions": (
+        lambda path: Image.fromarray(np.zeros((2, 3), np.float32)).save(path, "TIFF"),
+        "a.png: numbers with fractions, not 8 or 16 bits.",
     ),
-    "moving": (moving, "a.png holds 2 pictures: give each in a file of its own."),
+    "moving": (moving, "a.png: 2 pictures in one file. Save each in a file of its own."),
 }
+
+
+def test_sixteen_bits_become_eight_as_in_training(tmp_path: Path) -> None:
+    Image.fromarray(np.full((2, 3), 257 * 90 + 100, np.uint16)).save(tmp_path / "a.png")
+    assert np.unique(picture(tmp_path / "a.png", GREY)).tolist() == [90]
 
 
 @pytest.mark.parametrize("resize", [False, True])

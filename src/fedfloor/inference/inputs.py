@@ -19,9 +19,10 @@ from fedfloor.inference.samples import UNKNOWN, Samples, named
 from fedfloor.inference.tables import MATRIX, table
 from fedfloor.inference.trained import Trained
 from fedfloor.park import own
+from fedfloor.park.picture import SUFFIXES
 
 TABLES = (*own.TABLES, MATRIX)
-READ = {*pictures.ENDINGS, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
+READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
 
 
 def _ending(path: Path) -> str:
