@@ -77,7 +77,7 @@ def read(paths: Sequence[Path], trained: Trained, *, resize: bool = False, inver
         elif ending in TABLES:
             raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
         else:
-            x = pictures.picture(path, trained.shape, resize=resize, invert=invert)
+            x = pictures.picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
             yield Samples(path, x[None], None, np.full(1, UNKNOWN))
 
 

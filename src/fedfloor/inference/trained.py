@@ -65,6 +65,7 @@ class Trained:
         sensors: what its channels measure; None where samples are pictures.
         raw: the network in evaluation mode, with its normalisation.
         channels_last: whether pictures are laid out channels-last in memory, as they were in training.
+        scaled: whether pictures of other sizes are scaled, as they were in training.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Trained:
     sensors: Sensors | None
     raw: Raw
     channels_last: bool
+    scaled: bool = False
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.floating[Any]]:
         """Return the classes' probabilities [n, F].
@@ -127,7 +129,8 @@ def load_model(folder: Path | str) -> Trained:
         name, shape = str(about["model"]), tuple(int(side) for side in about["shape"])
         classes, number = tuple(str(one) for one in about["classes"]), int(about["round"])
         scale, mean, std = (about["normalise"][key] for key in ("scale", "mean", "std"))
-        sensors = Sensors.of(about.get("inputs") or {"kind": "image"})
+        inputs = about.get("inputs") or {"kind": "image"}
+        sensors, scaled = Sensors.of(inputs), bool(inputs.get("scaled"))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(
             f"{path}: what its header says about the model is incomplete ({type(error).__name__}: {error}). "
@@ -142,7 +145,8 @@ def load_model(folder: Path | str) -> Trained:
         raise SettingError(f"{path}: {len(centre)} means and {len(spread)} deviations for {shape[0]} channels.")
     holes = sensors is not None and sensors.missing == "mean"
     raw = Raw(network.module, float(scale), centre, spread, holes=holes, dims=len(shape) + 1)
-    return Trained(name, number, classes, shape, sensors, raw.eval().requires_grad_(False), network.channels_last)
+    raw.eval().requires_grad_(False)
+    return Trained(name, number, classes, shape, sensors, raw, network.channels_last, scaled)
 
 
 def _file(path: Path) -> Path:

@@ -31,6 +31,7 @@ class Inputs:
         missing: what is done where a value is missing.
         names: the columns named for device, factory, time, label and id.
         decimal: the decimal mark of the tables it was read from.
+        scaled: whether pictures of other sizes were scaled.
     """
 
     kind: Literal["image", "table"] = "image"
@@ -40,11 +41,12 @@ class Inputs:
     missing: Missing = "refuse"
     names: dict[str, str] = field(default_factory=dict)
     decimal: str = "."
+    scaled: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """Return it as JSON: only the kind for images."""
+        """Return it as JSON."""
         if self.kind == "image":
-            return {"kind": "image"}
+            return {"kind": "image", "scaled": self.scaled}
         window = None if self.length is None else {"length": self.length, "step": self.step}
         return {
             "kind": "table", "columns": list(self.columns), "window": window, "missing": self.missing,

@@ -48,7 +48,7 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dat
         entry.facts,
         reading,
         seed,
-        Inputs("image"),
+        Inputs("image", scaled=reading.size is not None),
         noun="pictures",
         ordered=False,
     )
