@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from fedfloor.errors import require
@@ -14,13 +14,15 @@ class Columns:
     """What the columns of a table are called.
 
     Args:
-        device: who took the row; a table without this column is one device.
+        device: who took the row.
         factory: where that device stands.
         time: when: numbers, or dates and times as ISO 8601 writes them.
         label: the class.
         id: a column of this name holds no value twice.
         values: the sensors; left out, all other columns.
         ignore: columns that are not looked at.
+
+    A factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
     """
 
     device: str = "device"
@@ -34,7 +36,7 @@ class Columns:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "ignore", tuple(self.ignore))
-        names = [*self.roles().values(), *self.values, *self.ignore]
+        names = [name for name in (*self.roles().values(), *self.values, *self.ignore) if name]
         twice = next((name for name in names if names.count(name) > 1), None)
         require(twice is None, "data.columns", twice, "names that are given once each")
 
@@ -146,5 +148,5 @@ class Reading:
 
     def recipe(self) -> str:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
-        told = {name: value for name, value in asdict(self).items() if name not in ("window", "split", "small")}
-        return repr(sorted(told.items()))
+        after = ("format", "window", "split", "small")  # and what a subclass adds: not where the data lie
+        return repr([(key.name, getattr(self, key.name)) for key in fields(Reading) if key.name not in after])
