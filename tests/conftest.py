@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"  # as the command line does, and before NumPy and PyTorch start: ranks can then be copies
 os.environ.pop("FEDFLOOR_MIRROR", None)  # downloads ask whom the test names
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let this session, and the workers it starts, keep what was parsed in a folder of their own."""
+    if not hasattr(config, "workerinput"):
+        cache = tempfile.TemporaryDirectory(prefix="fedfloor-cache-")
+        os.environ["FEDFLOOR_CACHE"] = cache.name
+        config.add_cleanup(cache.cleanup)
 
 
 @pytest.fixture(scope="session")

@@ -95,9 +95,11 @@ def assemble(
     if reading.missing == "drop":
         cut = _without_missing(name, rows, cut)
     cut = _divide(rows, cut, split, stride, seed)
-    if rows.owner is not None and not isinstance(split, DeviceSplit):
-        cut = _large_enough(name, rows, rows.owner, cut, reading, owned)
+    if rows.owner is not None:
+        both = not isinstance(split, DeviceSplit)
+        cut = _large_enough(name, rows, rows.owner, cut, reading, owned, both=both)
     _check_not_empty(name, cut, length)
+    _check_classes(name, classes, rows.y[cut.last[~cut.test]])
     if window is not None:
         inputs = replace(inputs, length=length, step=stride)
     return _dataset(name, classes, rows, cut, inputs, owned, digest, split)
@@ -167,8 +169,13 @@ def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
     owner = rows.segment if rows.owner is None else rows.owner
     part = np.zeros(len(owner), np.int8)
     for first, end in _runs(owner, None):
-        part[end - int((end - first) * share) : end] = 1
+        part[end - _share(share, end - first) : end] = 1
     return part
+
+
+def _share(share: float, many: int) -> int:
+    """Return ⌊share·many⌋, 0.29 of 100 being 29 in spite of rounding."""
+    return int(share * many + 1e-9)
 
 
 def _is_test(start: Indices, part: NDArray[np.int8] | None, length: int) -> NDArray[np.bool_]:
@@ -196,10 +203,11 @@ def _divide(rows: Rows, cut: _Cut, split: Split | None, stride: int, seed: int) 
         many = min(max(1, round(split.test * len(devices))), len(devices) - 1)
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
         return replace(cut, test=np.isin(owner, chosen))
-    for device in devices.tolist():
-        mine = np.flatnonzero(owner == device)
+    by_owner = np.argsort(owner, kind="stable")
+    edges = np.searchsorted(owner[by_owner], devices)[1:]
+    for device, mine in zip(devices.tolist(), np.split(by_owner, edges), strict=True):
         rng = generator(seed, "test samples", device)
-        test[rng.choice(mine, int(split.test * len(mine)), replace=False)] = True
+        test[rng.choice(mine, _share(split.test, len(mine)), replace=False)] = True
     return replace(cut, test=test)
 
 
@@ -211,29 +219,33 @@ def _without_missing(name: str, rows: Rows, cut: _Cut) -> _Cut:
     return replace(cut, start=cut.start[whole], test=cut.test[whole])
 
 
-def _large_enough(name: str, rows: Rows, owner: Owners, cut: _Cut, reading: Reading, owned: Owned) -> _Cut:
-    """Refuse, or leave out, devices that cannot have both a training and a test sample."""
+def _large_enough(
+    name: str, rows: Rows, owner: Owners, cut: _Cut, reading: Reading, owned: Owned, *, both: bool
+) -> _Cut:
+    """Refuse, or leave out, devices that have no sample, or have not both a training and a test sample."""
     most = int(owner.max()) + 1
     mine = owner[cut.last]
     train = np.bincount(mine[~cut.test], minlength=most)
     test = np.bincount(mine[cut.test], minlength=most)
     there = np.unique(owner)
-    small = there[(train[there] == 0) | (test[there] == 0)]
+    small = there[((train == 0) | (test == 0) if both else train + test == 0)[there]]
     if not len(small):
         return cut
     names = [owned.names[k] if owned.names else str(k) for k in small]
     if reading.small == "drop":
-        log.info("%s: %d devices have too few rows and are left out: %s.", name, len(small), ", ".join(names))
+        told = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        log.info("%s: devices that have too few rows and are left out, %d in all: %s.", name, len(small), told)
         keep = ~np.isin(mine, small)
         return replace(cut, start=cut.start[keep], test=cut.test[keep])
     first, count = int(np.flatnonzero(owner == small[0])[0]), int((owner == small[0]).sum())
     role = reading.columns.device
-    sample = f"windows of {cut.length} rows" if reading.window else "rows"
-    more = f" (and {len(small) - 1} more devices: {', '.join(names[1:4])}{'…' if len(small) > 4 else ''})"
+    sample, shorten = (f"windows of {cut.length} rows", "shorten the window, ") if reading.window else ("rows", "")
+    more = f" There are {len(small) - 1:,} more such devices: {', '.join(names[1:4])}{', …' if len(small) > 4 else ''}."
     raise SettingError(
-        f"{rows.place(first)}, column '{role}': device '{names[0]}' has {count} rows{more if len(small) > 1 else ''}: "
-        f"too few for {train[small[0]] + test[small[0]]} {sample} to be split into training and test. Give it more "
-        'rows, shorten the window, or leave such devices out with [data] small = "drop".'
+        f"{rows.place(first)}, column '{role}': device '{names[0]}' has {count} row{'s' * (count > 1)}. That makes "
+        f"{train[small[0]]} training and {test[small[0]]} test {sample}, and {'each' if both else 'one'} must be at "
+        f"least 1.{more if len(small) > 1 else ''} Give it more rows, {shorten}let [data] split test be another share, "
+        'or leave such devices out with [data] small = "drop".'
     )
 
 
@@ -241,9 +253,17 @@ def _check_not_empty(name: str, cut: _Cut, length: int) -> None:
     for what, count in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
         if not count:
             raise SettingError(
-                f"{name}: no {what} samples are left (windows of {length} rows). Shorten [data] window, or look at "
-                "[data] missing and split."
+                f"{name}: no {what} samples are left{f' (windows of {length} rows)' if length > 1 else ''}. Look at "
+                "[data] window, missing, split and small."
             )
+
+
+def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
+    if (y == y[0]).all():
+        raise SettingError(
+            f"{name}: every training sample is '{classes[y[0]]}'; other classes are among the test samples only. Set "
+            '[data] split = { kind = "random" } or { kind = "device" }, or another share for testing.'
+        )
 
 
 def _dataset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.errors import SettingError
 from fedfloor.park.cache import Writer, remember
 from fedfloor.park.dataset import Dataset, Indices, Inputs, Owned
+from fedfloor.park.names import classes_of, codes, natural_order
 from fedfloor.park.reading import Reading
 from fedfloor.park.series import Rows, assemble, fill, say_missing
 from fedfloor.park.sheet import Sheet, read
 
-RECIPE = "table 1"
+RECIPE = "table 2"
 
 
 class MissingValuesError(SettingError):
@@ -27,7 +27,8 @@ class MissingValuesError(SettingError):
     Args:
         message: where the first one is, and what can be said.
         count: how many.
-        has_time: whether rows have times, so that there is a value before.
+        has_time: whether there is a value before or after each: rows have times, and every recording has at least one
+            value of every sensor.
     """
 
     def __init__(self, message: str, count: int, *, has_time: bool) -> None:
@@ -68,44 +69,6 @@ def of_entry(
     return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
 
 
-def natural_order(names: Sequence[str]) -> list[str]:
-    """Return names sorted as people count.
-
-    >>> natural_order(["press 10", "press 2", "3"])
-    ['3', 'press 2', 'press 10']
-    """
-
-    def key(name: str) -> list[tuple[int, int, str]]:
-        return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-    return sorted(set(names), key=lambda name: (key(name), name))
-
-
-def classes_of(labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str]) -> tuple[str, ...]:
-    """Return the class names: those that are wanted, or else those that occur.
-
-    Args:
-        labels: of the samples.
-        wanted: the only ones allowed; empty for any.
-        place: sample number → where it stands, in words.
-
-    Raises:
-        SettingError: a label that is not wanted, or the same for all samples; the message names where.
-    """
-    odd = next((i for i, label in enumerate(labels) if wanted and label not in wanted), None)
-    if odd is not None:
-        near = nearest(labels[odd], wanted)
-        known = ", ".join(wanted)
-        raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
-    occur = natural_order(labels)
-    if len(occur) < 2:
-        raise SettingError(
-            f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. A classifier needs two or "
-            "more; add samples with another label."
-        )
-    return tuple(wanted) or tuple(occur)
-
-
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     sheet = read(path, reading, required=("device", "label"))
     return write(writer, [sheet], sheet.text["device"], sheet.text.get("factory"), sheet.text["label"], reading)
@@ -137,11 +100,12 @@ def write(
     order = everything.in_time(order, owner, devices, reading, roles)
     x, segment = everything.x[order], everything.segments(order, owner)
     missing = int(np.isnan(x).sum())
+    everything.check_measured()
     if missing and reading.missing == "refuse":
-        raise everything.hole(missing)
+        raise everything.hole(missing, carried=not np.isnan(fill(x, segment)).any())
     if reading.missing == "previous":
         x = fill(x, segment)
-        _check_filled(x, owner[order], devices, everything.columns)
+        everything.check_filled(x, order, lambda row: devices[owner[row]])
     writer.append("x", x)
     writer.append("y", codes(label, classes)[order].astype(np.int64))
     writer.append("segment", segment)
@@ -157,13 +121,10 @@ def write(
     }  # fmt: skip
 
 
-def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
-    """Return int32 [N], the number of each value among the names."""
-    number = {name: i for i, name in enumerate(names)}
-    return np.array([number[value] for value in values], np.int32)
-
-
 def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
+    every = [value for sheet in sheets for value in sheet.text.get("id", ())]
+    if len(set(every)) == len(every):
+        return
     seen: dict[str, str] = {}
     for sheet in sheets:
         for row, value in enumerate(sheet.text.get("id", ())):
@@ -199,18 +160,6 @@ def _factory_of(
     return names, of_device.tolist()
 
 
-def _check_filled(
-    x: NDArray[np.float32], owner: NDArray[np.int32], devices: Sequence[str], columns: Sequence[str]
-) -> None:
-    holes = np.argwhere(np.isnan(x))
-    if len(holes):
-        row, column = holes[0]
-        raise SettingError(
-            f"column '{columns[column]}': device '{devices[owner[row]]}' has a recording without a single value, so "
-            'that none can be carried on. Set [data] missing = "mean", or leave that sensor out.'
-        )
-
-
 class _Joined:
     """Several tables as one."""
 
@@ -241,6 +190,26 @@ class _Joined:
         change = (np.diff(owner[order]) != 0) | (np.diff(self.file[order]) != 0)
         return np.concatenate([[0], np.cumsum(change)]).astype(np.int32)
 
+    def check_measured(self) -> None:
+        silent = np.flatnonzero(np.isnan(self.x).all(axis=0))
+        if len(silent):
+            name = self.columns[silent[0]]
+            raise SettingError(
+                f"{self.place(0, name)}: no value, and none in any other row. Leave the column out: [data] columns = "
+                f'{{ ignore = ["{name}"] }}.'
+            )
+
+    def check_filled(self, x: NDArray[np.float32], order: Indices, device: Callable[[int], str]) -> None:
+        """Refuse rows [T, C] with a sensor that a recording has no value of, so that none could be carried on."""
+        holes = np.argwhere(np.isnan(x))
+        if len(holes):
+            row, name = int(order[holes[0, 0]]), self.columns[holes[0, 1]]
+            raise SettingError(
+                f"{self.place(row, name)}: no value, and device '{device(row)}' has none in this whole recording that "
+                'could stand for it. Set [data] missing = "mean", or leave the column out: [data] columns = '
+                f'{{ ignore = ["{name}"] }}.'
+            )
+
     def in_time(
         self, order: Indices, owner: NDArray[np.int32], devices: Sequence[str], reading: Reading, roles: dict[str, str]
     ) -> Indices:
@@ -265,9 +234,18 @@ class _Joined:
                 f"{self.place(row, roles['time'])}: earlier than row {self.line[before]} of the same device "
                 f"'{device}'{more}. Put the rows in order, or set [data] sort = true."
             )
-        return order
+        return self.by_start(order, owner)
 
-    def hole(self, count: int) -> MissingValuesError:
+    def by_start(self, order: Indices, owner: NDArray[np.int32]) -> Indices:
+        """Return the order with each device's recordings in the order of their first times."""
+        if self.time is None or len(self.sheets) == 1:
+            return order
+        segment = self.segments(order, owner)
+        _, first = np.unique(segment, return_index=True)
+        begin = self.time[order[first]][segment]
+        return order[np.lexsort((begin, owner[order]))]  # stable: a recording stays in one piece
+
+    def hole(self, count: int, *, carried: bool) -> MissingValuesError:
         row, column = np.argwhere(np.isnan(self.x))[0]
         more = f" ({count:,} missing values in all)" if count > 1 else ""
         message = (
@@ -275,7 +253,7 @@ class _Joined:
             '"previous" (the device\'s last value), "mean" (the sensor\'s mean over all devices) or "drop" (leave such '
             "samples out)."
         )
-        return MissingValuesError(message, count, has_time=self.time is not None)
+        return MissingValuesError(message, count, has_time=self.time is not None and carried)
 
     def digest(self, words: Sequence[str], reading: Reading) -> str:
         """Return the SHA-256 of what was read."""

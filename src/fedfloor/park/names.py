@@ -1,0 +1,60 @@
+"""Names of devices, factories and classes become numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, nearest
+
+
+def natural_order(names: Sequence[str]) -> list[str]:
+    """Return names sorted as people count.
+
+    >>> natural_order(["press 10", "press 2", "3"])
+    ['3', 'press 2', 'press 10']
+    """
+
+    def part(text: str) -> tuple[int, int, str]:
+        digits = text.lstrip("0")
+        return (0, len(digits), digits) if text.isdecimal() else (1, 0, text)  # the longer number is the larger
+
+    def key(name: str) -> list[tuple[int, int, str]]:
+        return [part(text) for text in re.split(r"(\d+)", name) if text]
+
+    return sorted(set(names), key=lambda name: (key(name), name))
+
+
+def classes_of(labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str]) -> tuple[str, ...]:
+    """Return the class names: those that are wanted, or else those that occur.
+
+    Args:
+        labels: of the samples.
+        wanted: the only ones allowed; empty for any.
+        place: sample number → where it stands, in words.
+
+    Raises:
+        SettingError: a label that is not wanted, or the same for all samples; the message names where.
+    """
+    allowed = set(wanted)
+    odd = next((i for i, label in enumerate(labels) if wanted and label not in allowed), None)
+    if odd is not None:
+        near = nearest(labels[odd], wanted)
+        known = ", ".join(wanted)
+        raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
+    occur = natural_order(labels)
+    if len(occur) < 2:
+        raise SettingError(
+            f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. A classifier needs two or "
+            "more; add samples with another label."
+        )
+    return tuple(wanted) or tuple(occur)
+
+
+def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
+    """Return int32 [N], the number of each value among the names."""
+    number = {name: i for i, name in enumerate(names)}
+    return np.array([number[value] for value in values], np.int32)
