@@ -199,13 +199,17 @@ def _divide(rows: Rows, cut: _Cut, split: Split | None, stride: int, seed: int) 
     devices = np.unique(owner)
     if isinstance(split, DeviceSplit):
         if len(devices) < 2:
-            raise SettingError("[data] split = device: there is one device only. Split by time or at random.")
+            raise SettingError(
+                f"[data] split = device: needs two devices with a sample, but {len(devices)} has one. Split by time or "
+                "at random, or shorten the window."
+            )
         many = min(max(1, round(split.test * len(devices))), len(devices) - 1)
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
         return replace(cut, test=np.isin(owner, chosen))
     by_owner = np.argsort(owner, kind="stable")
-    edges = np.searchsorted(owner[by_owner], devices)[1:]
-    for device, mine in zip(devices.tolist(), np.split(by_owner, edges), strict=True):
+    first, end = (np.searchsorted(owner[by_owner], devices, side) for side in ("left", "right"))
+    for row, device in enumerate(devices.tolist()):
+        mine = by_owner[first[row] : end[row]]
         rng = generator(seed, "test samples", device)
         test[rng.choice(mine, _share(split.test, len(mine)), replace=False)] = True
     return replace(cut, test=test)
@@ -261,8 +265,8 @@ def _check_not_empty(name: str, cut: _Cut, length: int) -> None:
 def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
     if (y == y[0]).all():
         raise SettingError(
-            f"{name}: every training sample is '{classes[y[0]]}'; other classes are among the test samples only. Set "
-            '[data] split = { kind = "random" } or { kind = "device" }, or another share for testing.'
+            f"{name}: every training sample is '{classes[y[0]]}'. Other classes are in the table, but no training "
+            'sample is one of them: try [data] split = { kind = "random" }, another share for testing, or other windows.'
         )
 
 
