@@ -32,7 +32,8 @@ def test_two_commands_from_a_table_with_holes_to_a_model(command: Command, table
     said = command("new", "plant.csv")
     assert said.code == 0, said
     assert said.new == {"plant.toml"}
-    assert "2 of 720 values are missing" in said.err and "fedfloor run plant.toml" in said.out
+    assert "2 of 720 values are missing" in said.err
+    assert "fedfloor run plant.toml" in said.out
     lines = (command.folder / "plant.toml").read_text()
     assert lines.startswith(
         "# 4 devices in 2 factories, 96 training and 24 test samples: 6 sensors; good 50 %, worn 50 %\n"
@@ -60,7 +61,8 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
 
 def test_as_json(command: Command, table: Path) -> None:
     document = command("new", "plant.csv", "--json").document
-    assert document["experiment"] == "plant.toml" and document["summary"].startswith("4 devices in 2 factories")
+    assert document["experiment"] == "plant.toml"
+    assert document["summary"].startswith("4 devices in 2 factories")
     assert [row["factory"] for row in document["rows"]] == ["hall 0", "hall 1"]
     assert document["rows"][0] == {
         "factory": "hall 0", "devices": 2, "samples": 48, "smallest": 24, "largest": 24, "classes": "good 24, worn 24"
@@ -92,7 +94,8 @@ def test_settings_are_carried_over(command: Command, table: Path) -> None:
     assert "6 sensors, windows of 5 rows" in said.out
     found = config.read(Path("plant.toml"))
     assert (found.name, found.rounds, found.method.name, found.work.lr) == ("mine", 7, "fedsr", 0.2)
-    assert found.data.columns.device == "robot" and found.data.window is not None
+    assert found.data.columns.device == "robot"
+    assert found.data.window is not None
     assert (found.model.name, build_park(found).dataset.classes) == ("mlp-2nn", ("worn", "good"))
     assert found.work.batch_size == 20  # 24 training rows a device: windows begin at 0 … 19
 
@@ -105,7 +108,7 @@ def test_windows_get_a_convolution(command: Command, table: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "way", "note"),
     [
-        ([*map(lambda row: row[:2] + row[3:], plant(holes))], "mean", '2 missing; or "drop"'),
+        ([row[:2] + row[3:] for row in plant(holes)], "mean", '2 missing; or "drop"'),
         ([[*row[:5], "" if row[0] == "press 1" else row[5], *row[6:]] for row in plant()], "mean", "30 missing"),
     ],
 )
@@ -140,7 +143,8 @@ def test_paths_with_spaces_and_links_from_anywhere(
     assert said.code == 0, said
     assert "fedfloor run 'link/my plan.toml'" in said.out
     written = tomllib.loads((plans / "deep" / "er" / "my plan.toml").read_text())
-    assert written["data"]["path"] == '../../../hall 1/raw/my "plant".csv.gz' and written["name"] == "my -plant-"
+    assert written["data"]["path"] == '../../../hall 1/raw/my "plant".csv.gz'
+    assert written["name"] == "my -plant-"
     monkeypatch.chdir(halls)
     ran = command(
         "run", str(command.folder / "link" / "my plan.toml"), "--ranks", "1", "--out", "out", "--set", "rounds=1"
@@ -172,7 +176,8 @@ def test_many_classes_and_odd_names_stay_one_comment(command: Command) -> None:
     said = command("new", "plant.csv")
     assert said.code == 0, said
     first = (command.folder / "plant.toml").read_text().splitlines()[0]
-    assert "class 0 " in first and first.endswith("… (12 classes)")
+    assert "class 0 " in first
+    assert first.endswith("… (12 classes)")
     assert config.read(Path("plant.toml")).name == "plant"
 
 

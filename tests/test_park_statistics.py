@@ -52,14 +52,16 @@ def test_small_deviations_of_large_values(offset: float, monkeypatch: pytest.Mon
 def test_a_constant_channel_has_deviation_one(value: float) -> None:
     parts = [np.full((n, 1), value, np.float32) for n in (7, 1, 5000)]
     mean, std = standard(map(device_sums, parts))
-    assert std[0] == 1 and mean[0] == np.float64(np.float32(value))
+    assert std[0] == 1
+    assert mean[0] == np.float64(np.float32(value))
 
 
 def test_bytes_are_summed_exactly() -> None:
     x = np.random.default_rng(0).integers(0, 256, (3000, 2, 3, 3), np.uint8)
     count, total, squares = device_sums(x)
     flat = x.transpose(1, 0, 2, 3).reshape(2, -1).astype(object)
-    assert count.tolist() == [27000] * 2 and total.tolist() == flat.sum(axis=1).tolist()
+    assert count.tolist() == [27000] * 2
+    assert total.tolist() == flat.sum(axis=1).tolist()
     wanted = [float((channel**2).sum() - channel.sum() ** 2 / 27000) for channel in flat]
     assert squares == pytest.approx(wanted, rel=1e-12)
 

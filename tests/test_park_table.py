@@ -165,11 +165,14 @@ def test_sensors_factories_and_order(tmp_path: Path) -> None:
     assert (park.devices, park.factories, park.factory_names) == (4, 2, ("hall 0", "hall 1"))
     assert park.factory_of.tolist() == [0, 1, 0, 1]
     assert park.names == ("press 0", "press 1", "press 2", "press 3")
-    assert park.sizes.tolist() == [24] * 4 and len(data.y_test) == 24
+    assert park.sizes.tolist() == [24] * 4
+    assert len(data.y_test) == 24
     mine = [row for row in plant()[1:] if row[0] == "press 2"]
     assert np.array_equal(park.samples(2)[0], np.array([row[3:9] for row in mine[:24]], np.float32))
-    assert data.time is not None and data.time[park.indices[2]].tolist() == list(range(24))
-    assert data.inputs.columns == SENSORS and data.classes == ("good", "worn")
+    assert data.time is not None
+    assert data.time[park.indices[2]].tolist() == list(range(24))
+    assert data.inputs.columns == SENSORS
+    assert data.classes == ("good", "worn")
 
 
 def test_rows_are_put_in_order_where_asked(tmp_path: Path) -> None:
@@ -179,7 +182,8 @@ def test_rows_are_put_in_order_where_asked(tmp_path: Path) -> None:
         load(tmp_path, mixed)
     one, other = load(tmp_path, rows), load(tmp_path, mixed, Reading(sort=True))
     every = np.arange(len(one.y))
-    assert np.array_equal(one.take(every, 0), other.take(every, 0)) and np.array_equal(one.y, other.y)
+    assert np.array_equal(one.take(every, 0), other.take(every, 0))
+    assert np.array_equal(one.y, other.y)
 
 
 def test_without_time_or_factory(tmp_path: Path) -> None:
@@ -267,6 +271,7 @@ def test_recordings_of_a_device_follow_their_times(tmp_path: Path) -> None:
 
     entry = cache.remember("test of two files", paths, both)
     data = table.of_entry("both", entry.arrays, entry.facts, Reading(), 0)
-    assert data.time is not None and data.owner is not None
+    assert data.time is not None
+    assert data.owner is not None
     mine = data.time[data.owner == 1]
     assert mine.tolist() == [*range(30), *range(100, 118)]

@@ -50,7 +50,9 @@ def folder(tmp_path: Path) -> Path:
 def test_rows_classes_and_parts(folder: Path) -> None:
     data = sources.load("tep", root=folder.parent)
     assert (len(data.y), len(data.y_test)) == (500 + 21 * 480, 22 * 960)
-    assert data.shape == (52,) and data.inputs.columns[41] == "XMV(1)" and len(data.inputs.columns) == 52
+    assert data.shape == (52,)
+    assert data.inputs.columns[41] == "XMV(1)"
+    assert len(data.inputs.columns) == 52
     x, test = data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))
     assert np.array_equal(data.y, x[:, 0]), "a training recording's class is its file's fault"
     fault, row = test[:, 0] - 22, test[:, 1]
@@ -67,7 +69,8 @@ def test_windows_by_closed_form(folder: Path, length: int, step: int) -> None:
     def count(rows: int) -> int:
         return (rows - length) // step + 1
 
-    assert len(data.y) == count(500) + 21 * count(480) and len(data.y_test) == 22 * count(960)
+    assert len(data.y) == count(500) + 21 * count(480)
+    assert len(data.y_test) == 22 * count(960)
     x = data.take(np.arange(len(data.y)), 0)
     assert x.shape == (len(data.y), 52, length)
     assert (x[:, 0] == x[:, 0, :1]).all(), "no window crosses recordings"
@@ -81,7 +84,8 @@ def test_a_park_of_it(folder: Path) -> None:
     assert (park.devices, park.factories, int(park.sizes.sum())) == (22, 4, 10580)
     mean, std = park.normalisation("auto")
     x = park.pooled()[0].astype(np.float64)
-    assert mean == pytest.approx(x.mean(axis=0)) and std == pytest.approx(x.std(axis=0))
+    assert mean == pytest.approx(x.mean(axis=0))
+    assert std == pytest.approx(x.std(axis=0))
 
 
 def short(text: str) -> str:
@@ -118,7 +122,8 @@ def test_what_is_missing_or_does_not_fit_is_said(folder: Path) -> None:
     with pytest.raises(SettingError, match=r"d21_te\.dat\.gz is missing"):
         sources.load("tep", root=folder.parent)
     row = sources.looked_in(["tep"], root=folder.parent)[0]
-    assert row["found"] is False and "d21_te.dat" in str(row["how"])
+    assert row["found"] is False
+    assert "d21_te.dat" in str(row["how"])
 
 
 @pytest.mark.slow
@@ -136,4 +141,5 @@ def test_the_published_recordings(data_root: Path) -> None:
     test = np.loadtxt(next((data_root / "tep").glob("d21_te.dat*")))
     assert np.array_equal(data.take_test(np.arange(21 * 960, 22 * 960)), test.astype(np.float32))
     windows = sources.load("tep", root=data_root, reading=Reading(window=Window(20, 5)))
-    assert len(windows.y) == 97 + 21 * 93 and len(windows.y_test) == 22 * 189  # ⌊(n − 20)/5⌋ + 1
+    assert len(windows.y) == 97 + 21 * 93
+    assert len(windows.y_test) == 22 * 189

@@ -15,7 +15,7 @@ import numpy as np
 from fedfloor import config
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.park.dataset import Dataset, Missing
+from fedfloor.park.dataset import Dataset
 from fedfloor.park.park import Park
 from fedfloor.park.table import MissingValuesError
 from fedfloor.runs.folder import write as write_whole
@@ -59,17 +59,14 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     for change in changes:
         config.apply(document, change)
     found: Experiment = config.from_table(document)
-    note = ""
+    note, way = "", found.data.missing
     try:
         park = build_park(found)
     except MissingValuesError as holes:
-        way: Missing = "previous" if holes.has_time else "mean"
+        way = "previous" if holes.has_time else "mean"
+        note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
+    if note:  # not while the error is held: it holds the whole table
         document["data"]["missing"] = way
-        note = (
-            f'{holes.count:,} missing; or "mean", "drop"'
-            if way == "previous"
-            else f'{holes.count:,} missing; or "drop"'
-        )
         park = build_park(replace(found, data=replace(found.data, missing=way)))
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
     document["data"]["path"] = _seen_from(out, path.expanduser())

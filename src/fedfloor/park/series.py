@@ -266,7 +266,7 @@ def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
     if (y == y[0]).all():
         raise SettingError(
             f"{name}: every training sample is '{classes[y[0]]}'. Other classes are in the table, but no training "
-            'sample is one of them: try [data] split = { kind = "random" }, another share for testing, or other windows.'
+            'sample is one of them: try [data] split = { kind = "random" }, another share for testing, other windows.'
         )
 
 
