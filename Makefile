@@ -47,6 +47,10 @@ kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the s
 bench: $(READY)  ## Speed of rounds beside a bare training loop
 	$(BIN)/fedfloor bench simulation
 
+.PHONY: docs
+docs: $(READY)  ## The documentation as a web site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 .PHONY: clean
 clean:  ## Delete the virtual environment and caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis site

@@ -25,6 +25,7 @@ ROOMS = {
     "models": "networks",
     "engine": "who executes",
     "runs": "what happened",
+    "inference": "what a trained model is used for",
     "tracking": "runs shown elsewhere",
     "report": "what people see",
     "bench": "how fast it is",
@@ -85,7 +86,15 @@ def commands() -> str:
 
     app = typer.main.get_command(importlib.import_module("fedfloor.cli").app)
     parts = ["# Commands\n", "Every command that prints a table takes `--json`.\n"]
-    for name, command in sorted(app.commands.items()):  # type: ignore[attr-defined]
-        text = command.get_help(command.make_context(f"fedfloor {name}", [], resilient_parsing=True))
-        parts.append(f"## fedfloor {name}\n\n```text\n{text}\n```\n")
+    for name, command in every("fedfloor", app):
+        text = command.get_help(command.make_context(name, [], resilient_parsing=True))
+        parts.append(f"## {name}\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
+
+
+def every(name: str, group: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every command below a group, and groups that do something by themselves, by their whole names."""
+    for word, command in group.commands.items():
+        yield f"{name} {word}", command
+        if hasattr(command, "commands"):
+            yield from every(f"{name} {word}", command)

@@ -22,19 +22,19 @@ def star(devices: int = 8) -> Node:
     return Parallel(tuple(Train(device(k), WORK) for k in range(devices)))
 
 
-def line(number: int, accuracy: float | None) -> str:
+def line(number: int, accuracy: float | None, lost: int = 0, classes: int = 3) -> str:
     evaluated = accuracy is not None
     body = {
         "round": number,
         "accuracy": accuracy,
         "loss": 1 - accuracy if evaluated else None,
         "train_loss": 0.8,
-        "by_class": [accuracy, None, accuracy / 2] if evaluated else None,
+        "by_class": [accuracy, None, accuracy / 2, *[None] * (classes - 3)] if evaluated else None,
         "by_device": {"p10": accuracy / 2, "p50": accuracy, "p90": (1 + accuracy) / 2} if evaluated else None,
         "priced": None,
         "wall_s": 1.5,
         "participants": 8,
-        "lost": 0,
+        "lost": lost,
         "plan_hash": "x",
         "info": {},
     }
@@ -49,18 +49,55 @@ def make_run(
     seed: int = 0,
     name: str = "trial",
     laps: int = 5,
+    rounds: int | None = None,
+    lost: int = 0,
+    classes: int = 3,
+    devices: int = 8,
+    factories: int = 2,
 ) -> Path:
-    """Write a run folder whose ledger has one line per accuracy."""
+    """Write a run folder whose ledger has one line per accuracy.
+
+    Args:
+        folder: what is made.
+        accuracies: one per round.
+        method, seed, name, laps: what the experiment says.
+        rounds: of its schedule; as many as there are accuracies where it is left out.
+        lost: visits lost in every round.
+        classes, devices, factories: of the park.
+    """
     folder.mkdir(parents=True)
-    plan = rings(laps=laps) if method == "fedsr" else star()
-    devices = [{"factory": k // 4, "samples": 30 + k, "counts": [30, k, 0]} for k in range(8)]
-    park = {"dataset": "labels <A&B>", "classes": ["0", "1", "</script>"], "shape": [1, 28, 28]}
-    park |= {"devices": devices, "factories": 2, "test_samples": 1200}
+    size = devices // factories
+    plan = rings(factories, size, laps) if method == "fedsr" else star(devices)
+    held = [[30, k, *[0] * (classes - 2)] for k in range(devices)]
+    park = {"dataset": "labels <A&B>", "classes": ["0", "1", "</script>", *map(str, range(3, classes))]}
+    park |= {"devices": [{"factory": k // size, "samples": 30 + k, "counts": held[k]} for k in range(devices)]}
+    park |= {"shape": [1, 28, 28], "factories": factories, "test_samples": 1200}
     (folder / "park.json").write_text(json.dumps(park))
     (folder / "plan.json").write_text(json.dumps({"round": 1, "plan": to_json(plan)}))
     (folder / "experiment.toml").write_text(
-        f'name = "{name}"\nseed = {seed}\nrounds = {len(accuracies)}\n[method]\nname = "{method}"\n'
+        f'name = "{name}"\nseed = {seed}\nrounds = {rounds or len(accuracies)}\n[method]\nname = "{method}"\n'
         f'[methods.{method}]\nlaps = {laps}\n[provenance]\nhardware = "machine {seed}"\n'
     )
-    (folder / "ledger.jsonl").write_text("".join(line(i, a) for i, a in enumerate(accuracies, start=1)))
+    (folder / "ledger.jsonl").write_text("".join(line(i, a, lost, classes) for i, a in enumerate(accuracies, start=1)))
     return folder
+
+
+def evaluate(folder: Path, *, on: str = "test", named: bool = True, accuracy: float = 0.9) -> Path:
+    """Write an ``evaluation.json`` into a run folder: two in ten of class 0 are taken for class 1."""
+    park = json.loads((folder / "park.json").read_text())
+    count = len(park["classes"])
+    confusion = [[0] * count for _ in range(count)]
+    confusion[0][0], confusion[0][1], confusion[1][1] = 8, 2, 10
+    places = enumerate(park["devices"])
+    devices = [{"device": k, "name": f"press-{k}" if named else None, **_at(d["factory"], k)} for k, d in places]
+    factories = [
+        {"name": "north <hall>" if named and m == 0 else None, **_at(m, 0, accuracy)} for m in range(park["factories"])
+    ]
+    body = {"round": 3, "on": on, "accuracy": 0.9, "loss": 0.3, "macro_f1": accuracy - 0.05, "classes": park["classes"]}
+    body |= {"confusion": confusion, "devices": devices, "factories": factories}
+    (folder / "evaluation.json").write_text(json.dumps(body))
+    return folder
+
+
+def _at(factory: int, k: int, accuracy: float = 0.9) -> dict[str, float | int | None]:
+    return {"factory": factory, "accuracy": None if k == 3 else accuracy}

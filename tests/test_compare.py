@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
-
 import pytest
 
 from commands import Command, lines
@@ -55,23 +50,6 @@ def test_a_comparison_that_was_killed_goes_on_to_the_same_table(command: Command
         one, other = command.folder / "whole" / name, command.folder / "half" / name
         assert lines(one) == lines(other)
         assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_comparison_killed_for_real(command: Command) -> None:
-    words = (*COMPARE, "--set", "rounds=20", "--json")
-    script = "from fedfloor.cli import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *words, "--out", "killed"], cwd=command.folder, stderr=subprocess.DEVNULL
-    )
-    second = command.folder / "killed" / "fedsr-seed0" / "ledger.jsonl"
-    limit = time.monotonic() + 60
-    while not second.exists() and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
-    resumed = command(*words, "--out", "killed", "--resume").document["rows"]
-    assert figures(resumed) == figures(command(*words, "--out", "whole").document["rows"])
 
 
 REFUSED = {

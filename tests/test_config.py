@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedfloor
-from fedfloor.config import apply, from_table, method_of, read, resolved
+from fedfloor.config import apply, brief, from_table, method_of, read, resolved
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
@@ -249,12 +250,21 @@ def test_what_is_written_reads_back_as_itself(document: dict) -> None:
     assert resolved(again) == text
 
 
+@settings(deadline=None)
+@given(documents())
+def test_the_brief_form_reads_back_as_the_same_experiment(document: dict) -> None:
+    first = from_table(document)
+    again = from_table(table(brief(first)))
+    assert method_of(again) == method_of(first)
+    assert replace(again, methods={}) == replace(first, methods={})
+
+
 def test_every_default_is_written() -> None:
     written = table(resolved(fedfloor.Experiment()))
     work = {"epochs": 5, "batch_size": 32, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0}
     assert written["methods"] == {"fedavg": {"fraction": 1.0, "work": work}}
     assert written["data"]["partition"] == {"kind": "iid"}
-    assert written["evaluate"] == {"every": 1}
+    assert written["evaluate"] == {"every": 1, "on": "test", "validation": 0.1}
 
 
 # -- a machine without pydantic ----------------------------------------------------------------------------------------

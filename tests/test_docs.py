@@ -24,21 +24,23 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def fedfloor(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Call a command, or with ``python FILE`` a file of the page."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "fedfloor", *shlex.split(command)]
+    typed_words = shlex.split(os.path.expandvars(command))
+    words = [sys.executable, *(typed_words[1:] if typed_words[0] == "python" else ["-m", "fedfloor", *typed_words])]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def shortened(command: str) -> str:
     """One round is enough to see that a command works."""
-    if not command.startswith(("run", "compare")) or "--stop-after" in command:
+    if not command.startswith(("run", "compare", "sweep")) or "--stop-after" in command:
         return command
     return command + " --stop-after 1"
 
 
 def typed(page: Path) -> list[str]:
     lines = [line.split("#")[0].strip() for block in blocks(page, "console") for line in block.splitlines()]
-    return [line.removeprefix("fedfloor ") for line in lines if line.startswith("fedfloor ")]
+    return [line.removeprefix("fedfloor ") for line in lines if line.startswith(("fedfloor ", "python "))]
 
 
 def write_files(page: Path, folder: Path) -> None:
@@ -56,10 +58,10 @@ def write_files(page: Path, folder: Path) -> None:
 def test_commands_in_the_docs_work(page: Path, tmp_path: Path) -> None:
     write_files(page, tmp_path)
     for command in typed(page):
-        if "mnist" in command and "FEDFLOOR_DATA" not in os.environ:
+        if re.search(r"mnist|\btep\b", command) and "FEDFLOOR_DATA" not in os.environ:
             continue
         done = fedfloor(shortened(command), tmp_path)
-        assert done.returncode == 0, f"fedfloor {command}\n{done.stderr}"
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
 
 
 @pytest.mark.slow
@@ -102,4 +104,5 @@ def test_every_ledger_key_is_documented() -> None:
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+            made = target.startswith("reference/")  # when the site is built, which checks them too
+            assert made or (page.parent / target).exists(), f"{page.name}: {target}"

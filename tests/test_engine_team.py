@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedfloor.engine.team import Alone, PeerLostError, Shared, Team, shared_file
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.plan.nodes import Parallel
 from floor import bits, engine, everywhere, park, together, visits, walk
 
@@ -117,7 +117,7 @@ def failing(tmp_path: Path, error: BaseException, guilty: int, ranks: int = 3) -
 
 
 @pytest.mark.parametrize("guilty", [0, 1, 2])
-@pytest.mark.parametrize("kind", [SettingError, RunError])
+@pytest.mark.parametrize("kind", [SettingError, RunError, DivergedError])
 def test_a_failure_is_raised_in_the_others_with_its_class_and_text(
     tmp_path: Path, kind: type[Exception], guilty: int
 ) -> None:

@@ -40,11 +40,12 @@ MAY = {
     "config": BASE | {"experiment", "methods", "park", "parts", "network"},
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
+    "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
-    "commands": BASE | {"config", "experiment", "report", "runs", "terminal", "tracking"},
     "draft": BASE | {"config", "experiment", "park", "runs"},
     "bench": TRAINING | {"runs"},
+    "inference": BASE | {"models", "park", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}
 NUMBERS = {"numpy", "scipy", "numba", "ortools"}  # all that solvers may import beside the standard library

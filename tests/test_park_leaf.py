@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfloor.bench import loading
 from fedfloor.errors import SettingError
 from fedfloor.park import leaf
 
@@ -77,6 +78,36 @@ def test_writers_of_the_test_part_only_come_last(tmp_path: Path) -> None:
     assert dict(zip(data.y_test.tolist(), data.owner_test.tolist(), strict=True)) == {2: 2, 3: 1}
 
 
+def test_keys_come_in_any_order_and_writers_too(tmp_path: Path) -> None:
+    for name in ("usual", "other"):
+        (tmp_path / name).mkdir()
+    test = content(zoe=([image(0.2)], [3]), adam=([image(0.4)], [2]))
+    usual = leaf.load("femnist", write(tmp_path / "usual", good(), test))
+    turned = {
+        "hierarchies": [{"x": [1]}],
+        "user_data": {name: {"y": one["y"], "x": one["x"]} for name, one in good()["user_data"].items()},
+        "num_samples": [1, 2],
+        "users": ["anna", "zoe"],
+    }
+    other = leaf.load("femnist", write(tmp_path / "other", turned, test))
+    assert usual.y.tolist() == other.y.tolist()
+    assert usual.take(np.arange(3), 0).tobytes() == other.take(np.arange(3), 0).tobytes()
+    assert other.take(np.arange(3), 0)[:, 0, 0, 0].tolist() == [128, 0, 255]  # anna's, then zoe's two
+    assert other.y_test.tolist() == [3, 2]
+    assert other.take_test(np.array([0, 1]))[:, 0, 0, 0].tolist() == [51, 102]
+
+
+def test_which_part_a_file_is_of_is_not_forgotten(tmp_path: Path) -> None:
+    parts = [content(**{name: ([image(0.0)], [label])}) for label, name in enumerate("abc")]
+    files = [gzip.compress(json.dumps(part).encode()) for part in parts]
+    for number, train in enumerate((1, 2)):
+        for i, data in enumerate(files):
+            place = tmp_path / str(number) / ("train" if i < train else "test")
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{i}.json.gz").write_bytes(data)
+    assert [len(leaf.load("femnist", tmp_path / str(number)).y) for number in range(2)] == [1, 2]
+
+
 def test_a_writer_without_characters_is_no_error(tmp_path: Path) -> None:
     data = leaf.load("femnist", write(tmp_path, content(a=([], []), b=([image(0.0)], [1]))))
     assert data.owner is not None
@@ -113,6 +144,11 @@ def changed(**fields: object) -> dict[str, Any]:
         (content(a=([image(float("nan"))], [1])), "finite"),
         (content(a=([image(float("inf"))], [1])), "finite"),
         (content(a=([], [])), "holds no characters"),
+        (json.dumps(good()).encode() + b" {}", "not valid JSON .extra data at character"),
+        (b'{"users": [], "user_data": {"a": {"x": [], "y": []}, "a": {"x": [], "y": []}}}', "twice in 'user_data'"),
+        (b"", "not valid JSON"),
+        (b"[" * 100_000, "not LEAF"),
+        (b'{"users": ' + b"[" * 100_000, "not valid JSON"),
     ],
 )
 def test_errors_name_the_file(tmp_path: Path, train: object, words: str) -> None:
@@ -156,3 +192,12 @@ def test_the_300_writers(data_root: Path) -> None:
     assert np.mean(every < 10) == pytest.approx(0.71, abs=0.005)  # as the data's README says
     sizes = np.bincount(data.owner) + np.bincount(data.owner_test, minlength=300)
     assert np.sum(sizes < 30) == 11  # likewise
+
+
+@pytest.mark.slow
+def test_femnist_needs_little_more_memory_than_its_arrays(data_root: Path) -> None:
+    (row,) = loading.measure(["femnist"], print)
+    arrays = (41_257 + 4_701) * (PIXELS + 8 + 4) / 2**20  # bytes; int64 labels, int32 owners
+    assert row["arrays_mib"] == pytest.approx(arrays, abs=0.06)
+    assert isinstance(row["ratio"], float)
+    assert 0.9 < row["ratio"] < 1.5  # below 1 they were not looked at

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError
 from fedfloor.park.dataset import Dataset, Inputs, Owned
 from fedfloor.park.reading import DeviceSplit, RandomSplit, Reading, Split, TimeSplit, Window
-from fedfloor.park.series import Rows, assemble, fill
+from fedfloor.park.series import assemble, fill
+from fedfloor.park.split import Rows
 
 Sizes = list[list[int]]
 SIZES: st.SearchStrategy[Sizes] = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=3), min_size=2, max_size=6)
@@ -151,7 +152,7 @@ def test_a_split_by_device_shares_no_device(sizes: Sizes, window: tuple[int, int
 def test_a_device_without_a_window_is_refused_in_a_split_by_device_too() -> None:
     reading = Reading(window=Window(5), split=DeviceSplit())
     with pytest.raises(
-        SettingError, match=r"device '1' has 4 rows. That makes 0 training and 0 test windows of 5 rows"
+        SettingError, match=r"device '1' has 4 rows, which makes 0 training and 0 test windows of 5 rows"
     ):
         assemble("t", ("a", "b", "c"), recordings([[20], [4], [20]]), reading, Inputs("table"), Owned(), "", 0)
 

@@ -60,7 +60,7 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "infinite": (put(9, "speed", "-inf"), ("row 9, column 'speed': '-inf' is not a finite number",)),
     "too large": (put(9, "speed", "1e39"), ("row 9, column 'speed': '1e39' is not a finite number",)),
     "one class only": (everywhere("label", "good"), ("row 2, column 'label': 'good'", "one class only")),
-    "a device with one row": (only(4), ("row 17, column 'device': device 'press 3' has 1 row.", "small")),
+    "a device with one row": (only(4), ("row 17, column 'device': device 'press 3' has 1 row,", "small")),
     "a device with two rows": (only(4, 5), ("row 17, column 'device': device 'press 3' has 2 rows", "small")),
     "duplicate ids": (ids, ("row 72, column 'id': 'n70' is in plant.csv, row 71, already",)),
     "times out of order": (swap(6, 10), ("row 10, column 'time'", "row 6", "'press 0'", "sort = true")),

@@ -11,12 +11,12 @@ import pytest
 
 import fedfloor.report
 from fedfloor.errors import SettingError
-from fedfloor.report import figures
+from fedfloor.report import figures, holdings, places
 from fedfloor.report.groups import accuracy, curve, groups, half_width
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render, write
+from fedfloor.report.story import verdict
 from fedfloor.report.table import natural_target, paired, summary
-from fedfloor.report.words import verdict
 from run_folders import line, make_run
 
 
@@ -153,13 +153,13 @@ def test_summary_rows(comparison: Path) -> None:
 def test_a_target_that_only_some_seeds_reach_has_no_mean(comparison: Path) -> None:
     rows = {row["method"]: row for row in summary(collect([comparison]), target=0.5)}
     assert (rows["fedavg"]["reached"], rows["fedavg"]["rounds_to_target"]) == (1, None)
-    assert "fedavg reached it with 1 of 2 seeds within 4 rounds" in verdict(list(rows.values()))
+    assert "FedAvg reached it with 1 of 2 seeds within 4 rounds" in verdict(list(rows.values()))
 
 
 def test_paired_differences(comparison: Path) -> None:
     (row,) = paired(collect([comparison]))
     # fedavg − fedsr: 0.6 − 0.9 = −0.3 and 0.4 − 0.8 = −0.4; half of their distance times t as above
-    assert (row["method"], row["against"], row["seeds"]) == ("fedavg", "fedsr", [0, 1])
+    assert (row["method"], row["against"], row["seeds"], row["rounds"]) == ("fedavg", "fedsr", [0, 1], [4])
     assert row["difference"] == pytest.approx(-0.35)
     assert row["half_width"] == pytest.approx(0.05 * math.tan(0.475 * math.pi), rel=1e-9)
 
@@ -170,7 +170,9 @@ def test_natural_target_is_what_all_seeds_of_the_best_method_reached(comparison:
 
 def test_verdict_in_words(comparison: Path) -> None:
     rows = summary(collect([comparison]), target=0.8)
-    assert verdict(rows) == "fedsr reached 0.80 after 3 rounds (mean of 2 seeds); fedavg did not within 4."
+    assert (
+        verdict(rows) == "FedSR reached an accuracy of 0.80 after 3 rounds (mean of 2 seeds); FedAvg did not within 4."
+    )
 
 
 def test_figures_show_every_run(comparison: Path) -> None:
@@ -178,9 +180,9 @@ def test_figures_show_every_run(comparison: Path) -> None:
     drawn = figures.accuracy_figure(found, 0.8)
     # per method: a band, two seeds and their mean
     assert len(drawn.data) == 2 * 4
-    assert len(figures.class_figure(found).data) == 2
-    assert len(figures.device_figure(found).data) == 2
-    bubbles = figures.holdings_figure(found[0].runs[0].park)
+    assert len(places.class_figure(found).data) == 2
+    assert len(places.device_figure(found).data) == 2
+    bubbles = holdings.holdings_figure(found[0].runs[0].park)
     assert len(bubbles.data[0].x) == 8 + 7  # device k holds 30 of class 0 and k of class 1: device 0 none of the latter
 
 
@@ -202,7 +204,7 @@ def test_page_is_complete_self_contained_and_escaped(comparison: Path, tmp_path:
         assert tag not in ours
     for words in ("Who holds which classes", "laps = 5", "<caption>", "95 % Student-t"):
         assert words in ours
-    assert ours.count("<svg") == 2
+    assert ours.count("<svg") == 2  # the plans
     assert str(tmp_path) not in ours
 
 

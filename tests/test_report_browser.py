@@ -1,4 +1,4 @@
-"""The report in a real browser: charts are there, nothing fails, nothing is loaded, nothing overflows."""
+"""The report in a real browser: charts are there, nothing fails, nothing is loaded, nothing overflows, it prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedfloor.report.page import write
-from run_folders import make_run
+from run_folders import evaluate, make_run
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -26,15 +26,36 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PAPER_PX = 718  # 190 mm, the writing of an A4 sheet, at 96 dots an inch
+# what sticks out of the page to the right, but for what lies in a box that scrolls
+STICKS_OUT = """
+(limit) => [...document.querySelectorAll("body *")].filter((one) => {
+  const box = one.getBoundingClientRect();
+  const scrolls = getComputedStyle(one.closest(".scroll") ?? one).overflowX === "auto";
+  const inner = one.closest(".scroll, pre, details:not([open])");
+  return box.width > 0 && box.right > limit + 1 && !(inner && inner !== one && (scrolls || inner.tagName === "PRE"));
+}).map((one) => one.tagName + "." + one.className)
+"""
 
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods and two seeds, with everything that a run's folder can hold."""
     folder = tmp_path_factory.mktemp("report")
     for seed in range(2):
-        make_run(folder / "runs" / f"fedsr-seed{seed}", [0.5, 0.7 + seed / 50, 0.9], seed=seed)
-        make_run(folder / "runs" / f"fedavg-seed{seed}", [0.2, 0.4 + seed / 50, 0.6], method="fedavg", seed=seed)
+        for method, base in (("fedsr", 0.5), ("fedavg", 0.2)):
+            curve = [base, base + 0.2 + seed / 50, base + 0.4]
+            run = make_run(folder / "runs" / f"{method}-seed{seed}", curve, method=method, seed=seed)
+            evaluate(run, accuracy=base + 0.4)
     return write([folder / "runs"], folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without a seed beside it: 62 classes and 100 devices in 10 factories."""
+    folder = tmp_path_factory.mktemp("long")
+    run = make_run(folder / "run", [0.5, 0.7], classes=62, devices=100, factories=10)
+    return write([evaluate(run)], folder / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +65,13 @@ def browser() -> Iterator[Any]:
         chromium = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
         chromium.close()
+
+
+def open_page(browser: Any, file: Path, **settings: Any) -> Any:
+    page = browser.new_page(**settings)
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    return page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -62,26 +90,75 @@ def test_report_in_chromium(browser: Any, page_file: Path, width: int, scheme: s
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None)
     page.goto(page_file.as_uri())
-    page.wait_for_selector("html[data-drawn='5']")
+    page.wait_for_selector("html[data-drawn='6']")
 
-    assert page.locator(".js-plotly-plot").count() == 5
+    assert page.locator(".js-plotly-plot").count() == 6
+    sizes = [box.bounding_box() for box in page.locator(".js-plotly-plot").all()]
+    assert all(size["width"] > 200 and size["height"] > 100 for size in sizes)
     assert page.locator("#accuracy .scatterlayer .trace").count() == 2 * 4  # band, two seeds, mean
-    assert page.locator("#classes .barlayer .trace").count() == 2
+    assert page.locator("#classes .scatterlayer .trace").count() == 2
+    assert page.locator("#factories .barlayer .trace").count() == 2
     assert page.locator("#holdings-0 .scatterlayer .point").count() == 15
     assert page.locator("svg.ff-plan").count() == 2
+    assert page.locator("svg.ff-confusion .cell").count() == 2 * 3
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(STICKS_OUT, width) == []
     ink = page.evaluate("getComputedStyle(document.querySelector('#accuracy .xtitle')).fill")
     assert ink == ("rgb(29, 39, 51)" if scheme == "light" else "rgb(230, 237, 243)")
+    captions = page.locator("figure").evaluate_all("all => all.map(one => one.querySelector('figcaption')?.innerText)")
+    assert len(captions) == 6 + 2 + 2
+    assert all(captions)
     assert troubles == []
     # the page's own address, and data: addresses, which are part of it
     assert {url for url in requests if not url.startswith("data:")} == {page_file.as_uri()}
     page.close()
 
 
+@pytest.mark.parametrize("width", [340, 801, 960])
+def test_windows_of_other_widths_fit(browser: Any, page_file: Path, width: int) -> None:
+    page = open_page(browser, page_file, viewport={"width": width, "height": 900})
+    assert page.evaluate(STICKS_OUT, width) == []
+    page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_many_classes_and_devices_fit(browser: Any, long_file: Path, width: int) -> None:
+    page = open_page(browser, long_file, viewport={"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fold = page.locator("details.figure:has(#classes)")
+    assert not fold.evaluate("one => one.open")
+    fold.locator("summary").click()
+    expect = pytest.importorskip("playwright.sync_api").expect
+    expect(page.locator("#classes .xtitle")).to_be_visible()
+    assert page.locator("#classes .scatterlayer .point").count() == 2  # the classes with test samples
+    assert page.evaluate(STICKS_OUT, width) == []
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_prints(browser: Any, page_file: Path, long_file: Path, scheme: str) -> None:
+    for file in (page_file, long_file):
+        page = open_page(browser, file, viewport={"width": PAPER_PX, "height": 1000}, color_scheme=scheme)
+        assert page.pdf(format="A4").startswith(b"%PDF")  # before and after it, the browser says so to the page
+        assert page.locator("details.figure:not([open])").count() == (0 if file == page_file else 2)  # folded again
+        if file == page_file:  # the words beside a matrix lie in its picture
+            inside = "one => [...one.querySelectorAll('text')].every(t => t.getBoundingClientRect().right <= %s)"
+            edge = "one.getBoundingClientRect().right + 1"
+            assert page.locator("svg.ff-confusion").first.evaluate(inside % edge)
+        page.emulate_media(media="print", color_scheme=scheme)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details.figure:not([open])").count() == 0
+        assert page.evaluate(STICKS_OUT, PAPER_PX) == []
+        tall = page.locator("figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().height)")
+        assert max(tall) < 850  # px: a sheet of A4 holds 1030, and headings and words stand before a figure
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        ink = page.evaluate("getComputedStyle(document.querySelector('#accuracy .xtitle')).fill")
+        assert ink == "rgb(0, 0, 0)"
+        page.close()
+
+
 def test_charts_follow_a_change_of_scheme(browser: Any, page_file: Path) -> None:
-    page = browser.new_page(color_scheme="light")
-    page.goto(page_file.as_uri())
-    page.wait_for_selector("html[data-drawn='5']")
+    page = open_page(browser, page_file, color_scheme="light")
     page.emulate_media(color_scheme="dark")
     expect = pytest.importorskip("playwright.sync_api").expect
     expect(page.locator("#loss .xtitle")).to_have_css("fill", "rgb(230, 237, 243)")
@@ -89,8 +166,8 @@ def test_charts_follow_a_change_of_scheme(browser: Any, page_file: Path) -> None
 
 
 def test_configuration_opens(browser: Any, page_file: Path) -> None:
-    page = browser.new_page()
-    page.goto(page_file.as_uri())
+    page = open_page(browser, page_file)
+    page.locator("summary", has_text="FedSR: seeds 0 and 1").click()
     page.locator("summary", has_text="fedsr, seed 1").click()
     assert page.locator("details[open] pre", has_text='hardware = "machine 1"').is_visible()
     page.close()

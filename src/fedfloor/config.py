@@ -7,7 +7,7 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,30 +62,52 @@ def apply(document: Table, change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
         raise SettingError(f"--set {change!r}: write it as key=value, such as work.lr=0.05.")
+    put(document, keys(key.strip()), value(text), f"--set {change!r}")
+
+
+def value(text: str) -> Any:
+    """Read what was typed as a TOML value, or else as the text it is.
+
+    >>> value("0.1"), value("[1, 2]"), value("lenet")
+    (0.1, [1, 2], 'lenet')
+    """
     try:
-        value = tomllib.loads(f"x = {text}")["x"]
+        return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()
-    *path, last = _keys(key.strip())
+        return text.strip()
+
+
+def put(document: Table, path: Sequence[str], new: Any, said: str) -> None:
+    """Put a value into a document, in place.
+
+    Args:
+        document: changed.
+        path: the names of the tables that lead there, and of the key.
+        new: the value.
+        said: what the user typed, for error messages.
+
+    Raises:
+        SettingError: one of these tables is a value.
+    """
     table = document
-    for name in path:
+    for name in path[:-1]:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise SettingError(f"--set {change!r}: '{name}' is a value, not a table.")
-    table[last] = value
+            raise SettingError(f"{said}: '{name}' is a value, not a table.")
+    table[path[-1]] = new
 
 
-def _keys(dotted: str) -> list[str]:
+def keys(dotted: str) -> list[str]:
     """Split a dotted key; a part in quotes may hold dots, as in TOML."""
     try:
         table = tomllib.loads(f"{dotted} = 0")
     except tomllib.TOMLDecodeError:
         return dotted.split(".")
-    keys = []
+    names = []
     while isinstance(table, dict):
-        ((key, table),) = table.items()
-        keys.append(key)
-    return keys
+        ((name, table),) = table.items()
+        names.append(name)
+    return names
 
 
 def from_table(document: Table) -> Experiment:
@@ -133,6 +155,37 @@ def resolved(experiment: Experiment) -> str:
     body["methods"] = {name: _plain(method_of(experiment))}
     order = sorted(body, key=lambda key: isinstance(body[key], dict))
     return tomlkit.dumps({key: body[key] for key in order if body[key] != {}})
+
+
+def brief(experiment: Experiment) -> str:
+    """Return the experiment as TOML without what has its default; :func:`read` makes an equal one of it."""
+    import tomlkit
+
+    usual = Experiment()
+    body: Table = {"name": experiment.name}
+    for field in dataclasses.fields(Experiment):
+        mine, other = getattr(experiment, field.name), getattr(usual, field.name)
+        if field.name == "provenance" or mine == other:
+            continue
+        if dataclasses.is_dataclass(mine):
+            names = [f.name for f in dataclasses.fields(mine)]
+            mine = {name: getattr(mine, name) for name in names if getattr(mine, name) != getattr(other, name)}
+        body[field.name] = _inline(_plain(mine))
+    return tomlkit.dumps(body)
+
+
+def _inline(value: Any) -> Any:
+    """Tables that say their kind, such as partitions and schedules, on one line."""
+    import tomlkit
+
+    if not isinstance(value, Mapping):
+        return value
+    if "kind" in value:
+        table = tomlkit.inline_table()
+        table.update(value)
+        return table
+    inner = {key: _inline(one) for key, one in value.items() if one != {}}
+    return dict(sorted(inner.items(), key=lambda item: type(item[1]) is dict))  # what follows a table belongs to it
 
 
 def _plain(value: Any) -> Any:

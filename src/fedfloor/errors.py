@@ -24,6 +24,10 @@ class RunError(FedfloorError):
     """The run itself failed (exit code 1); what was reached before stays on disk."""
 
 
+class DivergedError(RunError):
+    """Training went astray: a loss or the model is no longer made of finite numbers."""
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest allowed word, or nothing.
 

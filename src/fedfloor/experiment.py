@@ -99,12 +99,22 @@ class FaultSettings:
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """The ``[evaluate]`` table: the global model is evaluated every so many rounds, and after the last."""
+    """The ``[evaluate]`` table: when the global model is evaluated, and on which data.
+
+    Args:
+        every: every so many rounds, and after the last.
+        on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by.
+        validation: share of every device's training samples held out where ``on = "validation"``.
+    """
 
     every: int = 1
+    on: Literal["test", "validation"] = "test"
+    validation: float = 0.1
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
+        share = self.validation
+        require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
 
 
 @dataclass(frozen=True)

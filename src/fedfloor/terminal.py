@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -187,9 +188,9 @@ def _cell(value: Any) -> str:
 
 
 def log_to_stderr() -> None:
-    """Show the package's own notes (``logging``) on standard error."""
+    """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     logger = logging.getLogger("fedfloor")
     logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedfloor import commands
+from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Ranks
 from fedfloor.errors import SettingError, unknown
 
@@ -46,7 +46,7 @@ def models(
     from fedfloor.models import listing
     from fedfloor.terminal import show
 
-    sides = tuple(commands.numbers("shape", shape)) if shape is not None else None
+    sides = tuple(shared.numbers("shape", shape)) if shape is not None else None
     if name is None:
         if shape is not None or classes is not None:
             raise SettingError("--shape and --classes belong to one network: fedfloor models NAME --shape C,H,W.")
@@ -101,18 +101,25 @@ def get(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation")] = "simulation",
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation or loading")] = "simulation",
     ranks: Ranks = None,
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Rounds of each kind.")] = 7,
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, beside a bare training loop."""
-    from fedfloor.bench import simulation
+    """Measure how fast rounds are, beside a bare training loop; or how data sets load."""
     from fedfloor.terminal import show
 
-    if what != "simulation":
-        raise unknown("benchmark", what, ["simulation"])
+    if what not in ("simulation", "loading"):
+        raise unknown("benchmark", what, ["simulation", "loading"])
+    if what == "loading":
+        from fedfloor.bench import loading
+
+        names = [name for name in loading.NAMES if only in name]
+        show(loading.measure(names, lambda text: print(text, file=sys.stderr)), as_json=as_json)
+        return
+    from fedfloor.bench import simulation
+
     cases = [case for case in simulation.CASES if only in case.name]
-    rows = simulation.measure(cases, commands.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
+    rows = simulation.measure(cases, shared.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
     show(rows, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedfloor import commands
+from fedfloor.cli import shared
 from fedfloor.cli.options import File, Json, Set
 from fedfloor.errors import SettingError
 
@@ -25,7 +25,7 @@ def draw(
     from fedfloor.runs.preview import plan_of
     from fedfloor.terminal import show
 
-    what = commands.experiment(experiment, changes)
+    what = shared.experiment(experiment, changes)
     park = build_park(what)
     plan = plan_of(what, park, number)
     if svg is not None:
@@ -48,7 +48,7 @@ def report(
     """Write an HTML page about runs; print a table."""
     if target is not None and not 0 < target <= 1:
         raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
-    commands.summary(folders, out or folders[0] / "report.html", target, as_json=as_json)
+    shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json)
 
 
 def track(
@@ -58,4 +58,4 @@ def track(
     as_json: Json = False,
 ) -> None:
     """Show runs that are there in TensorBoard, MLflow or CSV."""
-    commands.track(folders, to, out, as_json=as_json)
+    shared.track(folders, to, out, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedfloor import commands
+from fedfloor.cli import shared
 from fedfloor.cli.options import File, Force, Json, Out, Ranks, Resume, Set, Stop, Track, Until
 
 
@@ -44,25 +44,25 @@ def run(
     from fedfloor.terminal import both, progress, seconds
     from fedfloor.tracking.tracker import follow as tracked
 
-    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
+    what, limits = shared.experiment(experiment, changes), shared.limits(stop_after, until)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
     with tracked(folder, track or []) as record:
         with progress(what.name, last) as follow:
             got = carry_out(
-                what, folder, ranks=commands.ranks(ranks), resume=resume, force=force, limits=limits,
+                what, folder, ranks=shared.ranks(ranks), resume=resume, force=force, limits=limits,
                 report=both(follow, record) if is_first() else None,
             )  # fmt: skip
         if not is_first():
             return
-        commands.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
+        shared.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
 
 
 def _interrupted(what: str) -> None:
-    print(f"{what}. {commands.RESUME}", file=sys.stderr)
+    print(f"{what}. {shared.RESUME}", file=sys.stderr)
     raise typer.Exit(130)
 
 
@@ -76,12 +76,34 @@ def compare(
     """Compare methods and seeds in one report."""
     from fedfloor.runs.compare import tasks
 
-    what, limits = commands.experiment(experiment, changes), commands.limits(stop_after, until)
+    what, limits = shared.experiment(experiment, changes), shared.limits(stop_after, until)
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [name.strip() for name in methods.split(",")]
-    work = tasks(what, names, commands.numbers("seeds", seeds), folder)
-    size = commands.ranks(ranks)
-    if not commands.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
+    work = tasks(what, names, shared.numbers("seeds", seeds), folder)
+    size = shared.ranks(ranks)
+    if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
+        _interrupted("stopped")
+
+
+def sweep(
+    experiment: File,
+    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
+    grid: Annotated[list[str], typer.Option("--grid", metavar="KEY=X,Y", help="Values to try: work.lr=0.1,0.01.")],
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Of each method.")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, resume: Resume = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Find each method's best settings on validation data."""
+    from fedfloor.cli import sweeping
+    from fedfloor.runs import grid as grids
+    from fedfloor.runs.sweep import plan
+
+    what, limits = shared.experiment(experiment, changes), shared.limits(stop_after, None)
+    folder = out or Path("runs") / f"{what.name}-sweep"
+    names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
+    work = plan(what, names, axes, shared.numbers("seeds", seeds), trials)
+    if not sweeping.sweep(work, folder, limits, shared.ranks(ranks), resume=resume, as_json=as_json):
         _interrupted("stopped")
 
 
@@ -94,8 +116,8 @@ def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
     from fedfloor.runs.orders import Limits
 
     folder = out or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
-    what = config.read(commands.bundled()["demo"])  # not a file that happens to be called demo
+    what = config.read(shared.bundled()["demo"])  # not a file that happens to be called demo
     work = tasks(what, ["fedavg", "fedsr"], [what.seed], folder)
-    if not commands.compare(work, folder, Limits(), commands.ranks(ranks), resume=False, as_json=as_json):
+    if not shared.compare(work, folder, Limits(), shared.ranks(ranks), resume=False, as_json=as_json):
         print(f"stopped. The runs so far are in {folder}", file=sys.stderr)
         raise typer.Exit(130)

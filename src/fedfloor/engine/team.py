@@ -18,13 +18,14 @@ from typing import Protocol
 
 import numpy as np
 
-from fedfloor.errors import FedfloorError, RunError, SettingError
+from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 
 Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16
 WORD = 8  # int64 words, 64 bytes apart so that two ranks never write the same cache line
 STRIDE = 64
 ERROR_AT = 1 << 15
+TOLD = {kind.__name__: kind for kind in (SettingError, DivergedError)}  # any other error arrives as a RunError
 MOST_RANKS = 64  # as many as the control page has words for, twice over
 
 
@@ -135,8 +136,8 @@ class Shared:
         if not self._words[self._word(1, 0)]:
             return
         length = int(self._words[self._word(1, 1)]) if self.size > 1 else 0
-        code, _, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode(errors="ignore").partition(":")
-        raise SettingError(text) if code == "2" else RunError(text)
+        kind, _, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode(errors="ignore").partition(":")
+        raise TOLD.get(kind, RunError)(text)
 
     def _check_alive(self) -> None:
         if self._parent and os.getppid() != self._parent:
@@ -181,9 +182,9 @@ class Shared:
         """Leave the error where the others look while they wait."""
         if self._words[self._word(1, 0)]:
             return
-        code = error.exit_code if isinstance(error, FedfloorError) else 1
+        kind = next((name for name, one in TOLD.items() if isinstance(error, one)), "RunError")
         text = str(error) if isinstance(error, FedfloorError) else f"{type(error).__name__}: {error}"
-        said = f"{code}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
+        said = f"{kind}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
         self._bytes[ERROR_AT : ERROR_AT + len(said)] = said
         self._words[self._word(1, 1)] = len(said)
         self._order()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.chance import generator, torch_seed
-from fedfloor.errors import FedfloorError, RunError
+from fedfloor.errors import DivergedError, FedfloorError, RunError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Visit
@@ -200,7 +200,7 @@ def _account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key:
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):
         first_bad = float(every[~torch.isfinite(every)][0])
-        raise RunError(
+        raise DivergedError(
             f"the loss of {key.where} became {first_bad} in round {key.round} (learning rate {work.rate:g}). "
             "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
         )

@@ -12,9 +12,10 @@ from fedfloor.errors import SettingError
 from fedfloor.park.dataset import Dataset, Indices, Owners
 from fedfloor.park.factories import Assignment, assign
 from fedfloor.park.park import Park, owner_of
-from fedfloor.park.partition import Natural, Partition
+from fedfloor.park.partition import Natural, Partition, no_owners
 from fedfloor.park.sources import load
 from fedfloor.park.stream import Static, Stream
+from fedfloor.park.validation import hold_out
 
 
 def build(
@@ -28,6 +29,7 @@ def build(
     stream: Stream | None = None,
     samples_per_device: int = 100,
     seed: int = 0,
+    validation: float | None = None,
 ) -> Park:
     """Load a data set, deal it to devices, and put these into factories.
 
@@ -41,6 +43,7 @@ def build(
         stream: what of them it holds at a time; all if None.
         samples_per_device: for generated data.
         seed: of the partition, the assignment, the stream and generated data.
+        validation: share of each device's training samples held out as the test samples; the real ones if None.
 
     Raises:
         SettingError: anything of it that cannot be.
@@ -56,6 +59,8 @@ def build(
     rng = generator(seed, "partition")
     parts = split.split(data.y, data.owner, len(data.classes), number, rng)
     factory_of, names = _factories(data, parts, factories, assignment, seed)
+    if validation is not None:
+        data, parts = hold_out(data, parts, validation, seed)
     return Park(data, tuple(parts), factory_of, stream or Static(), seed, factory_names=names)
 
 
@@ -71,6 +76,8 @@ def _factories(
 
 
 def _owners(dataset: Dataset, partition: Partition) -> int:
+    if isinstance(partition, Natural) and dataset.owner is None:
+        raise no_owners()
     if not isinstance(partition, Natural) or dataset.owner is None:
         raise SettingError(
             f"[park] devices is not set: partition '{partition.kind}' of data set '{dataset.name}' needs a number of "

@@ -7,13 +7,15 @@ import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedfloor.errors import SettingError
+from fedfloor.park.cache import Writer, remember
 from fedfloor.park.dataset import Dataset, Images, Labels, Pool, pooled
 from fedfloor.park.files import content, damaged, find
 
@@ -76,8 +78,8 @@ HUNDRED = Layout(
 def load(name: str, folder: Path, layout: Layout) -> Dataset:
     """Read a data set of :data:`TEN`'s or :data:`HUNDRED`'s layout: uint8 [N, 3, 32, 32] and the (fine) labels.
 
-    The archive is read as a stream and nothing of it is written to disk. Krizhevsky 2009, Learning Multiple Layers of
-    Features from Tiny Images.
+    The archive is read as a stream and none of its members is written to disk. Krizhevsky 2009, Learning Multiple
+    Layers of Features from Tiny Images.
 
     Args:
         name: the data set's name.
@@ -88,24 +90,13 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
         SettingError: nothing there, or a file that is missing, cut short, damaged, or not as published.
     """
     source = _source(folder, layout)
-    starts = dict(zip(dict(layout.files), np.cumsum([0, *(n for _, n in layout.files[:-1])]).tolist(), strict=True))
-    total = sum(layout.sizes)
-    x, y = np.empty((total, *SHAPE), np.uint8), np.empty(total, np.int64)  # one block, filled file by file
-    classes, digests = layout.names, dict[str, bytes]()
-    for path, data in _unpacked(source, layout) if source.is_file() else _loose(source, layout):
-        if path.name in digests:
-            raise damaged(source, f"holds {path.name} twice")
-        digests[path.name] = hashlib.sha256(data).digest()
-        if path.name == layout.names_file:
-            classes = _names(path, data, len(layout.names))
-        else:
-            _fill(x, y, starts[path.name], path, data, layout)
-    missing = [file for file, _ in layout.files if file not in digests]
-    if missing:
-        raise damaged(source, f"holds no regular file {missing[0]}, which the binary version of {name} has")
-    digest = hashlib.sha256(b"".join(digests[file] for file, _ in layout.files)).hexdigest()
-    train = layout.sizes[0]
-    return pooled(name, classes, Pool(x[:train], y[:train]), Pool(x[train:], y[train:]), digest)
+    files = [source] if source.is_file() else [source / file for file in _wanted(layout) if (source / file).is_file()]
+    entry = remember(f"cifar 1, {layout.archive}", files, lambda writer: _parse(name, source, layout, writer))
+    found, train = entry.arrays, layout.sizes[0]
+    parts = [
+        Pool(found["x"], found["y"][part], rows=found["rows"][part]) for part in (slice(train), slice(train, None))
+    ]
+    return pooled(name, tuple(entry.facts["classes"]), parts[0], parts[1], entry.facts["digest"])
 
 
 def samples(folder: Path, layout: Layout) -> tuple[int, int]:
@@ -144,9 +135,37 @@ def _source(folder: Path, layout: Layout) -> Path:
     )
 
 
+def _wanted(layout: Layout) -> tuple[str, ...]:
+    return (*dict(layout.files), layout.names_file)
+
+
+def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[str, Any]:
+    places = dict[str, tuple[int, Labels]]()
+    classes, digests = layout.names, dict[str, bytes]()
+    for path, data in _unpacked(source, layout) if source.is_file() else _loose(source, layout):
+        if path.name in digests:
+            raise damaged(source, f"holds {path.name} twice")
+        digests[path.name] = hashlib.sha256(data).digest()
+        if path.name == layout.names_file:
+            classes = _names(path, data, len(layout.names))
+        else:
+            x, y = _records(path, data, layout)
+            places[path.name] = writer.length("x"), y
+            writer.append("x", x)
+    missing = [file for file, _ in layout.files if file not in digests]
+    if missing:
+        raise damaged(source, f"holds no regular file {missing[0]}, which the binary version of {name} has")
+    for file, records in layout.files:  # archives hold them in an order of their own
+        start, y = places[file]
+        writer.append("y", y)
+        writer.append("rows", np.arange(start, start + records))
+    digest = hashlib.sha256(b"".join(digests[file] for file, _ in layout.files)).hexdigest()
+    return {"classes": classes, "digest": digest}
+
+
 def _loose(place: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
     """Yield the unpacked files that are there: (path, content)."""
-    for file in (*dict(layout.files), layout.names_file):
+    for file in _wanted(layout):
         path = place / file
         if path.is_file():
             _check_length(path, path.stat().st_size, layout)
@@ -170,7 +189,7 @@ class _Bounded(io.BufferedIOBase):
 
 def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
     """Yield the wanted members of an archive in its order: (archive/member, content)."""
-    wanted = {*dict(layout.files), layout.names_file}
+    wanted = set(_wanted(layout))
     try:
         with _opened(archive) as raw:
             stream = _Bounded(archive, raw, sum(layout.sizes) * layout.record + SLACK)
@@ -233,8 +252,8 @@ def _names(path: Path, data: bytes, classes: int) -> tuple[str, ...]:
     return names
 
 
-def _fill(x: Images, y: Labels, start: int, path: Path, data: bytes, layout: Layout) -> None:
-    """Put the records of a file into rows start, start + 1, … of x and y."""
+def _records(path: Path, data: bytes, layout: Layout) -> tuple[Images, Labels]:
+    """Return the pictures and (fine) labels of a file."""
     _check_length(path, len(data), layout)
     labels = len(layout.values)
     rows = np.frombuffer(data, np.uint8).reshape(-1, layout.record)
@@ -243,5 +262,4 @@ def _fill(x: Images, y: Labels, start: int, path: Path, data: bytes, layout: Lay
         if rows[worst, column] >= values:
             byte = f" (byte {column} of it)" if labels > 1 else ""
             raise damaged(path, f"label {rows[worst, column]} in record {worst:,}{byte}: labels are 0 to {values - 1}")
-    y[start : start + len(rows)] = rows[:, labels - 1]
-    x[start : start + len(rows)] = rows[:, labels:].reshape(-1, *SHAPE)
+    return rows[:, labels:].reshape(-1, *SHAPE), rows[:, labels - 1].astype(np.int64)

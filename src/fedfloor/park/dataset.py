@@ -112,17 +112,19 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Samples held in memory: one contiguous array, so that forked processes share its pages.
+    """Samples in one contiguous array, in memory or mapped into it, so that processes share its pages.
 
     Args:
         x: uint8 or float32 [N, …].
         y: int64 [N].
         owner: int32 [N], or None.
+        rows: int64 [N], where in ``x`` sample 0, 1, … lies; None where they lie in order.
     """
 
     x: Values
     y: Labels
     owner: Owners | None = None
+    rows: Indices | None = None
 
 
 def pooled(
@@ -136,10 +138,10 @@ def pooled(
     """
 
     def take(indices: Indices, device: int) -> Values:  # noqa: ARG001  (who asks makes no difference here)
-        return train.x[indices]
+        return train.x[indices if train.rows is None else train.rows[indices]]
 
     def take_test(indices: Indices) -> Values:
-        return test.x[indices]
+        return test.x[indices if test.rows is None else test.rows[indices]]
 
     return Dataset(
         name, classes, train.x.shape[1:], train.y, test.y, train.owner, test.owner, digest, take, take_test,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from fedfloor.errors import SettingError
+
+PIECE = 1 << 18  # bytes
 
 
 def damaged(path: Path, problem: str) -> SettingError:
@@ -43,3 +46,29 @@ def content(path: Path) -> bytes:
         raise damaged(path, f"cut short: gzip data end too early after {len(raw):,} bytes") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise damaged(path, f"damaged gzip data ({error})") from error
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """Yield what :func:`content` returns piece by piece, so that it need not fit into memory.
+
+    Raises:
+        SettingError: as :func:`content`.
+    """
+    try:
+        with path.open("rb") as raw:
+            start = raw.read(4)
+            raw.seek(0)
+            packed = start[:2] == b"\x1f\x8b"
+            if path.suffix == ".gz" and not packed:
+                raise damaged(path, f"not a gzip file: it starts with {start.hex() or 'nothing'}, not 1f8b")
+            stream = gzip.GzipFile(fileobj=raw) if packed else raw
+            while piece := stream.read(PIECE):
+                yield piece
+    except EOFError as error:
+        size = path.stat().st_size
+        raise damaged(path, f"cut short: gzip data end too early after {size:,} bytes") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise damaged(path, f"damaged gzip data ({error})") from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SettingError(f"{path}: cannot be read ({reason}). Check the folder and its permissions.") from error

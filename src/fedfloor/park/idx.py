@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
+from fedfloor.park.cache import Writer, remember
 from fedfloor.park.dataset import Dataset, Pool, pooled
-from fedfloor.park.files import content, damaged, find
+from fedfloor.park.files import damaged, find, pieces
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 DIGITS = tuple("0123456789")
@@ -33,12 +36,10 @@ def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
         SettingError: a file is missing, cut short, damaged, or disagrees with its neighbour.
     """
     paths = [_there(folder, file) for file in FILES]
-    digest = hashlib.sha256()
-    train = _pool(paths[0], paths[1], len(classes), digest)
-    test = _pool(paths[2], paths[3], len(classes), digest)
-    if train.x.shape[1:] != test.x.shape[1:]:
-        raise damaged(paths[2], f"images of {_size(test)}, but those of {paths[0].name} are {_size(train)}")
-    return pooled(name, classes, train, test, digest.hexdigest())
+    entry = remember(f"idx 1, {len(classes)} classes", paths, lambda writer: _parse(paths, len(classes), writer))
+    found = entry.arrays
+    train, test = Pool(found["x"], found["y"]), Pool(found["x_test"], found["y_test"])
+    return pooled(name, classes, train, test, entry.facts["digest"])
 
 
 def samples(folder: Path) -> tuple[int, int]:
@@ -67,8 +68,17 @@ def _there(folder: Path, file: str) -> Path:
     return path
 
 
-def _size(pool: Pool) -> str:
-    return f"{pool.x.shape[2]}×{pool.x.shape[3]} pixels"
+def _parse(paths: Sequence[Path], classes: int, writer: Writer) -> Mapping[str, Any]:
+    digest = hashlib.sha256()
+    size = _pair(paths[0], paths[1], classes, digest, writer, "")
+    other = _pair(paths[2], paths[3], classes, digest, writer, "_test")
+    if other != size:
+        raise damaged(paths[2], f"images of {_pixels(other)}, but those of {paths[0].name} are {_pixels(size)}")
+    return {"digest": digest.hexdigest()}
+
+
+def _pixels(size: tuple[int, ...]) -> str:
+    return f"{size[0]}×{size[1]} pixels"
 
 
 def _check_magic(path: Path, magic: int, dimensions: int) -> None:
@@ -79,7 +89,9 @@ def _check_magic(path: Path, magic: int, dimensions: int) -> None:
 
 def _array(path: Path, dimensions: int, digest: hashlib._Hash) -> NDArray[np.uint8]:
     """Read one idx file: magic number, lengths (big-endian, 4 bytes each), then the bytes."""
-    data = content(path)
+    data = bytearray()
+    for piece in pieces(path):  # unpacking it whole would take its length twice
+        data += piece
     header = 4 * (1 + dimensions)
     if len(data) < header:
         raise damaged(path, f"cut short: {len(data)} bytes, the header alone has {header}")
@@ -95,11 +107,16 @@ def _array(path: Path, dimensions: int, digest: hashlib._Hash) -> NDArray[np.uin
     return np.frombuffer(data, np.uint8, offset=header).reshape(lengths)
 
 
-def _pool(images: Path, labels: Path, classes: int, digest: hashlib._Hash) -> Pool:
+def _pair(
+    images: Path, labels: Path, classes: int, digest: hashlib._Hash, writer: Writer, part: str
+) -> tuple[int, ...]:
+    """Write the images and labels of one part; return the images' height and width."""
     x = _array(images, 3, digest)
     y = _array(labels, 1, digest)
     if len(x) != len(y):
         raise damaged(labels, f"{len(y):,} labels, but {images.name} holds {len(x):,} images")
     if int(y.max()) >= classes:
         raise damaged(labels, f"label {int(y.max())} at place {int(y.argmax()):,}: labels are 0 to {classes - 1}")
-    return Pool(x[:, None], y.astype(np.int64))
+    writer.append(f"x{part}", x[:, None])
+    writer.append(f"y{part}", y, np.int64)
+    return x.shape[1:]

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedfloor.errors import SettingError
+from fedfloor.park.cache import Entry, Writer, remember
 from fedfloor.park.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, Pool, pooled
-from fedfloor.park.files import content, damaged
+from fedfloor.park.files import damaged, pieces
+from fedfloor.park.scan import Scan
 
 SIDE = 28
 HEAD = 1 << 22  # bytes looked at for "num_samples", which LEAF writes before the data
+NOT_LEAF = "not LEAF: it must be an object with the keys 'users', 'num_samples' and 'user_data'"
+Wrong = Callable[[str], SettingError]
 
 
 @dataclass(frozen=True, eq=False)
-class _Writer:
-    """One person's characters: uint8 [n, 28·28] and int64 [n]."""
+class _Person:
+    """One writer: where among the images the first character lies, and the labels, int64 [n]."""
 
-    x: Images
+    start: int
     y: Labels
 
 
@@ -31,7 +36,8 @@ def load(name: str, folder: Path) -> Dataset:
     """Read ``train/*.json[.gz]`` and ``test/*.json[.gz]``; the writers are the natural owners.
 
     Owners are numbered in the order of the writers' names, the same in both parts; writers who appear in the test part
-    only (a split by writers) come after the others. Pixels v ∈ [0, 1] become round(255·v), 1 = paper, 0 = ink.
+    only (a split by writers) come after the others. Pixels v ∈ [0, 1] become round(255·v), 1 = paper, 0 = ink. The
+    files are read as streams: an image at a time becomes bytes.
 
     Args:
         name: the data set's name.
@@ -40,12 +46,10 @@ def load(name: str, folder: Path) -> Dataset:
     Raises:
         SettingError: no files, or one that is cut short, damaged or contradicts itself.
     """
-    digest = hashlib.sha256()
-    train = _part(folder / "train", digest)
-    test = _part(folder / "test", digest)
-    names = sorted(train) + sorted(set(test) - set(train))
-    number = {writer: i for i, writer in enumerate(names)}
-    return pooled(name, LETTERS_AND_DIGITS, _pool(train, number), _pool(test, number), digest.hexdigest())
+    train, test = files(folder / "train"), files(folder / "test")
+    recipe = f"leaf 1, {len(train)} for training"  # names of files do not tell which part they are of
+    entry = remember(recipe, [*train, *test], lambda writer: _parse(train, test, writer))
+    return pooled(name, LETTERS_AND_DIGITS, _pool(entry, ""), _pool(entry, "_test"), entry.facts["digest"])
 
 
 def samples(folder: Path) -> tuple[int, int] | None:
@@ -80,83 +84,152 @@ def files(folder: Path) -> list[Path]:
     return found
 
 
-def _part(folder: Path, digest: hashlib._Hash) -> dict[str, _Writer]:
-    writers: dict[str, _Writer] = {}
-    for path in files(folder):
-        found = _read(path, digest)
-        twice = sorted(set(found) & set(writers))
+def _pool(entry: Entry, part: str) -> Pool:
+    found = entry.arrays
+    return Pool(found[f"x{part}"], found[f"y{part}"], found[f"owner{part}"], found.get(f"rows{part}"))
+
+
+def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mapping[str, Any]:
+    digest = hashlib.sha256()
+    parts = {"": _part(train, "x", writer, digest), "_test": _part(test, "x_test", writer, digest)}
+    names = sorted(parts[""]) + sorted(set(parts["_test"]) - set(parts[""]))
+    number = {name: i for i, name in enumerate(names)}
+    for part, people in parts.items():
+        ordered = sorted(people, key=number.__getitem__)
+        lengths = [len(people[name].y) for name in ordered]
+        writer.append(f"y{part}", np.concatenate([people[name].y for name in ordered]))
+        writer.append(f"owner{part}", np.repeat(np.array([number[name] for name in ordered], np.int32), lengths))
+        rows = np.concatenate([people[name].start + np.arange(len(people[name].y)) for name in ordered])
+        if (rows != np.arange(len(rows))).any():
+            writer.append(f"rows{part}", rows, np.int64)
+    return {"digest": digest.hexdigest()}
+
+
+def _part(paths: Sequence[Path], array: str, writer: Writer, digest: hashlib._Hash) -> dict[str, _Person]:
+    people: dict[str, _Person] = {}
+    for path in paths:
+        found = _read(path, array, writer, digest)
+        twice = sorted(set(found) & set(people))
         if twice:
             raise SettingError(
-                f"{path}: writer '{twice[0]}' is already in another file of {folder}. "
+                f"{path}: writer '{twice[0]}' is already in another file of {path.parent}. "
                 "Keep one copy of each file (not both packed and unpacked)."
             )
-        writers.update(found)
-    if not any(len(writer.y) for writer in writers.values()):
-        raise damaged(files(folder)[0], "holds no characters")
-    return writers
+        people.update(found)
+    if not any(len(person.y) for person in people.values()):
+        raise damaged(paths[0], "holds no characters")
+    return people
 
 
-def _read(path: Path, digest: hashlib._Hash) -> dict[str, _Writer]:
-    data = content(path)
-    digest.update(data)
+def _read(path: Path, array: str, writer: Writer, digest: hashlib._Hash) -> dict[str, _Person]:
+    people: dict[str, _Person] = {}
+    top: dict[str, Any] = {}
     try:
-        # Each writer becomes bytes as soon as it is parsed: a file's floats would need 35 times its pixels.
-        top = json.loads(data, object_hook=_convert)
+        scan = Scan(_hashed(path, digest))
+        if scan.peek() == "[":
+            raise damaged(path, NOT_LEAF)
+        for key in scan.members():
+            if key != "user_data":
+                top[key] = scan.value()
+                continue
+            if scan.peek() != "{":
+                raise damaged(path, NOT_LEAF)
+            for name in scan.members():
+                if name in people:
+                    raise damaged(path, f"writer '{name}' is twice in 'user_data'")
+                people[name] = _person(scan, array, writer, _of(path, name))
+            top[key] = None
+        scan.end()
     except (ValueError, RecursionError) as error:
         raise damaged(path, f"not valid JSON ({error})") from error
-    users, user_data = (top.get("users"), top.get("user_data")) if isinstance(top, dict) else (None, None)
-    if not isinstance(users, list) or not isinstance(user_data, dict):
-        raise damaged(path, "not LEAF: it must be an object with the keys 'users', 'num_samples' and 'user_data'")
-    writers: dict[str, _Writer] = {}
+    _check(path, top, people)
+    return people
+
+
+def _hashed(path: Path, digest: hashlib._Hash) -> Iterator[bytes]:
+    for piece in pieces(path):
+        digest.update(piece)
+        yield piece
+
+
+def _of(path: Path, name: str) -> Wrong:
+    return lambda problem: damaged(path, f"writer '{name}': {problem}")
+
+
+def _check(path: Path, top: Mapping[str, Any], people: Mapping[str, _Person]) -> None:
+    """Check that 'users' and 'num_samples' tell what 'user_data' holds."""
+    users = top.get("users")
+    if not isinstance(users, list) or "user_data" not in top:
+        raise damaged(path, NOT_LEAF)
     for user in users:
-        found = user_data.get(user) if isinstance(user, str) else None
-        if found is None:
+        if not isinstance(user, str) or user not in people:
             raise damaged(path, f"writer {user!r} is in 'users' but not in 'user_data'")
-        if not isinstance(found, _Writer):
-            raise damaged(path, f"writer '{user}': {found if isinstance(found, str) else 'no x and y'}")
-        writers[user] = found
-    if len(users) != len(writers):
+    if len(users) != len(set(users)):
         raise damaged(path, "a writer is named twice in 'users'")
-    if len(user_data) != len(writers):
-        raise damaged(path, f"'user_data' has {len(user_data)} writers, 'users' names {len(writers)}")
-    if top.get("num_samples") != [len(writer.y) for writer in writers.values()]:
+    if len(people) != len(users):
+        raise damaged(path, f"'user_data' has {len(people)} writers, 'users' names {len(users)}")
+    if top.get("num_samples") != [len(people[user].y) for user in users]:
         raise damaged(path, "'num_samples' disagrees with the lengths of the writers' data")
-    return writers
 
 
-def _convert(record: dict[str, object]) -> object:
-    """Turn {"x": …, "y": …} into a writer, or into the sentence that says what is wrong; leave other objects alone."""
-    if "x" not in record and "y" not in record:
-        return record if record else "has neither 'x' nor 'y'"
-    missing = {"x", "y"} - set(record)
-    if missing:
-        return f"has no '{missing.pop()}'"
+def _person(scan: Scan, array: str, writer: Writer, wrong: Wrong) -> _Person:
+    """Read {"x": …, "y": …}, in any order, and write the images."""
+    if scan.peek() != "{":
+        raise wrong("no x and y")
+    images: bytearray | None = None
+    labels: object = None
+    seen = set()
+    for key in scan.members():
+        seen.add(key)
+        if key == "x":
+            with np.errstate(over="ignore"):  # it is infinite then, and refused
+                images = _images(scan, wrong)
+        else:
+            value = scan.value()
+            labels = value if key == "y" else labels
+    if images is None and "y" not in seen:
+        raise wrong("has neither 'x' nor 'y'")
+    if images is None or "y" not in seen:
+        raise wrong(f"has no '{'x' if images is None else 'y'}'")
+    x: Images = np.frombuffer(images, np.uint8).reshape(-1, 1, SIDE, SIDE)
+    y = _labels(labels, len(x), wrong)
+    start = writer.length(array)
+    writer.append(array, x)
+    return _Person(start, y)
+
+
+def _images(scan: Scan, wrong: Wrong) -> bytearray:
+    images = bytearray()
+    if scan.peek() != "[":
+        raise wrong(_shapes())
+    for number, _ in enumerate(scan.items(), 1):
+        values = scan.value()
+        try:
+            v = np.asarray(values)
+        except ValueError:
+            raise wrong(_shapes()) from None
+        if v.size != SIDE * SIDE or v.dtype.kind not in "fiu":
+            raise wrong(_shapes())
+        v = v.astype(np.float32)
+        if not (v.min() >= 0 and v.max() <= 1):  # also False for NaN
+            raise wrong(f"image {number}: pixels from {v.min()} to {v.max()}: they must be finite and lie in [0, 1]")
+        images += np.rint(255 * v).astype(np.uint8).tobytes()
+    return images
+
+
+def _shapes() -> str:
+    return f"'x' must be lists of {SIDE * SIDE} numbers each and 'y' a list of labels"
+
+
+def _labels(labels: object, images: int, wrong: Wrong) -> Labels:
     try:
-        x = np.asarray(record["x"], np.float32).reshape(-1, SIDE * SIDE) if record["x"] else np.empty((0, SIDE * SIDE))
-        y = np.asarray(record["y"])
-    except (TypeError, ValueError):
-        return f"'x' must be lists of {SIDE * SIDE} numbers each and 'y' a list of labels"
-    return _checked(x, y)
-
-
-def _checked(x: np.ndarray, y: np.ndarray) -> _Writer | str:
-    if y.ndim != 1 or len(x) != len(y):
-        return f"{len(x)} images, but {y.size} labels"
-    if len(y) == 0:
-        return _Writer(x.astype(np.uint8), y.astype(np.int64))
-    if y.dtype.kind not in "iu":
-        return f"labels must be whole numbers, not {y.dtype}"
-    if y.min() < 0 or y.max() >= len(LETTERS_AND_DIGITS):
-        return f"label {y.min() if y.min() < 0 else y.max()}: labels are 0 to {len(LETTERS_AND_DIGITS) - 1}"
-    if not (x.min() >= 0 and x.max() <= 1):  # also False for NaN
-        return f"pixels from {x.min()} to {x.max()}: they must be finite and lie in [0, 1]"
-    return _Writer(np.rint(255 * x).astype(np.uint8), y.astype(np.int64))
-
-
-def _pool(writers: dict[str, _Writer], number: dict[str, int]) -> Pool:
-    ordered = sorted(writers, key=number.__getitem__)
-    x = np.concatenate([writers[name].x for name in ordered]).reshape(-1, 1, SIDE, SIDE)
-    y = np.concatenate([writers[name].y for name in ordered])
-    lengths = [len(writers[name].y) for name in ordered]
-    owner = np.repeat(np.array([number[name] for name in ordered], np.int32), lengths)
-    return Pool(x, y, owner)
+        y = np.asarray(labels)
+    except ValueError:
+        raise wrong(_shapes()) from None
+    if y.ndim != 1 or len(y) != images:
+        raise wrong(f"{images} images, but {y.size} labels")
+    if images and y.dtype.kind not in "iu":
+        raise wrong(f"labels must be whole numbers, not {y.dtype}")
+    if images and (y.min() < 0 or y.max() >= len(LETTERS_AND_DIGITS)):
+        raise wrong(f"label {y.min() if y.min() < 0 else y.max()}: labels are 0 to {len(LETTERS_AND_DIGITS) - 1}")
+    return y.astype(np.int64)

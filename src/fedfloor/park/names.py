@@ -58,3 +58,18 @@ def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
     """Return int32 [N], the number of each value among the names."""
     number = {name: i for i, name in enumerate(names)}
     return np.array([number[value] for value in values], np.int32)
+
+
+def qualified(device: Sequence[str], factory: Sequence[str] | None) -> list[str]:
+    """Return the devices' names; where two factories have a device of the same name, each with its factory's.
+
+    Args:
+        device: of each sample or file.
+        factory: of each of them; None where there are none.
+
+    >>> qualified(["press", "press", "mill"], ["north", "south", "north"])
+    ['north/press', 'south/press', 'north/mill']
+    """
+    if factory is None or len(set(zip(device, factory, strict=True))) == len(set(device)):
+        return list(device)
+    return [f"{hall}/{name}" for name, hall in zip(device, factory, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedfloor.errors import SettingError
-from fedfloor.park import table
+from fedfloor.park import folder, npz, table
 from fedfloor.park.dataset import Dataset
 from fedfloor.park.reading import Reading
 
@@ -27,9 +27,11 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     if not path.exists():
         raise SettingError(f"[data] path: looked for {path.absolute()}, which does not exist.")
     kind = reading.format or format_of(path)
-    if kind == "table":
-        return table.load(path, reading, seed)
-    raise SettingError(f"[data] format = {kind!r}")
+    if (kind == "folder") != path.is_dir():
+        what = "a folder" if path.is_dir() else "a file"
+        raise SettingError(f"[data] format = {kind}, but {path} is {what}. Leave format out, or correct the path.")
+    load_kind = {"table": table.load, "folder": folder.load, "npz": npz.load}[kind]
+    return load_kind(path, reading, seed)
 
 
 def format_of(path: Path) -> str:

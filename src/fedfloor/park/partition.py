@@ -60,15 +60,13 @@ class Natural:
         """
         del classes
         if owner is None:
-            raise SettingError(
-                "partition kind = 'natural': these data have no natural owners. Use iid, dirichlet, shards or dominant."
-            )
+            raise no_owners()
         _room(y, devices)
         names = self.owners(owner)
         if devices > len(names):
             raise SettingError(
                 f"[park] devices = {devices}: only {len(names)} natural owners have at least {self.at_least} training "
-                "samples. Lower devices, the partition's at_least, or use another partition (iid, dirichlet, shards, dominant)."
+                "samples. Lower devices or the partition's at_least, or use iid, dirichlet, shards or dominant."
             )
         chosen = names if devices == len(names) else np.sort(rng.choice(names, devices, replace=False))
         order = np.argsort(owner, kind="stable")
@@ -256,6 +254,15 @@ class Dominant:
         rest = np.where(place <= others, (samples - first + others - place) // others, 0)
         table: Indices = np.array([first, *rest], np.int64)[after]
         return table
+
+
+def no_owners() -> SettingError:
+    """Build the error for data that do not say whose they are."""
+    return SettingError(
+        "partition kind = 'natural': these data have no natural owners, nobody knows whose the samples are. Deal them "
+        'with [data] partition = { kind = "iid" }, dirichlet, shards or dominant, and [park] devices; or, if the data '
+        "are your own, say whose they are (the array device of an .npz file)."
+    )
 
 
 Partition = Natural | Iid | Dirichlet | Shards | Dominant

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
 from fedfloor.park.dataset import Missing
 
 
@@ -148,5 +149,23 @@ class Reading:
 
     def recipe(self) -> str:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
-        after = ("format", "window", "split", "small")  # and what a subclass adds: not where the data lie
-        return repr([(key.name, getattr(self, key.name)) for key in fields(Reading) if key.name not in after])
+        after = ("format", "window", "split", "small")
+        return repr([(name, value) for name, value in self.settings().items() if name not in after])
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keys of reading and their values, without those that a subclass adds."""
+        return {key.name: getattr(self, key.name) for key in fields(Reading)}
+
+    def only(self, keys: Collection[str], what: str) -> None:
+        """Check that nothing is set which would do nothing.
+
+        Args:
+            keys: those that say something about the data.
+            what: the data in words.
+
+        Raises:
+            SettingError: another key is set.
+        """
+        for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
+            if key not in (*keys, "format") and got != usual:
+                raise SettingError(f"[data] {key} says nothing about {what}. Leave it out.")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, nearest
-from fedfloor.park.dataset import Indices, Times
+from fedfloor.park.dataset import Indices, Times, Values
 from fedfloor.park.lines import Row, in_blocks, opened, place
 from fedfloor.park.reading import Columns, Reading
 
@@ -27,27 +27,36 @@ STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has los
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A table's content.
+    """A table's content, or that of arrays.
 
     Args:
         path: its file.
         columns: C names of the sensors.
-        x: float32 [T, C], NaN where a value is missing.
+        x: float32 [T, C], NaN where a value is missing; arrays may be ready-made samples, uint8 or float32 [T, …].
         line: int64 [T], the number of each row as editors and spreadsheets count them: the header is row 1.
         text: what stands in the columns for device, factory, label and id, by role, as far as the table has them.
         time: float64 [T] (seconds since 1970 where times are written as dates), or None.
+        name: of the file in messages; the last part of its path where it is empty.
+        cell: how a column is named in messages.
     """
 
     path: Path
     columns: tuple[str, ...]
-    x: NDArray[np.float32]
+    x: Values
     line: Indices
     text: dict[str, list[str]]
     time: Times | None
+    name: str = ""
+    cell: str = "column '{}'"
+
+    @property
+    def title(self) -> str:
+        """The file's name in messages."""
+        return self.name or self.path.name
 
     def place(self, row: int, column: str) -> str:
         """Return the place of a cell in words."""
-        return place(self.path, int(self.line[row]), column)
+        return f"{self.title}, row {self.line[row]}, {self.cell.format(column)}"
 
 
 def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:

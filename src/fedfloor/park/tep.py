@@ -21,7 +21,8 @@ from fedfloor.park.cache import Writer, remember
 from fedfloor.park.dataset import Dataset, Inputs, Owned
 from fedfloor.park.files import content, damaged, find
 from fedfloor.park.reading import Reading
-from fedfloor.park.series import Rows, assemble
+from fedfloor.park.series import assemble
+from fedfloor.park.split import Rows
 
 COLUMNS = (*(f"XMEAS({i})" for i in range(1, 42)), *(f"XMV({i})" for i in range(1, 12)))
 CLASSES = ("normal", *(f"IDV({i})" for i in range(1, 22)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from typing import Any
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
+from fedfloor.report.evaluation import Evaluation, evaluation
+from fedfloor.report.numbers import finite
 
 # Where a run was made and which copy of an experiment it is does not change what the experiment is.
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
@@ -56,11 +57,12 @@ class Round:
 
 @dataclass(frozen=True)
 class Device:
-    """A device's factory, its number of samples, and how many of each class it holds."""
+    """A device's factory, its number of samples, how many of each class it holds, and its name if it has one."""
 
     factory: int
     samples: int
     counts: tuple[int, ...]
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,9 @@ class Run:
         park: devices, classes and who holds what.
         plan: the first round's plan, where the run wrote one.
         config: the resolved configuration as text.
+        planned: rounds of its schedule; None where the configuration does not say.
+        on: what its accuracy was measured on, ``"test"`` or ``"validation"`` data.
+        evaluation: what is known about the final model, where the run wrote it.
     """
 
     folder: Path
@@ -99,6 +104,9 @@ class Run:
     park: Park
     plan: Node | None
     config: str
+    planned: int | None = None
+    on: str = "test"
+    evaluation: Evaluation | None = None
 
 
 def collect(paths: Iterable[Path]) -> tuple[Run, ...]:
@@ -162,6 +170,7 @@ def read_run(folder: Path) -> Run:
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{folder / 'experiment.toml'}: not a resolved experiment ({error!r}).") from error
     told = {name: value for name, value in settings.items() if name not in NOT_THE_EXPERIMENT}
+    planned, final = settings.get("rounds"), _evaluation(folder / "evaluation.json")
     return Run(
         folder=folder,
         name=str(settings.get("name", folder.name)),
@@ -172,6 +181,9 @@ def read_run(folder: Path) -> Run:
         park=_park(folder / "park.json"),
         plan=_plan(folder / "plan.json"),
         config=config,
+        planned=planned if isinstance(planned, int) else None,
+        on=final.on if final else str(settings.get("evaluate", {}).get("on", "test")),
+        evaluation=final,
     )
 
 
@@ -203,10 +215,10 @@ def _round(line: dict[str, Any]) -> Round:
     by_class, by_device = line.get("by_class"), line.get("by_device")
     return Round(
         number=int(line["round"]),
-        accuracy=_finite(line.get("accuracy")),
-        loss=_finite(line.get("loss")),
-        train_loss=_finite(line.get("train_loss")),
-        by_class=None if by_class is None else tuple(_finite(value) for value in by_class),
+        accuracy=finite(line.get("accuracy")),
+        loss=finite(line.get("loss")),
+        train_loss=finite(line.get("train_loss")),
+        by_class=None if by_class is None else tuple(finite(value) for value in by_class),
         by_device=None if not by_device else Spread(*(float(by_device[name]) for name in ("p10", "p50", "p90"))),
         wall_s=float(line.get("wall_s") or 0.0),
         participants=int(line.get("participants") or 0),
@@ -214,18 +226,13 @@ def _round(line: dict[str, Any]) -> Round:
     )
 
 
-def _finite(value: float | None) -> float | None:
-    """Return a number, or None for what is missing or has diverged: neither can be drawn or averaged."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
 def _park(path: Path) -> Park:
     body = _json(path)
     try:
-        devices = tuple(Device(d["factory"], d["samples"], tuple(d["counts"])) for d in body["devices"])
+        devices = tuple(Device(d["factory"], d["samples"], tuple(d["counts"]), d.get("name")) for d in body["devices"])
         classes = tuple(map(str, body["classes"]))
         return Park(str(body["dataset"]), classes, devices, int(body["factories"]), int(body["test_samples"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(f"{path}: not the description of a park ({error!r}). Run the experiment again.") from error
 
 
@@ -237,6 +244,16 @@ def _plan(path: Path) -> Node | None:
         return from_json(body["plan"])
     except (KeyError, TypeError, AttributeError, SettingError) as error:
         raise SettingError(f"{path}: not a plan ({error!r}). Run the experiment again.") from error
+
+
+def _evaluation(path: Path) -> Evaluation | None:
+    if not path.is_file():
+        return None
+    body = _json(path)
+    try:
+        return evaluation(body)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SettingError(f"{path}: not an evaluation ({error!r}). Resume the run, or remove the file.") from error
 
 
 def _json(path: Path) -> Any:

@@ -1,34 +1,38 @@
 "use strict";
-// Draws the figures that the page carries, and gives them the page's colours in the reader's light or dark scheme.
+// Draws the figures that the page carries; the style sheet colours them for light, dark and print.
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const touch = matchMedia("(pointer: coarse)").matches;
   const config = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover" };
+  const PAPER = { width: 680, height: 740 };  // px: what fits on a sheet of A4 or Letter, with its heading
 
-  const colours = (layout) => {
-    const of = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    const change = {
-      "font.color": of("--ink"), "hoverlabel.bgcolor": of("--card"), "hoverlabel.font.color": of("--ink"),
-      "hoverlabel.bordercolor": of("--line"), "modebar.color": of("--soft"), "modebar.activecolor": of("--ink"),
-      "modebar.bgcolor": "rgba(0,0,0,0)",
-    };
-    for (const axis of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
-      change[`${axis}.gridcolor`] = of("--grid");
-      change[`${axis}.linecolor`] = of("--line");
-    }
-    return change;
-  };
-  const draw = async (id, figure) => {
+  const draw = (id, figure) => {
     const layout = { ...figure.layout, dragmode: touch ? false : "zoom" };  // a finger that scrolls must not zoom
-    await Plotly.newPlot(id, figure.data, layout, config);
-    await Plotly.relayout(id, colours(layout));
+    return Plotly.newPlot(id, figure.data, layout, config);
   };
-  const recolour = () => {
-    for (const [id, figure] of Object.entries(figures)) Plotly.relayout(id, colours(figure.layout));
+  const resize = (inside) => {
+    for (const chart of inside.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(chart);
   };
   // a picture wider than the screen starts at its middle, where the cloud is
-  for (const box of document.querySelectorAll(".plan .scroll")) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
+  for (const box of document.querySelectorAll("#s-plan .scroll")) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
+  for (const fold of document.querySelectorAll("details.figure")) fold.addEventListener("toggle", () => resize(fold));
   const all = Object.entries(figures).map(([id, figure]) => draw(id, figure));
   Promise.all(all).then(() => document.documentElement.setAttribute("data-drawn", String(all.length)));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.figure:not([open])")];
+    for (const fold of opened) fold.open = true;
+    for (const [id, figure] of Object.entries(figures)) {
+      const height = Math.min(figure.layout.height, PAPER.height);
+      document.getElementById(id).style.minHeight = "0";
+      Plotly.relayout(id, { width: PAPER.width, height, autosize: false });
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const [id, figure] of Object.entries(figures)) {
+      Plotly.relayout(id, { width: null, height: figure.layout.height, autosize: true });
+    }
+    for (const fold of opened) fold.open = false;
+  });
 })();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -10,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor._version import __version__
-from fedfloor.plan.draw import svg, tree
-from fedfloor.report import figures, words
+from fedfloor.report import sections, words
 from fedfloor.report.groups import Group, groups
-from fedfloor.report.ledger import Park, Run, collect
-from fedfloor.report.table import natural_target, paired, summary
+from fedfloor.report.ledger import Run, collect
+from fedfloor.report.story import story
+from fedfloor.report.table import natural_target
 
 # Nothing may be fetched: a report is opened years later, and inside networks that have no way out.
 POLICY = (
@@ -58,18 +59,22 @@ def render(runs: Sequence[Run], target: float | None = None) -> str:
     hindsight = target is None
     target = natural_target(runs) if target is None else target
     drawn: dict[str, Any] = {}
-    sections = [
-        _summary_section(runs, target, hindsight=hindsight),
-        '<div class="pair">' + _curve_sections(found, target, drawn) + "</div>",
-        _device_section(found, drawn),
-        _class_section(found, drawn),
-        _holdings_section(found, drawn),
-        _plan_section(found),
-        _config_section(runs),
-    ]
+    main = "".join(
+        (
+            sections.summary_section(runs, target, hindsight=hindsight),
+            sections.curve_sections(found, target, drawn),
+            sections.device_section(found, drawn),
+            sections.factory_section(found, drawn),
+            sections.class_section(found, drawn),
+            sections.confusion_section(found),
+            sections.holdings_section(found, drawn),
+            sections.plan_section(found),
+            sections.config_section(found),
+        )
+    )
     names = list(dict.fromkeys(run.name for run in runs))
     title = names[0] if len(names) == 1 else f"{len(names)} experiments"
-    return _document(title, _header(title, runs, target), "".join(sections), _scripts(drawn))
+    return _document(title, _header(title, found, target) + _contents(main), main, _scripts(drawn))
 
 
 def _document(title: str, header: str, main: str, scripts: str) -> str:
@@ -94,108 +99,14 @@ def _scripts(drawn: dict[str, Any]) -> str:
     return f"{data}\n<script>{get_plotlyjs()}</script>\n<script>{script}</script>"
 
 
-def _header(title: str, runs: Sequence[Run], target: float | None) -> str:
-    parks = list(dict.fromkeys(words.park_words(run.park) for run in runs))
-    verdict = words.verdict(summary(runs, target))
-    return (
-        f'<header><h1>{escape(title)}</h1><p class="soft">{escape("; ".join(parks))}</p>'
-        f'<p class="verdict">{escape(verdict)}</p></header>'
-    )
+def _header(title: str, found: Sequence[Group], target: float | None) -> str:
+    parks = list(dict.fromkeys(words.park_words(run.park) for run in words.members(found)))
+    told = "".join(f"<p>{escape(sentence)}</p>" for sentence in story(found, target))
+    about = escape("; ".join(parks))
+    return f'<header><h1>{escape(title)}</h1><p class="soft">{about}</p><div class="story">{told}</div></header>'
 
 
-def _section(heading: str, body: str, kind: str = "") -> str:
-    attribute = f' class="{kind}"' if kind else ""
-    return f"<section{attribute}><h2>{escape(heading)}</h2>{body}</section>"
-
-
-def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    lines = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
-        for row in rows
-    )
-    body = f"<caption><span>{escape(caption)}</span></caption><thead><tr>{columns}</tr></thead><tbody>{lines}</tbody>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="table"><table>{body}</table></div>'
-
-
-def _summary_section(runs: Sequence[Run], target: float | None, *, hindsight: bool) -> str:
-    rows = summary(runs, target)
-    caption = words.summary_caption(rows, hindsight=hindsight)
-    body = _table(caption, words.summary_head(target), [words.summary_cells(row) for row in rows])
-    pairs = paired(runs)
-    if pairs:
-        head = ["methods", "common seeds", "difference in accuracy"]
-        body += "<h3>Method against method</h3>" + _table(
-            words.PAIRED, head, [words.paired_cells(row) for row in pairs]
-        )
-    return _section("Summary", body)
-
-
-def _chart(name: str, figure: Any | None, caption: str, drawn: dict[str, Any], min_width: int = 0) -> str:
-    if figure is None:
-        return '<p class="soft">These runs did not measure it.</p>'
-    drawn[name] = figure
-    wide = f' style="min-width:{min_width}px"' if min_width else ""
-    height = f"min-height:{figure.layout.height}px"
-    chart = f'<div class="chart" id="{name}" style="{height}"></div>'
-    inner = f'<div class="scroll" tabindex="0" role="region" aria-label="chart"><div{wide}>{chart}</div></div>'
-    note = "<noscript>The charts need JavaScript, which this page carries.</noscript>"
-    return f"<figure>{inner if min_width else chart}{note}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _curve_sections(found: Sequence[Group], target: float | None, drawn: dict[str, Any]) -> str:
-    how = words.curve_caption(any(len(group.runs) > 1 for group in found))
-    upper = _chart("accuracy", figures.accuracy_figure(found, target), words.accuracy_caption(how, target), drawn)
-    lower = _chart("loss", figures.loss_figure(found), "Mean loss of the global model on the test data. " + how, drawn)
-    return _section("Accuracy against rounds", upper) + _section("Loss against rounds", lower)
-
-
-def _device_section(found: Sequence[Group], drawn: dict[str, Any]) -> str:
-    return _section("Accuracy per device", _chart("devices", figures.device_figure(found), words.DEVICES, drawn))
-
-
-def _class_section(found: Sequence[Group], drawn: dict[str, Any]) -> str:
-    bars = len(found) * max(len(group.runs[0].park.classes) for group in found)
-    caption = words.CLASSES + (words.WHISKERS if any(len(group.runs) > 1 for group in found) else "")
-    chart = _chart("classes", figures.class_figure(found), caption, drawn, 7 * bars if bars > 40 else 0)
-    return _section("Accuracy per class", chart)
-
-
-def _holdings_section(found: Sequence[Group], drawn: dict[str, Any]) -> str:
-    firsts: dict[Park, Run] = {}
-    for group in found:
-        firsts.setdefault(group.runs[0].park, group.runs[0])
-    charts = []
-    for i, (park, run) in enumerate(firsts.items()):
-        columns = min(len(park.devices), figures.MOST_DEVICES)
-        width = int(80 + max(8.5 * columns, min(18 * columns, 1000)))  # up to 120 columns fit a wide screen
-        caption = words.holdings_caption(run, columns)
-        charts.append(_chart(f"holdings-{i}", figures.holdings_figure(park), caption, drawn, width))
-    return _section("Who holds which classes", "".join(charts))
-
-
-def _plan_section(found: Sequence[Group]) -> str:
-    parts = []
-    for group in found:
-        run = group.runs[0]
-        parts.append(f"<h3>{escape(group.label)}</h3>")
-        if run.plan is None:
-            parts.append('<p class="soft">This run folder has no plan.json.</p>')
-            continue
-        factories = [device.factory for device in run.park.devices]
-        picture = svg(run.plan, factories.__getitem__)
-        text = f"<details><summary>The same as text</summary><pre>{escape(tree(run.plan))}</pre></details>"
-        scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="plan">{picture}</div>'
-        caption = f"<figcaption>{escape(words.plan_caption(run))}</figcaption>"
-        parts.append(f"<figure>{scroll}{caption}{text}</figure>")
-    return _section("A round as a plan", "".join(parts), "plan")
-
-
-def _config_section(runs: Sequence[Run]) -> str:
-    parts = [
-        f"<details><summary>{escape(run.method)}, seed {run.seed} ({escape(run.folder.name)})</summary>"
-        f'<pre tabindex="0">{escape(run.config)}</pre></details>'
-        for run in runs
-    ]
-    note = '<p class="soft">What each experiment file came to, with every default filled in, and where it ran.</p>'
-    return _section("Resolved configuration", note + "".join(parts))
+def _contents(main: str) -> str:
+    """Return links to the sections."""
+    links = re.findall(r'<section id="(s-[a-z]+)"><h2>(.*?)</h2>', main)
+    return "<nav>" + "".join(f'<a href="#{name}">{heading}</a>' for name, heading in links) + "</nav>"

@@ -16,8 +16,9 @@ def summary(runs: Iterable[Run], target: float | None = None) -> list[Row]:
     """Return one row of JSON scalars per experiment, its seeds taken together.
 
     ``accuracy`` and ``loss`` belong to the last round that every seed evaluated, ``best_accuracy`` is the mean of the
-    seeds' best, ``rounds`` is what every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target``
-    is the mean over seeds, and None unless all of them (``reached``) got there.
+    seeds' best, ``macro_f1`` that of their final models where all have one, ``rounds`` is what every seed finished,
+    ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over seeds, and None unless all of them
+    (``reached``) got there.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
@@ -30,6 +31,8 @@ def _row(group: Group, target: float | None) -> Row:
     last = [line.accuracy for line in last_lines(group, accuracy) if line.accuracy is not None]
     last_loss = [line.loss for line in last_lines(group, loss) if line.loss is not None]
     best = [max(found.values()) for run in group.runs if (found := values(run, accuracy))]
+    finals = [run.evaluation.macro_f1 if run.evaluation else None for run in group.runs]
+    f1 = [value for value in finals if value is not None]
     reached = [number for run in group.runs if (number := rounds_to(run, target)) is not None]
     return {
         "method": group.label,
@@ -38,6 +41,7 @@ def _row(group: Group, target: float | None) -> Row:
         "accuracy": _mean(last),
         "half_width": half_width(last),
         "best_accuracy": _mean(best),
+        "macro_f1": _mean(f1) if len(f1) == len(group.runs) else None,
         "loss": _mean(last_loss),
         "target": target,
         "reached": len(reached),
@@ -67,8 +71,8 @@ def natural_target(runs: Iterable[Run]) -> float | None:
 def paired(runs: Iterable[Run]) -> list[Row]:
     """Return, for every two methods, how much the first is more accurate than the second over their common seeds.
 
-    Each seed gives one difference, taken in the last round that both evaluated; ``half_width`` is the 95 % Student-t
-    interval of their mean, None with one common seed. Methods without a common seed give no row.
+    Each seed gives one difference, taken in the last round that both evaluated (``rounds``); ``half_width`` is the
+    95 % Student-t interval of their mean, None with one common seed. Methods without a common seed give no row.
     """
     rows = []
     for one, other in combinations(groups(runs), 2):
@@ -76,13 +80,15 @@ def paired(runs: Iterable[Run]) -> list[Row]:
         found = {run.seed: _difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}
         differences = {seed: value for seed, value in found.items() if value is not None}
         if differences:
-            numbers = list(differences.values())
-            row = {"method": one.label, "against": other.label, "seeds": list(differences)}
+            rounds = sorted({number for number, _ in differences.values()})
+            numbers = [value for _, value in differences.values()]
+            row = {"method": one.label, "against": other.label, "seeds": list(differences), "rounds": rounds}
             rows.append(row | {"difference": _mean(numbers), "half_width": half_width(numbers)})
     return rows
 
 
-def _difference(one: Run, other: Run) -> float | None:
+def _difference(one: Run, other: Run) -> tuple[int, float] | None:
+    """Return the last round that both evaluated, and how much more accurate the first is in it."""
     a, b = values(one, accuracy), values(other, accuracy)
     common = a.keys() & b.keys()
-    return a[max(common)] - b[max(common)] if common else None
+    return (max(common), a[max(common)] - b[max(common)]) if common else None

@@ -1,99 +1,91 @@
-"""The report's sentences, captions and table cells."""
+"""The report's captions and table cells: every figure says what it shows and how it was made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfloor.report.figures import MOST_DEVICES
-from fedfloor.report.ledger import Park, Run
+from fedfloor.report.evaluation import frequent
+from fedfloor.report.groups import Group, last_lines
+from fedfloor.report.holdings import MOST_DEVICES
+from fedfloor.report.ledger import Park, Round, Run
+from fedfloor.report.numbers import count, figure, interval, listed
+from fedfloor.report.story import spoken
 from fedfloor.report.table import Row
 
 PAIRED = (
     "How much more accurate the first method is than the second, seed by seed, in the last round that both evaluated: "
-    "mean and 95 % Student-t interval over the common seeds. An interval that contains 0 does not tell them apart."
+    "mean and 95 % Student-t interval over the common seeds. An interval that contains 0 does not tell them apart. "
+    "Every pair stands for itself: the intervals are not widened for the number of pairs."
 )
-DEVICES = (
-    "The global model's accuracy, device by device: on the device's own test samples where the data have owners, "
-    "otherwise expected on test samples in the device's own mix of classes. The bar runs from the device at 10 % of "
-    "all devices to the one at 90 %, the diamond is the median. Last evaluated round; mean over seeds if several."
-)
-CLASSES = "Share of the test samples of each class that the global model gets right in the last evaluated round."
-WHISKERS = " Mean over seeds; the whiskers are its 95 % Student-t interval."
+SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0 and 1."
 
 
 def park_words(park: Park) -> str:
     """Describe a park in one line."""
-    devices = _count(len(park.devices), "device")
-    factories = _count(park.factories, "factory", "factories")
-    return f"{park.dataset}: {devices} in {factories}, {_count(park.test_samples, 'test sample')}"
+    devices = count(len(park.devices), "device")
+    factories = count(park.factories, "factory", "factories")
+    return f"{park.dataset}: {devices} in {factories}, {count(park.test_samples, 'test sample')}"
 
 
-def _count(number: int, noun: str, plural: str = "") -> str:
-    digits = f"{number:,}".replace(",", "\u202f")
-    return f"{digits} {noun if number == 1 else plural or noun + 's'}"
+def on(runs: Sequence[Run]) -> str:
+    """Return what the accuracies were measured on.
 
-
-def figure(value: float | None, digits: int = 4) -> str:
-    """Write a number, or a dash for one that is missing.
-
-    >>> figure(0.91234), figure(None)
-    ('0.9123', '–')
+    >>> on([])
+    'test'
     """
-    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+    return " or ".join(dict.fromkeys(run.on for run in runs)) or "test"
 
 
-def interval(value: float | None, half_width: float | None, digits: int = 4) -> str:
-    """Write a mean with its half width, if it has one.
+def members(found: Sequence[Group]) -> list[Run]:
+    """Return the runs of all groups."""
+    return [run for group in found for run in group.runs]
 
-    >>> interval(0.9, 0.01), interval(0.9, None)
-    ('0.9000 ± 0.0100', '0.9000')
+
+def when(found: Sequence[Group], what: object = None) -> str:
+    """Say which round a figure of the last evaluated round belongs to.
+
+    Args:
+        found: the groups that are shown.
+        what: picks the figure out of a ledger line.
     """
-    return figure(value, digits) + ("" if half_width is None else f" ± {figure(half_width, digits)}")
+    pick = what if callable(what) else _accuracy
+    last = sorted({lines[0].number for group in found if (lines := last_lines(group, pick))})
+    if not last:
+        return "in the last evaluated round"
+    return f"in round {last[0]}" if len(last) == 1 else f"in each run's last evaluated round ({last[0]} to {last[-1]})"
 
 
-def verdict(rows: Sequence[Row]) -> str:
-    """Say in plain words which method reached the target when.
+def _accuracy(line: Round) -> object:
+    return line.accuracy
 
-    >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
-    >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
-    'fedsr reached 0.90 after 6 rounds; fedavg did not within 8.'
+
+def seeds(found: Sequence[Group]) -> str:
+    """Say how many runs are behind a figure.
+
+    >>> seeds([])
+    'no run'
     """
-    if all(row["target"] is None for row in rows):
-        return "No accuracy to compare has been reached yet."
-    order = sorted(
-        rows, key=lambda row: (row["rounds_to_target"] is None, row["rounds_to_target"] or 0, -row["reached"])
-    )
-    target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
-    parts = [_reached(row, target if i == 0 else "it") for i, row in enumerate(order)]
-    return "; ".join(parts) + "."
+    numbers = sorted({len(group.runs) for group in found})
+    if not numbers:
+        return "no run"
+    if numbers == [1]:
+        return f"one run of each of {len(found)} methods" if len(found) > 1 else "one run"
+    many = f"{numbers[0]} seeds" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
+    return many + (" of each method" if len(found) > 1 else "")
 
 
-def _reached(row: Row, target: str) -> str:
-    name, seeds = row["method"], len(row["seeds"])
-    if row["reached"] == 0:
-        within = row["rounds"]
-        if target == "it":
-            return f"{name} did not within {within}"
-        return f"{name} did not reach {target} within {_count(within, 'round')}"
-    if row["rounds_to_target"] is None:
-        return f"{name} reached {target} with {row['reached']} of {seeds} seeds within {_count(row['rounds'], 'round')}"
-    rounds = float(row["rounds_to_target"])
-    length = _count(int(rounds), "round") if rounds.is_integer() else f"{rounds:.1f} rounds"
-    mean = f" (mean of {seeds} seeds)" if seeds > 1 else ""
-    return f"{name} reached {target} after {length}{mean}"
-
-
-def summary_head(target: float | None) -> list[str]:
+def summary_head(rows: Sequence[Row], target: float | None) -> list[str]:
     """Return the summary's column names."""
+    f1 = ["macro-F1"] if any(row["macro_f1"] is not None for row in rows) else []
     reach = [] if target is None else [f"rounds to {target:g}"]
-    return ["method", "seeds", "rounds", "accuracy", "best", "loss", *reach, "seconds"]
+    return ["method", "seeds", "rounds", "accuracy", "best", *f1, "loss (nats)", *reach, "time (s)"]
 
 
-def summary_cells(row: Row) -> list[str]:
+def summary_cells(row: Row, *, f1: bool) -> list[str]:
     """Return one line of the summary as text."""
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
-    cells = [row["method"], seeds, str(row["rounds"]), interval(row["accuracy"], row["half_width"])]
-    cells += [figure(row["best_accuracy"]), figure(row["loss"], 3)]
+    cells = [spoken(row["method"]), seeds, str(row["rounds"]), interval(row["accuracy"], row["half_width"])]
+    cells += [figure(row["best_accuracy"])] + ([figure(row["macro_f1"])] if f1 else []) + [figure(row["loss"], 3)]
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
@@ -101,37 +93,147 @@ def summary_cells(row: Row) -> list[str]:
     return [*cells, figure(row["wall_s"], 1)]
 
 
-def summary_caption(rows: Sequence[Row], *, hindsight: bool) -> str:
+def summary_caption(rows: Sequence[Row], where: str, *, hindsight: bool) -> str:
     """Say how the summary was made, and whether the target was chosen only after the results were there."""
     several = any(len(row["seeds"]) > 1 for row in rows)
-    seeds = " Mean over seeds; ± is the 95 % Student-t interval of the mean." if several else ""
-    reach = " The target counts as reached in the first evaluated round that has it." if rows[0]["target"] else ""
-    if reach and hindsight:
-        reach += " Nobody gave one: it is the highest round figure that all seeds of one method reached."
-    return (
-        "Accuracy and loss of the global model on the test data in the last evaluated round; best is the highest "
-        f"accuracy of any round, chosen with hindsight; seconds are those of the computation.{reach}{seeds}"
-    )
+    f1 = any(row["macro_f1"] is not None for row in rows)
+    parts = [
+        f"Accuracy and loss (mean cross-entropy) of the global model on the {where} data in the last evaluated round; "
+        "best is the highest accuracy of any round, chosen with hindsight; time is that of the computation."
+    ]
+    if f1:
+        parts.append("Macro-F1: the mean over classes of 2·precision·recall/(precision + recall), final model.")
+    if rows[0]["target"]:
+        parts.append("The target counts as reached in the first evaluated round that has it.")
+        if hindsight:
+            parts.append("Nobody gave one: it is the highest round figure that all seeds of one method reached.")
+    if several:
+        parts.append("Mean over seeds; ± is the 95 % Student-t interval of the mean.")
+    return " ".join(parts)
 
 
 def paired_cells(row: Row) -> list[str]:
     """Return one paired difference as text."""
     sign = "+" if row["difference"] >= 0 else ""
     difference = sign + interval(row["difference"], row["half_width"])
-    return [f"{row['method']} – {row['against']}", ", ".join(map(str, row["seeds"])), difference]
+    return [
+        f"{spoken(row['method'])} – {spoken(row['against'])}",
+        ", ".join(map(str, row["seeds"])),
+        ", ".join(map(str, row["rounds"])),
+        difference,
+    ]
 
 
-def curve_caption(bands: bool) -> str:
-    """Say how curves were made."""
-    if not bands:
-        return "A point per evaluated round; every line is one run."
-    return "Thick: mean over seeds; thin: each seed; band: 95 % Student-t interval of the mean."
+def curve_caption(found: Sequence[Group], *, share: bool) -> str:
+    """Say how curves were made.
+
+    Args:
+        found: the groups that are shown.
+        share: whether the figure is a share, so that its band is cut at 0 and 1.
+    """
+    if len(members(found)) == 1:
+        return "A point per evaluated round of one run."
+    if all(len(group.runs) == 1 for group in found):
+        return f"A point per evaluated round; every line is one run ({seeds(found)})."
+    cut = ", cut at 0 and 1" if share else ""
+    mean = f"Thick line: mean over seeds ({seeds(found)}); thin: each seed"
+    return f"{mean}; band: 95 % Student-t interval of the mean{cut}."
 
 
-def accuracy_caption(how: str, target: float | None) -> str:
+def accuracy_caption(found: Sequence[Group], target: float | None) -> str:
     """Say how the accuracy's curve was made."""
     line = "" if target is None else f" The dotted line is {target:g}, the accuracy compared above."
-    return f"Share of the test samples that the global model gets right. {how}{line}"
+    where = on(members(found))
+    return f"Share of the {where} samples that the global model gets right. {curve_caption(found, share=True)}{line}"
+
+
+def loss_caption(found: Sequence[Group]) -> str:
+    """Say how the loss's curve was made."""
+    where = on(members(found))
+    return f"Mean cross-entropy of the global model on the {where} data. {curve_caption(found, share=False)}"
+
+
+def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
+    """Say how the accuracy per device was measured."""
+    where = on(members(found))
+    each = " Dots: the single devices, by the final model." if dots else ""
+    mean = " Means over seeds." if any(len(group.runs) > 1 for group in found) else ""
+    last = when(found, lambda line: line.by_device)
+    return (
+        f"The global model's accuracy, device by device, {last}: on the device's own "
+        f"{where} samples where the data have owners, otherwise expected on {where} samples in the device's own mix of "
+        f"classes. The bar runs from the device at 10 % of all devices to the one at 90 %, the diamond is the median."
+        f"{each}{mean} {seeds(found).capitalize()}."
+    )
+
+
+def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) -> str:
+    """Say how the accuracy per factory, or the table of devices (without a spread), was made."""
+    known = [group for group in found if any(run.evaluation for run in group.runs)]
+    rounds = sorted({run.evaluation.round for run in members(known) if run.evaluation})
+    model = f"after round {rounds[0]}" if len(rounds) == 1 else f"after rounds {rounds[0]} to {rounds[-1]}"
+    several = any(len(group.runs) > 1 for group in known)
+    mean = f" {SPREAD if spread else 'Mean over seeds.'}" if several else ""
+    where = on(members(known))
+    return (
+        f"Share of the {where} samples of each {kind} that the final model ({model}) gets right; {seeds(known)}.{mean}"
+    )
+
+
+def classes_caption(found: Sequence[Group]) -> str:
+    """Say how the accuracy per class was made."""
+    spread = f" {SPREAD}" if any(len(group.runs) > 1 for group in found) else ""
+    where, last = on(members(found)), when(found, lambda line: line.by_class)
+    return (
+        f"Share of the {where} samples of each class that the global model gets right {last}; {seeds(found)}.{spread}"
+    )
+
+
+def hardest(group: Group) -> str:
+    """Name the classes that a group's model gets wrong most often."""
+    lines = last_lines(group, lambda line: line.by_class)
+    columns = zip(*[line.by_class for line in lines if line.by_class], strict=False)
+    known = [[value for value in column if value is not None] for column in columns]
+    means = sorted((sum(v) / len(v), i) for i, v in enumerate(known) if v)
+    names = group.runs[0].park.classes
+    worst = ", ".join(f"{names[i]} ({value:.2f})" for value, i in means[:5])
+    return f"{spoken(group.label)} finds these the hardest: {worst}." if worst else ""
+
+
+def confusion_caption(group: Group, *, numbers: bool) -> str:
+    """Say how a confusion matrix was made; ``numbers``: whether cells have their share in them."""
+    percent = ", which is written in it in %" if numbers else ""
+    known = [run.evaluation for run in group.runs if run.evaluation]
+    rounds = sorted({one.round for one in known})
+    model = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
+    several = f", {len(known)} seeds added up" if len(known) > 1 else f", seed {group.runs[0].seed}"
+    return (
+        f"{spoken(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. "
+        "A row is the true class, a "
+        f"column what the model says; a cell's colour grows with the square root of its share of the row{percent}. "
+        "The diagonal is what is right."
+    )
+
+
+def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> list[str]:
+    """Say in words which classes are taken for which most often.
+
+    >>> confusions(((8, 2), (0, 3)), ["a", "b"])
+    ['a is taken for b: 2 of 10 (20 %)']
+    """
+    found = frequent(matrix, classes)
+    return [f"{true} is taken for {said}: {n} of {of} ({100 * n / of:.0f} %)" for true, said, n, of in found]
+
+
+def holdings_words(park: Park) -> str:
+    """Say how unequal the devices are."""
+    kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
+    sizes = sorted(device.samples for device in park.devices)
+    middle = len(park.devices) // 2
+    return (
+        f"The median device holds {kinds[middle]} of {len(park.classes)} classes (fewest {kinds[0]}, most {kinds[-1]}) "
+        f"and {count(sizes[middle], 'sample')} (fewest {sizes[0]}, most {sizes[-1]})."
+    )
 
 
 def holdings_caption(run: Run, shown: int) -> str:
@@ -139,14 +241,22 @@ def holdings_caption(run: Run, shown: int) -> str:
     hidden = len(run.park.devices) - shown
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden} more." if hidden else ""
     return (
-        f"A bubble's area is the number of training samples of a class on a device; colours and shades are factories. "
+        "A bubble's area is the number of training samples of a class on a device; colours and shades are factories. "
         f"{run.park.dataset} as dealt with seed {run.seed}.{more}"
     )
 
 
-def plan_caption(run: Run) -> str:
-    """Say what the plan's picture shows."""
+def plan_caption(run: Run, *, handed: bool) -> str:
+    """Say what the plan's picture shows; ``handed``: whether devices hand the model on."""
+    green = "green is handed on from device to device, " if handed else ""
     return (
-        f"The first round of {run.method}, seed {run.seed}, as the method wrote it. "
-        "Later rounds may visit other devices."
+        f"The first round of {spoken(run.method)}, seed {run.seed}, as the method wrote it. Arrows: blue goes out, "
+        f"{green}orange comes back. Later rounds may visit other devices."
+    )
+
+
+def config_title(group: Group) -> str:
+    """Name a group's configurations."""
+    return (
+        f"{spoken(group.label)}: seed{'s' if len(group.runs) > 1 else ''} {listed([str(r.seed) for r in group.runs])}"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedfloor.config import check_methods
 from fedfloor.engine.team import MOST_RANKS
 from fedfloor.experiment import Experiment
-from fedfloor.runs import launch, ledger
+from fedfloor.runs import launch, ledger, notebook
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
 
@@ -39,6 +39,9 @@ class Run:
     def model(self) -> Path:
         """The trained model, a safetensors file."""
         return self.folder / "model.safetensors"
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self.folder, self.stopped, self.lines)
 
 
 def cores() -> int:

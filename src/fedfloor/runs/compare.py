@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfloor.config import method_of
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.park.park import Park
 from fedfloor.runs import launch
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Task:
-    """One run of a comparison."""
+    """One run of several."""
 
-    method: str
-    seed: int
+    label: str
     experiment: Experiment
     out: Path
 
@@ -31,16 +34,25 @@ def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], 
     Raises:
         SettingError: an unknown method or setting, or a method or seed given twice.
     """
-    for name, given in (("methods", methods), ("seeds", seeds)):
-        if not given or len(set(given)) < len(given):
-            raise SettingError(f"--{name} {','.join(map(str, given))}: give each once, and at least one.")
+    each_once("methods", methods)
+    each_once("seeds", seeds)
     found = []
     for seed in seeds:
         for method in methods:
             one = replace(experiment, seed=seed, method=MethodSettings(method))
             method_of(one)
-            found.append(Task(method, seed, one, out / f"{method.replace(':', '.')}-seed{seed}"))
+            found.append(Task(f"{method} seed {seed}", one, out / f"{method.replace(':', '.')}-seed{seed}"))
     return found
+
+
+def each_once(name: str, given: Sequence[object]) -> None:
+    """Check a list that was typed, such as ``--seeds``.
+
+    Raises:
+        SettingError: it is empty, or something is in it twice.
+    """
+    if not given or len(set(given)) < len(given):
+        raise SettingError(f"--{name} {','.join(map(str, given))}: give each once, and at least one.")
 
 
 def carry_out(
@@ -50,32 +62,45 @@ def carry_out(
     follow: Callable[[Task], AbstractContextManager[Callable[[Line], None]]],
     *,
     resume: bool,
+    tolerant: bool = False,
 ) -> Iterator[tuple[Task, str]]:
-    """Do the runs one after the other and yield each with why it stopped; one park serves all methods of a seed.
+    """Do the runs one after the other and yield each with why it stopped; one park serves all runs of a seed.
 
     Args:
-        work: the runs.
+        work: the runs, seed by seed; they differ in method, seed and settings of the methods only.
         limits: when each stops early.
         ranks: processes of each.
         follow: entered when a run begins; gives what is called with its ledger lines.
         resume: go on with runs that are there; of finished ones no round is done again.
+        tolerant: go on with the next run where training diverges; that one stopped because it ``"diverged"``.
 
     Raises:
         SettingError: a run's folder is there already and this is no resume.
         RunError: a run failed.
     """
     if launch.under_torchrun():
-        raise SettingError("a comparison starts its own processes: run it without torchrun, with --ranks.")
+        raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
+    if not resume:
+        _check_free(work)
+    park: Park | None = None
     for task in work:
-        if (task.out / "experiment.toml").exists() and not resume:
+        if park is None or park.seed != task.experiment.seed:
+            park = launch.build_park(task.experiment)
+        orders = Orders(task.out, resume=(task.out / "experiment.toml").exists(), limits=limits)
+        try:
+            with follow(task) as report:
+                why = launch.start(task.experiment, orders, ranks, report, park)
+        except DivergedError as error:
+            if not tolerant:
+                raise
+            log.info("%s: %s", task.label, error)
+            why = "diverged"
+        yield task, why
+
+
+def _check_free(work: Sequence[Task]) -> None:
+    for task in work:
+        if (task.out / "experiment.toml").exists():
             raise SettingError(
                 f"{task.out} already holds a run. Go on with --resume, or give another folder with --out."
             )
-    park, seed = None, None
-    for task in work:
-        if park is None or seed != task.seed:
-            park, seed = launch.build_park(task.experiment), task.seed
-        orders = Orders(task.out, resume=(task.out / "experiment.toml").exists(), limits=limits)
-        with follow(task) as report:
-            why = launch.start(task.experiment, orders, ranks, report, park)
-        yield task, why

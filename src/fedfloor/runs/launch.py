@@ -24,7 +24,7 @@ from fedfloor.runs.orders import Orders
 
 def build_park(experiment: Experiment) -> Park:
     """Return the park an experiment describes."""
-    data, park, seed = experiment.data, experiment.park, experiment.seed
+    data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
     if data.path is not None:
         dataset = load_own(Path(data.path), data, seed)
     else:
@@ -39,6 +39,7 @@ def build_park(experiment: Experiment) -> Park:
         partition=data.partition,
         stream=data.stream,
         seed=seed,
+        validation=evaluate.validation if evaluate.on == "validation" else None,
     )
 
 

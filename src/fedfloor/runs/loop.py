@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from safetensors.torch import save
 
 from fedfloor import models
 from fedfloor.chance import generator
@@ -22,13 +19,13 @@ from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
-from fedfloor.runs import checkpoint, folder, ledger
+from fedfloor.runs import checkpoint, checks, folder, ledger, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
@@ -74,40 +71,13 @@ def execute(
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     engine = Engine(park, network, team, memory, experiment.seed, chance, normalise)
     start = {"w": network.flat.clone()}
-    agree(team, experiment, park, point, start)
+    checks.agree(team, experiment, park, point, start)
     if team.rank == 0:
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         memory.tidy()
     team.gather([])
     job = _Run(experiment, orders, engine, method, report, interrupted)
     return job.go(start, point or job.begin(start))
-
-
-def agree(
-    team: Team, experiment: Experiment, park: Park, point: Checkpoint | None, start: dict[str, torch.Tensor]
-) -> None:
-    """Make sure that all ranks are about to do the same: hosts may differ in files, versions or folders.
-
-    Raises:
-        SettingError: they are not.
-    """
-    plain = replace(
-        experiment, provenance={}, data=replace(experiment.data, root=None, path=None)
-    )  # the data have a digest
-    mine = {
-        "experiment": resolved(plain),
-        "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
-        "round of the last checkpoint": point.round if point else 0,
-        "model": hashlib.sha256((point.state.packet if point else start)["w"].numpy().data).hexdigest(),
-    }
-    theirs = [json.loads(bytes(one[0])) for one in team.gather([json.dumps(mine).encode()])]
-    for rank, other in enumerate(theirs):
-        for what, value in other.items():
-            if value != theirs[0][what]:
-                raise SettingError(
-                    f"rank {rank} differs from rank 0 in its {what}: {value} instead of {theirs[0][what]}. All hosts "
-                    "need the same files, versions and kind of CPU, and must see the same run's folder."
-                )
 
 
 class _Run:
@@ -195,19 +165,8 @@ class _Run:
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
         self.looked = True
-        park = self.engine.park
-        smallest = int(park.sizes.argmin())
-        largest = max(walk.batch_sizes(plan), default=0)
-        if number == 1 and largest > park.sizes[smallest]:
-            kind = getattr(self.experiment.data.partition, "kind", "")
-            larger = {"dominant": f"samples = {largest}"} | dict.fromkeys(
-                ("natural", "dirichlet"), f"at_least = {largest}"
-            )
-            more = f", or ask for larger ones with the partition's {larger[kind]}" if kind in larger else ""
-            raise SettingError(
-                f"work.batch_size = {largest} is larger than what device {smallest} holds "
-                f"({park.sizes[smallest]} samples). Lower work.batch_size, use fewer devices{more}."
-            )
+        if number == 1:
+            checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:
             log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
@@ -216,7 +175,7 @@ class _Run:
         """Refuse a model that is no longer made of finite numbers."""
         for name, value in state.packet.items():
             if not bool(torch.isfinite(value).all()):
-                raise RunError(
+                raise DivergedError(
                     f"the global packet '{name}' holds infinite or undefined numbers after round {number}. "
                     "Lower work.lr; the last checkpoint is untouched."
                 )
@@ -255,27 +214,8 @@ class _Run:
         if not self.first:
             return
         self.save(point)
-        told = {"round": point.round, "on": "test", "accuracy": score.accuracy, "loss": score.loss} | score.details
-        folder.write_json(self.orders.out / "evaluation.json", told)
-        self.write_model(point)
-
-    def write_model(self, point: Checkpoint) -> None:
-        """Write the model with what is needed to use it."""
-        data = self.engine.park.dataset
-        about = {
-            "format": "fedfloor 1",
-            "model": self.experiment.model.name,
-            "classifier": self.engine.network.classifier,
-            "round": point.round,
-            "shape": list(data.shape),
-            "classes": list(data.classes),
-            "inputs": data.inputs.describe(),
-            "normalise": {"scale": data.scale, "mean": self.engine.mean.tolist(), "std": self.engine.std.tolist()},
-        }
-        tensors = self.engine.network.state(point.state.packet["w"])
-        # one metadata key: several would be written in an order that differs from process to process
-        data_out = save(tensors, metadata={"fedfloor": json.dumps(about)})
-        folder.write(self.orders.out / "model.safetensors", data_out)
+        results.write_evaluation(self.orders.out, self.experiment, point.round, score)
+        results.write_model(self.orders.out, self.experiment, self.engine, point)
 
 
 def _info(state: State) -> dict[str, object]:

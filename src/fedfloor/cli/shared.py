@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ RESUME = "Go on with: the same command and --resume"
 
 def bundled() -> dict[str, Path]:
     """Return the experiment files that come with the package, by name."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     folder = here / "experiments" if (here / "experiments").is_dir() else here.parents[1] / "experiments"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
@@ -97,6 +97,22 @@ def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json
         print(f"report: {where}")
 
 
+def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[Task], AbstractContextManager[Follow]]:
+    """Return what follows one run of several: its progress is shown, and told to what tracks it."""
+    from fedfloor.terminal import both, progress
+    from fedfloor.tracking import sink, tracker
+
+    sink.check(track)
+
+    @contextmanager
+    def follow(task: Task) -> Iterator[Follow]:
+        last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
+        with tracker.follow(task.out, track) as record, progress(task.label, last) as show:
+            yield both(show, record)
+
+    return follow
+
+
 def compare(
     work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
 ) -> bool:
@@ -112,20 +128,10 @@ def compare(
         track: sinks that follow each run.
     """
     from fedfloor.runs.compare import carry_out
-    from fedfloor.terminal import both, progress
-    from fedfloor.tracking import sink, tracker
-
-    sink.check(track)
-
-    @contextmanager
-    def follow(task: Task) -> Iterator[Follow]:
-        last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
-        with tracker.follow(task.out, track) as record, progress(f"{task.method} seed {task.seed}", last) as show:
-            yield both(show, record)
 
     done: list[Path] = []
     why = "finished"
-    for task, why in carry_out(work, stop, size, follow, resume=resume):
+    for task, why in carry_out(work, stop, size, followed(stop, track), resume=resume):
         done.append(task.out)
         if why == "interrupted":
             break

@@ -1,0 +1,133 @@
+"""The command ``sweep``: its trials, its table, and the file with the best settings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfloor.cli import shared
+from fedfloor.errors import DivergedError
+from fedfloor.report.groups import half_width
+from fedfloor.runs import sweep as sweeps
+from fedfloor.runs.compare import carry_out
+from fedfloor.runs.folder import write, write_json
+from fedfloor.runs.grid import shown
+from fedfloor.runs.orders import Limits
+from fedfloor.runs.sweep import Result, Sweep
+from fedfloor.terminal import show
+
+
+def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool) -> bool:
+    """Carry out a sweep, print its table and write the best settings; return whether all trials were done.
+
+    Args:
+        what: the sweep.
+        out: its folder.
+        stop: when each trial stops early.
+        size: ranks.
+        resume: go on with runs that are there.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: the trials would not be evaluated, or a run's folder is there already and this is no resume.
+        DivergedError: every trial of a method diverged.
+        RunError: a run failed otherwise.
+    """
+    sweeps.check_evaluated(what, stop.stop_after)
+    _note(what)
+    work = what.tasks(out)
+    ends: dict[Path, str] = {}
+    for task, why in carry_out(work, stop, size, shared.followed(stop), resume=resume, tolerant=True):
+        if why == "interrupted":
+            print(f"{len(ends)} of {len(work)} runs done", file=sys.stderr)
+            return False
+        ends[task.out] = why
+    found = sweeps.results(what, out, {folder for folder, why in ends.items() if why == "diverged"})
+    best = sweeps.winners(found)
+    rounds = min(what.original.rounds, stop.stop_after or what.original.rounds)
+    told = _told(what, found, best, rounds)
+    out.mkdir(parents=True, exist_ok=True)  # a run that diverges in its first round takes its folder back
+    write_json(out / "sweep.json", told)
+    lost = [name for name in what.sizes if name not in best]
+    if not lost:
+        write(out / "best.toml", sweeps.document(what, best, rounds))
+    _show(told, out, as_json=as_json)
+    if lost:
+        raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")
+    return True
+
+
+def _note(what: Sweep) -> None:
+    """Say the budget, and where it leaves points of a grid out."""
+    seeds = f"{len(what.seeds)} seed{'s' * (len(what.seeds) > 1)}"
+    print(f"note: {what.budget} trials of each method, each with {seeds}", file=sys.stderr)
+    for name, size in what.sizes.items():
+        if size > what.budget:
+            print(
+                f"note: {what.budget} of the {size} points of {name}'s grid are drawn, so that every method has "
+                "equally many trials",
+                file=sys.stderr,
+            )
+
+
+def _told(what: Sweep, found: Sequence[Result], best: Mapping[str, Result], rounds: int) -> dict[str, Any]:
+    return {
+        "experiment": what.original.name,
+        "rows": [_row(what, one, best=best.get(one.trial.method) is one) for one in found],
+        "winner": sweeps.winner(best).trial.method if best else None,
+        "trials": what.budget,
+        "points": dict(what.sizes),
+        "rounds": rounds,
+        "validation": what.original.evaluate.validation,
+        "grid": {axis.key: list(axis.values) for axis in what.axes},
+    }
+
+
+def _row(what: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
+    known = [one for one in result.accuracies if one is not None]
+    return {
+        "method": result.trial.method,
+        "trial": result.trial.number,
+        "settings": result.trial.told,
+        "seeds": list(what.seeds),
+        "accuracies": list(result.accuracies),
+        "validation_accuracy": result.score,
+        "half_width": None if result.score is None else half_width(known),
+        "best": best,
+    }
+
+
+def _show(told: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+    """Print a sweep as JSON, or as a table with a column per setting."""
+    file = out / "best.toml"
+    if as_json:
+        rest = {key: value for key, value in told.items() if key != "rows"}
+        show(told["rows"], as_json=True, **rest, best=str(file) if _complete(told) else None)
+        return
+    names = dict.fromkeys(name for row in told["rows"] for name in row["settings"])
+    rows = []
+    for row in told["rows"]:
+        settings = {name: shown(row["settings"][name]) if name in row["settings"] else None for name in names}
+        rows.append(
+            {"method": row["method"], "trial": row["trial"]}
+            | settings
+            | {"seeds": row["seeds"], "validation_accuracy": row["validation_accuracy"]}
+            | {"half_width": row["half_width"], "best": _mark(row)}
+        )
+    share = f"{told['validation']:.3g} of every device's training samples"
+    show(rows, as_json=False, title=f"{told['trials']} trials of {told['rounds']} rounds each; validation: {share}")
+    if _complete(told):
+        print(f"best: {told['winner']}; the best settings of each method: {file}")
+
+
+def _mark(row: Mapping[str, Any]) -> str:
+    if row["best"]:
+        return "best"
+    return "diverged" if row["validation_accuracy"] is None else ""
+
+
+def _complete(told: Mapping[str, Any]) -> bool:
+    """Say whether every method has a best trial."""
+    return {row["method"] for row in told["rows"] if row["best"]} == set(told["points"])

@@ -1,0 +1,136 @@
+"""The library's comparisons and reports: ``fedfloor.compare(experiment, methods, seeds) -> Comparison``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fedfloor.experiment import Experiment
+from fedfloor.report import ledger as reading
+from fedfloor.report import page
+from fedfloor.report.groups import groups
+from fedfloor.report.numbers import interval
+from fedfloor.report.story import spoken, story
+from fedfloor.report.table import natural_target, paired, summary
+from fedfloor.runs.api import Run, default_ranks
+from fedfloor.runs.compare import Task, carry_out, tasks
+from fedfloor.runs.ledger import Line
+from fedfloor.runs.orders import Limits
+
+Report = Callable[[str, int, Line], None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of several methods and seeds, done.
+
+    Attributes:
+        folder: holds one run's folder for each pair.
+        folders: those that were done, in the order of doing.
+        stopped: ``"finished"``, or ``"interrupted"``: some are missing or not whole.
+    """
+
+    folder: Path
+    folders: tuple[Path, ...]
+    stopped: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per method, its seeds taken together; see :func:`fedfloor.report.table.summary`."""
+        return summary(reading.collect(self.folders))
+
+    @property
+    def differences(self) -> list[dict[str, Any]]:
+        """The methods' paired differences in accuracy; see :func:`fedfloor.report.table.paired`."""
+        return paired(reading.collect(self.folders))
+
+    @property
+    def story(self) -> list[str]:
+        """What came of it, in plain words."""
+        runs = reading.collect(self.folders)
+        return story(groups(runs), natural_target(runs))
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the report and return its path: ``report.html`` in the comparison's folder, or ``out``."""
+        return page.write(self.folders, Path(out) if out is not None else self.folder / "report.html")
+
+    def _repr_html_(self) -> str:
+        cells = [
+            (spoken(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
+             interval(row["accuracy"], row["half_width"]), interval(row["loss"], None, 3))
+            for row in self.rows
+        ]  # fmt: skip
+        head = "".join(f"<th>{name}</th>" for name in ("method", "seeds", "rounds", "accuracy", "loss"))
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        told = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.story)
+        where = f"<p>folder: <code>{escape(str(self.folder))}</code></p>"
+        return f"<div>{told}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{where}</div>"
+
+
+def compare(
+    experiment: Experiment,
+    methods: Sequence[str],
+    seeds: Sequence[int] = (0,),
+    out: Path | str | None = None,
+    *,
+    ranks: int | None = None,
+    resume: bool = False,
+    limits: Limits | None = None,
+    report: Report | None = None,
+) -> Comparison:
+    """Run an experiment with several methods and seeds on equal terms.
+
+    Args:
+        experiment: what to run; its own method and seed do not count.
+        methods: names of methods.
+        seeds: each gives every method the same park and the same first model.
+        out: the comparison's folder; ``runs/NAME-compare`` where it is left out.
+        ranks: processes of each run; as many as there are cores where it is left out.
+        resume: go on with runs that are there.
+        limits: when each run stops early.
+        report: called with each new ledger line, behind its method and seed.
+
+    Raises:
+        SettingError: something in the experiment, a method or a seed is wrong, or a run is there already.
+        RunError: a run failed; its last checkpoint stays.
+    """
+    folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
+    work = tasks(experiment, methods, seeds, folder)
+    size = default_ranks() if ranks is None else ranks
+    done: list[Path] = []
+    why = "finished"
+    for task, why in carry_out(work, limits or Limits(), size, _follow(report), resume=resume):
+        done.append(task.out)
+        if why == "interrupted":
+            break
+    return Comparison(folder, tuple(done), "interrupted" if why == "interrupted" else "finished")
+
+
+def _follow(report: Report | None) -> Callable[[Task], AbstractContextManager[Callable[[Line], None]]]:
+    def follow(task: Task) -> AbstractContextManager[Callable[[Line], None]]:
+        def each(line: Line) -> None:
+            if report is not None:
+                report(task.experiment.method.name, task.experiment.seed, line)
+
+        return nullcontext(each)
+
+    return follow
+
+
+def write_report(runs: Run | Path | str | Iterable[Run | Path | str], out: Path | str | None = None) -> Path:
+    """Write the report of one run or of several as one self-contained page and return its path.
+
+    Args:
+        runs: what :func:`fedfloor.run` returned, a run's folder, a folder of such folders, or several of these.
+        out: the page; ``report.html`` in the (first) folder where it is left out.
+
+    Raises:
+        SettingError: a folder holds no run, or a file in it is damaged.
+    """
+    several = [runs] if isinstance(runs, (Run, Path, str)) else list(runs)
+    folders = [one.folder if isinstance(one, Run) else Path(one) for one in several]
+    return page.write(folders, Path(out) if out is not None else folders[0] / "report.html")

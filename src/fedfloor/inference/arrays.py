@@ -1,0 +1,123 @@
+"""What a model's samples are, and whether given arrays are such samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """What the channels of a row, or of a window of rows, measure.
+
+    Args:
+        columns: C names.
+        window: (length, step) in rows; None where a sample is one row.
+        missing: what is done about holes: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
+        names: what a table's columns for device, time and label are called.
+        decimal: its decimal mark.
+    """
+
+    columns: tuple[str, ...]
+    window: tuple[int, int] | None = None
+    missing: str = "refuse"
+    names: Mapping[str, str] = field(default_factory=dict)
+    decimal: str = "."
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> Sensors | None:
+        """Read the key ``inputs`` of a model's header; None where it says that samples are pictures.
+
+        Raises:
+            KeyError, TypeError, ValueError: it says something else.
+
+        >>> Sensors.of({"kind": "table", "columns": ["temp"], "window": {"length": 20, "step": 5}}).window
+        (20, 5)
+        """
+        if about["kind"] == "image":
+            return None
+        if about["kind"] != "table":
+            raise ValueError(f"inputs of kind '{about['kind']}'")
+        window = about.get("window")
+        return cls(
+            columns=tuple(about["columns"]),
+            window=None if window is None else (int(window["length"]), int(window["step"])),
+            missing=about.get("missing") or "refuse",
+            names=dict(about.get("names") or {}),
+            decimal=about.get("decimal") or ".",
+        )
+
+
+def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
+    """Return given numbers as a batch of samples [n, *shape]: uint8 pictures, or float32 rows or windows.
+
+    One sample may come without the batch's axis, and grey pictures without the axis of the one channel.
+
+    Args:
+        x: what was given.
+        shape: of one sample.
+        sensors: what its channels measure; None for pictures.
+        where: names the array in error messages.
+
+    Raises:
+        SettingError: another shape or type, or a number that is missing and must not be.
+
+    >>> fitting(np.zeros((2, 28, 28), np.uint8), (1, 28, 28), None, "x").shape
+    (2, 1, 28, 28)
+    """
+    batch = _batch(np.asarray(x), shape, sensors, where)
+    return _bytes(batch, where) if sensors is None else _values(batch, sensors, where)
+
+
+def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
+    if x.shape[1:] == shape:
+        return x
+    if x.shape == shape:
+        return x[None]
+    if sensors is None and shape[0] == 1 and x.ndim in (2, 3) and x.shape[-2:] == shape[1:]:
+        return x.reshape(-1, *shape)
+    hint = ""
+    if sensors is None and x.ndim in (3, 4) and x.shape[-3:] == (*shape[1:], shape[0]):
+        hint = " The channels stand last: x = np.moveaxis(x, -1, -3) puts them first."
+    if sensors is not None:
+        hint = f" The columns are {', '.join(sensors.columns)}."
+    raise SettingError(
+        f"{where} has shape {x.shape}: the model takes samples of shape {shape}, so {('n', *shape)} or one of them."
+        f"{hint}".replace("'n'", "n")
+    )
+
+
+def _bytes(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    if x.dtype == np.uint8:
+        return x
+    whole = np.issubdtype(x.dtype, np.integer)
+    low, high = (x.min(), x.max()) if x.size and np.issubdtype(x.dtype, np.number) else (0, 0)
+    if whole and low >= 0 and high <= 255:
+        return x.astype(np.uint8)
+    hint = "Give the pictures as they stand in files, not normalised: the model brings its normalisation."
+    if np.issubdtype(x.dtype, np.floating) and low >= 0 and high <= 1:
+        hint = "These look like shares of full brightness: np.rint(255 * x).astype(np.uint8) gives the pixels."
+    raise SettingError(f"{where} is {x.dtype} from {low} to {high}: pictures are uint8 from 0 to 255. {hint}")
+
+
+def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32]:
+    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
+        raise SettingError(f"{where} is {x.dtype}: sensors' values are numbers, such as float32.")
+    values = x.astype(np.float32)
+    bad = np.isinf(values) if sensors.missing == "mean" else ~np.isfinite(values)
+    if bad.any():
+        sample, channel = np.argwhere(bad)[0][:2]
+        raise SettingError(
+            f"{where}: sample {sample}, {sensors.columns[channel]} is {x[bad][0]}: must be a finite number"
+            f"{' or nan' if sensors.missing == 'mean' else ''}. This model was trained with "
+            f'missing = "{sensors.missing}"; fill such holes before you ask it.'
+        )
+    return values

@@ -1,0 +1,118 @@
+"""Files as samples: pictures, ``.npz`` arrays and ``.csv`` tables."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, nearest
+from fedfloor.inference import pictures
+from fedfloor.inference.arrays import fitting
+from fedfloor.inference.samples import UNKNOWN, Samples, named
+from fedfloor.inference.tables import MATRIX, table
+from fedfloor.inference.trained import Trained
+from fedfloor.park import own
+
+TABLES = (*own.TABLES, MATRIX)
+READ = {*pictures.ENDINGS, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
+
+
+def _ending(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def files(given: Sequence[Path]) -> list[Path]:
+    """Return files and, in place of a folder, all it holds of the kinds that are read, sorted; links are not followed.
+
+    Raises:
+        SettingError: something is not there, or a folder holds nothing that is read.
+    """
+    found: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = sorted(Path(place) / name for place, _, names in os.walk(path) for name in names)
+            readable = [one for one in inside if _ending(one) in READ]
+            readable = [one for one in readable if not one.name.startswith(".") and not one.is_symlink()]
+            if not readable:
+                raise SettingError(f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv.")
+            found += readable
+        elif path.is_file():
+            found.append(path)
+        else:
+            beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise SettingError(f"{path}: there is no such file.{nearest(path.name, beside)}")
+    return found
+
+
+def read(paths: Sequence[Path], trained: Trained, *, resize: bool = False, invert: bool = False) -> Iterator[Samples]:
+    """Read files one by one as samples of a model.
+
+    Args:
+        paths: pictures, ``.npz`` or ``.csv`` files.
+        trained: the model.
+        resize: scale pictures of another size.
+        invert: exchange light and dark in pictures.
+
+    Raises:
+        SettingError: a file that is no sample of this model.
+    """
+    for path in paths:
+        ending = _ending(path)
+        if ending == ".npz":
+            yield _archive(path, trained)
+        elif trained.sensors is not None:
+            if ending not in TABLES:
+                raise SettingError(
+                    f"{path}: this model takes the sensors {', '.join(trained.sensors.columns)}. Give .csv or .npz."
+                )
+            yield table(path, trained.sensors, trained.classes)
+        elif ending in TABLES:
+            raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
+        else:
+            x = pictures.picture(path, trained.shape, resize=resize, invert=invert)
+            yield Samples(path, x[None], None, np.full(1, UNKNOWN))
+
+
+def _archive(path: Path, trained: Trained) -> Samples:
+    """Read an ``.npz``: samples under ``x``, or as its only array, and labels under ``y``, if it has them."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise SettingError(f"{path} is one array, no .npz archive: write it with np.savez.")
+            names = [name for name in archive.files if name != "y"]
+            key = "x" if "x" in names else names[0] if len(names) == 1 else None
+            if key is None:
+                said = ", ".join(names) or "none"
+                raise SettingError(f"{path} has the arrays {said}: name the one with the samples x.")
+            x = archive[key]
+            labels = archive["y"] if "y" in archive.files else None
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        if "allow_pickle" in str(error) or "pickle" in str(error).lower():
+            raise SettingError(
+                f"{path} holds Python objects (pickles), which are never read. Save plain arrays."
+            ) from error
+        raise SettingError(f"{path} is damaged, or no .npz archive: {error}.") from error
+    batch = fitting(x, trained.shape, trained.sensors, f"{path}, array {key}")
+    y = np.full(len(batch), UNKNOWN) if labels is None else _labels(labels, len(batch), trained, f"{path}, array y")
+    return Samples(path, batch, [(i, i) for i in range(len(batch))], y)
+
+
+def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> NDArray[np.int64]:
+    y = given.reshape(-1)
+    if len(y) != count:
+        raise SettingError(f"{where} has {len(y)} labels for {count} samples.")
+    if y.dtype.kind in "US":
+        return named(y.astype(str).tolist(), trained.classes, lambda i: f"{where}, label {i}")
+    most = len(trained.classes) - 1
+    if y.dtype.kind not in "iu" or (count and (y.min() < 0 or y.max() > most)):
+        raise SettingError(
+            f"{where} is {y.dtype} from {y.min()} to {y.max()}: labels are whole numbers from 0 to {most}, or names."
+        )
+    return y.astype(np.int64)

@@ -1,0 +1,228 @@
+"""A trained model as ONNX, normalisation inside, checked against PyTorch before it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfloor._version import __version__
+from fedfloor.errors import SettingError
+from fedfloor.inference.trained import Trained
+from fedfloor.runs.folder import write
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET = 20  # ONNX 1.15 (2023): read by ONNX Runtime 1.17 and later
+TOLERANCE = 1e-5
+BATCHES = (1, 2, 7)
+NEEDED = ("onnx", "onnxscript", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export came to.
+
+    Attributes:
+        file: where it lies.
+        size_bytes: of the file.
+        opset: version of ONNX's operators.
+        probabilities: largest difference from PyTorch, not counting sensors at the edges: where logits are in the
+            thousands, probabilities of classes that are level turn on the last digits.
+        logits: largest difference; a logit's is a share of its sample's largest |logit|,
+            or of 1 where that is larger.
+        samples: how many samples were compared.
+    """
+
+    file: Path
+    size_bytes: int
+    opset: int
+    probabilities: float
+    logits: float
+    samples: int
+
+
+def export(trained: Trained, out: Path) -> Exported:
+    """Write a model as ONNX: ``x`` [n, *shape] as it stands in files → ``probabilities`` [n, F], ``logits`` [n, F].
+
+    ``x`` is uint8 for pictures, float32 for sensors. Class names, columns and window stand in the file's metadata.
+
+    Args:
+        trained: the model.
+        out: the file to write.
+
+    Raises:
+        SettingError: ONNX cannot express the network, or does not agree with PyTorch to :data:`TOLERANCE`; nothing
+            is written then. Or the packages for it are not installed, or ``out`` cannot be written.
+    """
+    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if absent:
+        raise SettingError(f"export needs {', '.join(absent)}: pip install 'fedfloor[onnx]'")
+    if out.is_dir() or not out.parent.is_dir():
+        raise SettingError(f"--out {out}: {'this is a folder' if out.is_dir() else 'no such folder'}; name a file.")
+    batches = samples(trained)
+    expected = [_torch(trained, x) for x in batches]
+    model = _translated(trained, batches[1])
+    _describe(model, trained)
+    data = model.SerializeToString()
+    probabilities, logits = _compare(trained, data, batches, expected)
+    write(out, data)
+    return Exported(out, len(data), OPSET, probabilities, logits, sum(len(x) for x in batches))
+
+
+def samples(trained: Trained) -> list[NDArray[Any]]:
+    """Return samples to compare on: random ones in batches of :data:`BATCHES`, with holes too where there may be some.
+
+    The last batch is at the edges: black and white pictures; sensors at 0 and at ±10 standard deviations.
+    """
+    rng = np.random.default_rng(0)
+    shape = trained.shape
+    if trained.sensors is None:
+        drawn: list[NDArray[Any]] = [rng.integers(0, 256, (n, *shape), np.uint8) for n in BATCHES]
+        return [*drawn, np.stack([np.full(shape, value, np.uint8) for value in (0, 255)])]
+    factor, shift = (part.numpy()[0] for part in (trained.raw.factor, trained.raw.shift))
+    spread, mean = np.abs(1 / factor), -shift / factor
+    drawn = [(mean + spread * rng.standard_normal((n, *shape))).astype(np.float32) for n in BATCHES]
+    if trained.raw.holes:
+        holes = drawn[2].copy()
+        holes[rng.random(holes.shape) < 0.3] = np.nan
+        drawn.append(np.concatenate([np.full((1, *shape), np.nan, np.float32), holes]))
+    edges = [np.zeros(shape), *(np.broadcast_to(mean + k * spread, shape) for k in (-10, 10))]
+    return [*drawn, np.stack(edges).astype(np.float32)]
+
+
+def _torch(trained: Trained, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    try:
+        probabilities, logits = trained.outputs(x)
+    except Exception as error:  # it may be the user's own code
+        raise SettingError(
+            f"network '{trained.name}' does not take a batch of {len(x)} samples: {_first(error)} "
+            "What is exported must take any number of samples."
+        ) from error
+    return probabilities.numpy(), logits.numpy()
+
+
+def _translated(trained: Trained, x: NDArray[Any]) -> onnx.ModelProto:
+    """Return the model in ONNX, any number of samples at a time."""
+    plain = torch.from_numpy(x)
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                trained.raw, (plain,), dynamo=True, opset_version=OPSET, verbose=False, input_names=["x"],
+                output_names=["probabilities", "logits"], dynamic_shapes=({0: torch.export.Dim("n")},),
+            )  # fmt: skip
+    except Exception as error:  # the exporter's own errors are many
+        raise SettingError(
+            f"network '{trained.name}' cannot be exported: {_reason(error)} "
+            "fedfloor predict still works with it, and its weights stand in model.safetensors."
+        ) from error
+    if program is None:
+        raise SettingError(f"network '{trained.name}' cannot be exported: PyTorch's exporter returned nothing.")
+    return program.model_proto
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's notes and dumps, hundreds of lines long, from the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    silence = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _reason(error: BaseException) -> str:
+    """Say in one line why the exporter gave up: the operator that ONNX lacks, or the innermost error."""
+    chain = [error]
+    while (inner := chain[-1].__cause__) is not None:
+        chain.append(inner)
+    text = "\n".join(str(one) for one in chain)
+    lacking = re.search(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", text)
+    if lacking:
+        return f"ONNX has no operator for '{lacking[1].replace('aten.', 'torch.', 1)}' ({lacking[1]}). Use another."
+    if "data-dependent" in text or "DataDependent" in text:
+        return (
+            f"its way through depends on the numbers it computes ({_first(chain[-1])}). Use torch.where instead of if."
+        )
+    return f"{type(chain[-1]).__name__}: {_first(chain[-1])}"
+
+
+def _first(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:300].rstrip(".") + "."
+
+
+def _describe(model: onnx.ModelProto, trained: Trained) -> None:
+    """Replace what the exporter says about its making by what a user of the file needs."""
+    model.doc_string = ""
+    inner = [node for function in model.functions for node in function.node]
+    for part in (*model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info,
+                 *model.graph.initializer, *model.functions, *inner, model.graph):  # fmt: skip
+        del part.metadata_props[:]
+        part.doc_string = ""
+    del model.metadata_props[:]
+    model.producer_name, model.producer_version = "fedfloor", __version__
+    about: dict[str, Any] = {"classes": list(trained.classes), "shape": list(trained.shape)}
+    about |= {"model": trained.name, "round": trained.round}
+    if trained.sensors is not None:
+        window = trained.sensors.window
+        about |= {"columns": list(trained.sensors.columns), "missing": trained.sensors.missing}
+        about["window"] = None if window is None else {"length": window[0], "step": window[1]}
+    for key, value in {"fedfloor": __version__, **about}.items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, value if isinstance(value, str) else json.dumps(value)
+
+
+def _compare(
+    trained: Trained, data: bytes, batches: list[NDArray[Any]], expected: list[tuple[NDArray[Any], NDArray[Any]]]
+) -> tuple[float, float]:
+    """Return how far ONNX Runtime is from PyTorch, as :class:`Exported` says it.
+
+    Raises:
+        SettingError: farther than :data:`TOLERANCE`, or it does not run at all.
+    """
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what is wrong is said below
+    try:
+        onnx.checker.check_model(data, full_check=True)
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        got = [session.run(["probabilities", "logits"], {"x": x}) for x in batches]
+    except Exception as error:  # their errors have no common base
+        raise SettingError(
+            f"network '{trained.name}' was translated, but ONNX Runtime does not run it: {_first(error)} Not written."
+        ) from error
+    worst = [0.0, 0.0]
+    for (p, z), (p_torch, z_torch) in zip(got, expected, strict=True):
+        # sums of large numbers err by a share of the largest: a dead sensor's 0 may be 1,000 deviations from its mean
+        size = np.maximum(1, np.abs(z_torch).max(axis=1, keepdims=True))
+        usual = trained.sensors is None or p is not got[-1][0]
+        gaps = np.abs(p - p_torch) * usual, np.abs(z - z_torch) / size
+        worst = [float(np.max([old, gap.max()])) for old, gap in zip(worst, gaps, strict=True)]  # nan stays nan
+    if not max(worst) <= TOLERANCE:
+        raise SettingError(
+            f"network '{trained.name}' does not give the same in ONNX Runtime: probabilities differ by {worst[0]:.1e}, "
+            f"logits by {worst[1]:.1e}; {TOLERANCE:.0e} is allowed. Not written. Does it draw random numbers, or does "
+            "a sum in it grow very large?"
+        )
+    return worst[0], worst[1]

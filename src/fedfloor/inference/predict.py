@@ -1,0 +1,146 @@
+"""Predictions for the samples of files, as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError
+from fedfloor.inference.samples import UNKNOWN, Samples
+from fedfloor.inference.trained import BLOCK, Trained
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says about one sample.
+
+    Attributes:
+        file: where it stood.
+        place: (first, last) row of a table, (number, number) in an array; None for a picture.
+        best: the likeliest classes with their probabilities, the likeliest first.
+        label: what it is, where that is known.
+        device: who took it, where a table says so.
+    """
+
+    file: Path
+    place: tuple[int, int] | None
+    best: tuple[tuple[str, float], ...]
+    label: str | None
+    device: str | None = None
+
+
+def predict(
+    trained: Trained, parts: Iterable[Samples], top: int = 1, follow: Callable[[int], None] | None = None
+) -> list[Prediction]:
+    """Predict the class of every sample.
+
+    Args:
+        trained: the model.
+        parts: its samples, file by file.
+        top: how many classes to tell of each.
+        follow: called with the number of files done, now and then.
+
+    Raises:
+        SettingError: a file that is no sample of this model, or numbers too large for it.
+    """
+    found: list[Prediction] = []
+    for held in _gathered(parts, follow):
+        probabilities, logits = (one.numpy() for one in trained.outputs(np.concatenate([part.x for part in held])))
+        if not np.isfinite(probabilities).all():
+            sample = int(np.flatnonzero(~np.isfinite(probabilities).all(axis=1))[0])
+            names = [part.file for part in held for _ in part.x]
+            raise SettingError(f"{names[sample]}: the model's answer is no number. Are its values far too large?")
+        order = np.argsort(-logits, axis=1, kind="stable")[:, :top]  # of equal ones the first, like argmax
+        first = 0
+        for part in held:
+            mine = slice(first, first + len(part.x))
+            found += _told(part, probabilities[mine], order[mine], trained.classes)
+            first += len(part.x)
+    return found
+
+
+def _gathered(parts: Iterable[Samples], follow: Callable[[int], None] | None) -> Iterator[list[Samples]]:
+    """Put small files together: a network is much faster on many samples at a time."""
+    held: list[Samples] = []
+    for number, part in enumerate(parts, start=1):
+        held.append(part)
+        if sum(len(one.x) for one in held) >= BLOCK:
+            yield held
+            held = []
+            if follow is not None:
+                follow(number)
+    if held:
+        yield held
+
+
+def _told(
+    part: Samples, probabilities: NDArray[np.floating[Any]], order: NDArray[np.int64], classes: Sequence[str]
+) -> Iterator[Prediction]:
+    for i, chosen in enumerate(order.tolist()):
+        best = tuple((classes[c], float(probabilities[i, c])) for c in chosen)
+        label = None if part.y[i] == UNKNOWN else classes[part.y[i]]
+        place = None if part.places is None else part.places[i]
+        device = None if part.devices is None else part.devices[i]
+        yield Prediction(part.file, place, best, label, device)
+
+
+def accuracy(found: Sequence[Prediction]) -> tuple[float | None, int]:
+    """Return the share of right predictions among those whose label is known, and how many these are."""
+    known = [one for one in found if one.label is not None]
+    return (sum(one.label == one.best[0][0] for one in known) / len(known) if known else None), len(known)
+
+
+def by_class(found: Sequence[Prediction]) -> list[Row]:
+    """Return a row per predicted class: how many samples, their share, their mean probability."""
+    told: dict[str, list[float]] = {}
+    for one in found:
+        told.setdefault(*one.best[0][:1], []).append(one.best[0][1])
+    return [
+        {"class": name, "samples": len(p), "share": len(p) / len(found), "mean_probability": sum(p) / len(p)}
+        for name, p in sorted(told.items(), key=lambda item: -len(item[1]))
+    ]
+
+
+def rows(found: Sequence[Prediction]) -> list[Row]:
+    """Return predictions as rows: file, place, class, probability, the next best, and the label."""
+    return [
+        {
+            "file": str(one.file),
+            "device": one.device,
+            "rows": _place(one.place),
+            "predicted": one.best[0][0],
+            "probability": one.best[0][1],
+            "next": ", ".join(f"{name} {p:.4f}" for name, p in one.best[1:]) or None,
+            "label": one.label,
+        }
+        for one in found
+    ]
+
+
+def _place(place: tuple[int, int] | None) -> int | str | None:
+    if place is None or place[0] == place[1]:
+        return None if place is None else place[0]
+    return f"{place[0]}–{place[1]}"
+
+
+def documents(found: Sequence[Prediction]) -> list[Row]:
+    """Return predictions as JSON: like :func:`rows`, with ``rows`` = [first, last] and all of ``top``."""
+    return [
+        {
+            "file": str(one.file),
+            "device": one.device,
+            "rows": None if one.place is None else list(one.place),
+            "predicted": one.best[0][0],
+            "probability": one.best[0][1],
+            "top": [{"class": name, "probability": p} for name, p in one.best],
+            "label": one.label,
+        }
+        for one in found
+    ]

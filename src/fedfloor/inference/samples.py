@@ -1,0 +1,59 @@
+"""Samples of one file, with what is known about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, nearest
+
+UNKNOWN = -1  # the label of a sample that has none
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples of one file.
+
+    Args:
+        file: its path.
+        x: uint8 or float32 [n, *shape].
+        places: of each, (first, last) row in a table, (number, number) in an array; None for a picture.
+        y: int64 [n], classes as far as they are known, else :data:`UNKNOWN`.
+        devices: who took each, where a table says so.
+    """
+
+    file: Path
+    x: NDArray[Any]
+    places: Sequence[tuple[int, int]] | None
+    y: NDArray[np.int64]
+    devices: Sequence[str] | None = None
+
+
+def named(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:
+    """Return the numbers of class names; an empty one is :data:`UNKNOWN`.
+
+    Args:
+        labels: what was written.
+        classes: F names.
+        place: number of a label → where it stands, in words.
+
+    Raises:
+        SettingError: the model does not know a name.
+
+    >>> named(["b", "", "a"], ("a", "b"), str)
+    array([ 1, -1,  0])
+    """
+    number = {name: i for i, name in enumerate(classes)} | {"": UNKNOWN}
+    odd = next((i for i, label in enumerate(labels) if label not in number), None)
+    if odd is not None:
+        listed = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
+        raise SettingError(
+            f"{place(odd)}: '{labels[odd]}' is none of the model's classes.{nearest(labels[odd], classes)} They are "
+            f"{listed}. A label that is not known is left empty."
+        )
+    return np.array([number[label] for label in labels], np.int64)

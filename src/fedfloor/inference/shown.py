@@ -1,0 +1,135 @@
+"""What the commands ``predict`` and ``export`` print."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfloor.errors import SettingError, require
+from fedfloor.inference import inputs, onnx
+from fedfloor.inference import predict as predicting
+from fedfloor.inference.predict import Prediction
+from fedfloor.inference.trained import Trained, load_model
+from fedfloor.runs.folder import write
+from fedfloor.terminal import show
+
+FIRST = 20  # rows that are printed where there are more
+
+
+@dataclass(frozen=True)
+class How:
+    """What ``predict`` was asked for.
+
+    Args:
+        top: classes told of each sample.
+        resize, invert: what is done to pictures.
+        every: print all rows.
+        table: a CSV file to write them to.
+    """
+
+    top: int = 1
+    resize: bool = False
+    invert: bool = False
+    every: bool = False
+    table: Path | None = None
+
+
+def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> None:
+    """Predict files with a run's model, and print it.
+
+    Args:
+        run: its folder.
+        given: files and folders.
+        how: the options.
+        as_json: print JSON.
+    """
+    trained = load_model(run)
+    require(1 <= how.top <= len(trained.classes), "--top", how.top, f"from 1 to {len(trained.classes)}")
+    if how.table is not None:
+        _check_writable("--csv", how.table)
+    paths = inputs.files(given)
+
+    def follow(done: int) -> None:
+        if len(paths) > 1:
+            print(f"{done} of {len(paths)} files", file=sys.stderr, flush=True)
+
+    parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert)
+    found = predicting.predict(trained, parts, how.top, follow)
+    if how.table is not None:
+        write(how.table, _text(found))
+    right, known = predicting.accuracy(found)
+    if as_json:
+        more: dict[str, Any] = {
+            "samples": len(found),
+            "accuracy": right,
+            "labelled": known,
+            "by_class": predicting.by_class(found),
+        }
+        show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **more)
+        return
+    _print(trained, found, how)
+    if right is not None:
+        print(f"accuracy: {right:.4f} on {known:,} samples with a label")
+    if how.table is not None:
+        print(f"table: {how.table}")
+
+
+def _print(trained: Trained, found: Sequence[Prediction], how: How) -> None:
+    few = found if how.every else found[:FIRST]
+    title = f"{trained.name}, trained for {trained.round} round{'s' * (trained.round != 1)}"
+    show(predicting.rows(few), as_json=False, title=title)
+    if len(few) < len(found):
+        print(f"and {len(found) - len(few):,} more: --all prints them, --csv FILE writes them.")
+    if len(found) > FIRST:
+        show(predicting.by_class(found), as_json=False, title=f"{len(found):,} samples")
+
+
+def _text(found: Sequence[Prediction]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    top = len(found[0].best) if found else 1
+    more = [name for k in range(2, top + 1) for name in (f"predicted_{k}", f"probability_{k}")]
+    writer.writerow(["file", "device", "first", "last", "label", "predicted", "probability", *more])
+    for one in found:
+        place = one.place or ("", "")
+        writer.writerow(
+            [one.file, one.device or "", *place, one.label or "", *(cell for pair in one.best for cell in pair)]
+        )
+    return text.getvalue()
+
+
+def _check_writable(option: str, path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir():
+        raise SettingError(
+            f"{option} {path}: {'this is a folder' if path.is_dir() else 'no such folder'}. Name a file."
+        )
+
+
+def export(run: Path, out: Path | None, *, as_json: bool) -> None:
+    """Export a run's model, and print what came of it.
+
+    Args:
+        run: its folder, or the model's file.
+        out: the file to write; ``model.onnx`` in the run's folder where it is left out.
+        as_json: print JSON.
+    """
+    trained = load_model(run)
+    where = out or (run if run.is_dir() else run.parent) / "model.onnx"
+    _check_writable("--out", where)
+    done = onnx.export(trained, where)
+    kind = "uint8" if trained.sensors is None else "float32"
+    row = asdict(done) | {"file": str(done.file), "input": f"x: {kind} {['n', *trained.shape]}".replace("'", "")}
+    if as_json:
+        show([row | {"tolerance": onnx.TOLERANCE}], as_json=True)
+        return
+    print(f"model: {done.file} ({done.size_bytes:,} bytes, opset {done.opset})")
+    print(f"takes {row['input']} as it stands in files; gives probabilities and logits [n, {len(trained.classes)}]")
+    print(
+        f"ONNX Runtime and PyTorch differ by at most {done.probabilities:.1e} in probabilities, {done.logits:.1e} in "
+        f"logits ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)"
+    )

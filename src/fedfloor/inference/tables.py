@@ -1,0 +1,140 @@
+"""A table of sensors as the rows, or windows of rows, that a model takes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError
+from fedfloor.inference.arrays import Sensors
+from fedfloor.inference.samples import UNKNOWN, Samples, named
+from fedfloor.park.files import content
+from fedfloor.park.reading import Columns, Reading
+from fedfloor.park.series import fill
+from fedfloor.park.sheet import Sheet, read
+
+MATRIX = ".dat"
+
+log = logging.getLogger(__name__)
+
+Numbers = NDArray[np.int64]
+
+
+def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
+    """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns must be there.
+
+    Args:
+        path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
+        sensors: the columns, windows, and what is done about missing values.
+        classes: F names.
+
+    Raises:
+        SettingError: a mistake in the table; the message names file, row and column.
+    """
+    names: dict[str, Any] = {**sensors.names, "values": sensors.columns}
+    columns = Columns(**names)
+    if path.name.lower().removesuffix(".gz").endswith(MATRIX):
+        sheet = _matrix(path, sensors.columns)
+    else:
+        reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".")
+        sheet = read(path, reading, (), lenient=True)
+    device = np.unique(sheet.text.get("device", [""] * len(sheet.line)), return_inverse=True)[1]
+    order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
+    x = _without_holes(sheet, sensors, order, device)
+    first, length = _cut(sheet, sensors, order, device)
+    rows = order[first[:, None] + np.arange(length)]
+    if sensors.missing == "drop":
+        whole = ~np.isnan(x[rows]).any(axis=(1, 2))
+        if not whole.all():
+            log.info("%s: %s of %s samples have missing values and are left out.", path.name,
+                     f"{(~whole).sum():,}", f"{len(whole):,}")  # fmt: skip
+        rows = rows[whole]
+    last = rows[:, -1]  # a window has the label and the device of its last row
+    taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
+    return Samples(
+        path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)),
+        _labels(sheet, last, classes, columns.label),
+        [sheet.text["device"][row] for row in last] if "device" in sheet.text else None,
+    )  # fmt: skip
+
+
+def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
+    """Read numbers separated by white space; a matrix that lies on its side, a row per sensor, is set up."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns of an empty file
+            x = np.loadtxt(io.BytesIO(content(path)), ndmin=2)
+    except (ValueError, UserWarning, UnicodeDecodeError) as error:
+        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
+    if x.shape[1] != len(columns) == x.shape[0]:
+        x = x.T
+    if x.shape[1] != len(columns):
+        raise SettingError(f"{path.name}: {x.shape[1]} columns; the model takes {len(columns)}: {', '.join(columns)}.")
+    if np.isinf(x).any():
+        row, column = np.argwhere(np.isinf(x))[0]
+        raise SettingError(f"{path.name}, row {row + 1}, column '{columns[column]}': not a finite number.")
+    return Sheet(path, columns, x.astype(np.float32), np.arange(1, len(x) + 1), {}, None)
+
+
+def _without_holes(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
+    """Return the table's values with holes filled where that is how the model was trained.
+
+    Raises:
+        SettingError: a hole that the model cannot take.
+    """
+    x = known = np.asarray(sheet.x, np.float32)
+    if sensors.missing == "previous":
+        x = np.empty_like(known)
+        x[order] = fill(known[order], device[order].astype(np.int32))
+    if sensors.missing in ("refuse", "previous") and np.isnan(x).any():
+        row, column = np.argwhere(np.isnan(x))[0]
+        why = {
+            "refuse": "The model was trained on tables without missing values. Fill it in, or leave the row out.",
+            "previous": "And this device has no other value of this sensor that could stand for it.",
+        }[sensors.missing]
+        raise SettingError(f"{sheet.place(int(row), sensors.columns[column])}: no value. {why}")
+    return x
+
+
+def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tuple[Numbers, int]:
+    """Return where samples begin in ``order``, and how many rows each has.
+
+    Raises:
+        SettingError: rows of one device that are not in the order of their times, or too few rows for a window.
+    """
+    if sensors.window is None:
+        return np.argsort(order), 1  # in the table's order
+    length, step = sensors.window
+    if sheet.time is not None:
+        same = np.diff(device[order]) == 0
+        wrong = np.flatnonzero(same & (np.diff(sheet.time[order]) <= 0))
+        if len(wrong):
+            row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
+            raise SettingError(
+                f"{sheet.path.name}, row {sheet.line[row]}: its time is not after that of row {sheet.line[before]} of "
+                "the same device. Put the rows in the order of time."
+            )
+    edges = [0, *(np.flatnonzero(np.diff(device[order])) + 1).tolist(), len(order)]
+    runs = list(pairwise(edges))
+    starts = np.concatenate([np.arange(first, end - length + 1, step) for first, end in runs])
+    short = sum(end - first < length for first, end in runs)
+    if not len(starts):
+        most = max(end - first for first, end in runs)
+        raise SettingError(f"{sheet.path.name}: {most} rows of a device at most: the model takes windows of {length}.")
+    if short:
+        log.info("%s: %d devices have fewer than %d rows and are left out.", sheet.path.name, short, length)
+    return starts.astype(np.int64), length
+
+
+def _labels(sheet: Sheet, rows: Numbers, classes: tuple[str, ...], column: str) -> Numbers:
+    if "label" not in sheet.text:
+        return np.full(len(rows), UNKNOWN)
+    words = [sheet.text["label"][row] for row in rows]
+    return named(words, classes, lambda i: sheet.place(int(rows[i]), column))

@@ -1,0 +1,47 @@
+"""Numbers as they are read and as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number, or None for what is missing or has diverged: neither can be drawn or averaged."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Write how many there are of something.
+
+    >>> count(1, "factory", "factories"), count(12000, "sample")
+    ('1 factory', '12\\u202f000 samples')
+    """
+    digits = f"{number:,}".replace(",", "\u202f")
+    return f"{digits} {noun if number == 1 else plural or noun + 's'}"
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """Write a number, or a dash for one that is missing.
+
+    >>> figure(0.91234), figure(None)
+    ('0.9123', '–')
+    """
+    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def interval(value: float | None, half_width: float | None, digits: int = 4) -> str:
+    """Write a mean with its half width, if it has one.
+
+    >>> interval(0.9, 0.01), interval(0.9, None)
+    ('0.9000 ± 0.0100', '0.9000')
+    """
+    return figure(value, digits) + ("" if half_width is None else f" ± {figure(half_width, digits)}")
+
+
+def listed(parts: list[str]) -> str:
+    """Join words as people do.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

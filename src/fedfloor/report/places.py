@@ -1,0 +1,144 @@
+"""The charts of accuracy per class, per factory and per device: a line of its own for each name, on any screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedfloor.report.evaluation import by_place
+from fedfloor.report.groups import Group, half_width, last_lines
+from fedfloor.report.looks import COLOURS, GREY, HATCHES, SYMBOLS, faint, layout
+from fedfloor.report.story import spoken
+
+Samples = list[list[float]]  # the seeds' values, a list for each name
+
+
+def class_figure(found: Sequence[Group]) -> Any | None:
+    """Draw the accuracy per class in the last evaluated round, a mark per experiment; None if there is none."""
+    import plotly.graph_objects as go
+
+    measured = [(i, group, samples) for i, group in enumerate(found) if (samples := class_samples(group))]
+    if not measured:
+        return None
+    names = max((group.runs[0].park.classes for _, group, _ in measured), key=len)
+    traces = []
+    for place, (i, group, samples) in enumerate(measured):
+        colour = COLOURS[i % len(COLOURS)]
+        shift = (place - (len(measured) - 1) / 2) * 0.62 / len(measured)
+        known = [(row, sample) for row, sample in enumerate(samples) if sample]
+        means = [sum(sample) / len(sample) for _, sample in known]
+        marker = {"color": colour, "symbol": SYMBOLS[i % len(SYMBOLS)], "size": 9}
+        own = {"mode": "markers", "name": spoken(group.label), "marker": marker}
+        own |= {"error_x": _whiskers([sample for _, sample in known], colour)}
+        tips = {"text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"}
+        traces.append(go.Scatter(x=means, y=[row + shift for row, _ in known], **own, **tips))
+    figure = go.Figure(traces)
+    height = 110 + len(names) * max(22, 11 * len(measured))
+    figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1))
+    figure.update_layout(xaxis_title_text="accuracy (share right)", yaxis_title_text="class")
+    figure.update_xaxes(range=[-0.02, 1.03], side="bottom")
+    figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(names), range=[len(names) - 0.4, -0.6])
+    return figure
+
+
+def class_samples(group: Group) -> Samples:
+    """Return the accuracies of each class in the last round that every seed evaluated."""
+    columns = [line.by_class for line in last_lines(group, lambda line: line.by_class) if line.by_class is not None]
+    return [[value for value in column if value is not None] for column in zip(*columns, strict=False)]
+
+
+def factory_figure(found: Sequence[Group]) -> Any | None:
+    """Draw the final models' accuracy per factory, a bar per experiment; None if no run has an evaluation of it."""
+    import plotly.graph_objects as go
+
+    measured = [
+        (i, group, by_place(finals, lambda one: one.factories))
+        for i, group in enumerate(found)
+        if (finals := [r.evaluation for r in group.runs if r.evaluation])
+    ]
+    names = {place[0]: place[1] or f"factory {place[0]}" for _, _, places in measured for place in places}  # fmt: skip
+    if not names:
+        return None
+    bars = []
+    for i, group, places in measured:
+        samples = {place[0]: values for place, values in places.items() if values}
+        colour = COLOURS[i % len(COLOURS)]
+        own = {"name": spoken(group.label), "orientation": "h", "marker": _hatched(colour, i)}
+        own |= {"error_x": _whiskers(list(samples.values()), GREY), "hovertemplate": "%{y}: %{x:.4f}"}
+        means = [sum(values) / len(values) for values in samples.values()]
+        bars.append(go.Bar(x=means, y=[names[number] for number in samples], **own))
+    figure = go.Figure(bars)
+    height = 110 + len(names) * (12 + 15 * len(bars))
+    figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1), barmode="group", bargap=0.25)
+    figure.update_layout(xaxis_title_text="accuracy (share right)")
+    order = [names[number] for number in sorted(names)]
+    figure.update_xaxes(range=[0, 1.03])
+    figure.update_yaxes(
+        type="category", ticksuffix=" ", categoryorder="array", categoryarray=order, autorange="reversed", title=""
+    )
+    return figure
+
+
+def device_figure(found: Sequence[Group]) -> Any | None:
+    """Draw, per experiment, the accuracy of the 10, 50 and 90 % device in the last evaluated round; None without."""
+    import plotly.graph_objects as go
+
+    traces, rows = [], 0
+    for i, group in enumerate(found):
+        spreads = [line.by_device for line in last_lines(group, lambda line: line.by_device) if line.by_device]
+        if not spreads:
+            continue
+        traces += [*_dots(go, group, i, rows), _spread(go, group, spreads, i, rows)]
+        rows += 1
+    if not traces:
+        return None
+    figure = go.Figure(traces)
+    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text="accuracy on the device (share right)")
+    labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
+    figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
+    return figure
+
+
+def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> Any:
+    picked = ([s.p10 for s in spreads], [s.p50 for s in spreads], [s.p90 for s in spreads])
+    ends = [sum(column) / len(column) for column in picked]
+    colour = COLOURS[i % len(COLOURS)]
+    marker = {"symbol": ["line-ns", "diamond", "line-ns"], "size": [16, 12, 16], "color": colour, "opacity": 1}
+    marker["line"] = {"width": [3, 0, 3], "color": colour}
+    own = {"mode": "lines+markers", "line": {"color": colour, "width": 5}, "marker": marker}
+    words = [f"{name} % of devices are below" for name in (10, 50, 90)]
+    tips = {"text": words, "hovertemplate": "%{x:.4f}: %{text}<extra>%{fullData.name}</extra>"}
+    return go.Scatter(x=ends, y=[row] * 3, name=spoken(group.label), showlegend=False, **own, **tips)
+
+
+def _dots(go: Any, group: Group, i: int, row: int) -> list[Any]:
+    """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
+    finals = [run.evaluation for run in group.runs if run.evaluation]
+    places = {place: values for place, values in by_place(finals, lambda one: one.devices).items() if values}
+    if not places:
+        return []
+    means = [sum(values) / len(values) for values in places.values()]
+    names = [name or f"device {number}" for number, name, _ in places]
+    marker = {"size": 7, "color": faint(COLOURS[i % len(COLOURS)], 0.55), "symbol": "circle", "line": {"width": 0}}
+    tips = {"text": names, "hovertemplate": "%{text}: %{x:.4f}<extra></extra>"}
+    return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]
+
+
+def _whiskers(samples: Samples, colour: str) -> dict[str, Any]:
+    means = [sum(sample) / len(sample) for sample in samples]
+    widths = [half_width(sample) or 0.0 for sample in samples]
+    up = [min(width, 1 - mean) for mean, width in zip(means, widths, strict=True)]
+    down = [min(width, mean) for mean, width in zip(means, widths, strict=True)]
+    shown = {"visible": any(widths), "thickness": 1.2, "width": 3, "color": colour}
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **shown}
+
+
+def _hatched(colour: str, i: int) -> dict[str, Any]:
+    pattern = {"shape": HATCHES[i % len(HATCHES)], "fgcolor": colour, "bgcolor": faint(colour, 0.3), "size": 6}
+    flat = colour if pattern["shape"] else faint(colour, 0.5)
+    return {"color": flat, "line": {"color": colour, "width": 1}, "pattern": pattern if pattern["shape"] else {}}
+
+
+def _legend(height: int, *, shown: bool) -> dict[str, Any]:
+    """Return a legend at a fixed distance above the drawing, however tall that is."""
+    return {"showlegend": shown, "legend": layout()["legend"] | {"y": 1 + 8 / (height - 74)}}

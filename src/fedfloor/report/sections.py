@@ -1,0 +1,162 @@
+"""The report's sections, each from the groups of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from fedfloor.plan.draw import svg, tree
+from fedfloor.report import figures, holdings, places, words
+from fedfloor.report.confusion import FEW, heat_map
+from fedfloor.report.evaluation import Place, added, by_place
+from fedfloor.report.groups import Group
+from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
+from fedfloor.report.ledger import Park, Run
+from fedfloor.report.numbers import count, figure
+from fedfloor.report.story import spoken
+from fedfloor.report.table import paired, summary
+
+LONG_PX = 900  # a taller chart is folded away
+
+
+def summary_section(runs: Sequence[Run], target: float | None, *, hindsight: bool) -> str:
+    """Return the summary's tables."""
+    rows = summary(runs, target)
+    f1 = any(row["macro_f1"] is not None for row in rows)
+    caption = words.summary_caption(rows, words.on(runs), hindsight=hindsight)
+    body = table(caption, words.summary_head(rows, target), [words.summary_cells(row, f1=f1) for row in rows])
+    pairs = paired(runs)
+    if pairs:
+        head = ["methods", "common seeds", "in round", "difference"]
+        body += "<h3>Method against method</h3>" + table(words.PAIRED, head, [words.paired_cells(row) for row in pairs])
+    return section("Summary", body, "summary")
+
+
+def curve_sections(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:
+    """Return the curves of accuracy and loss."""
+    upper = chart("accuracy", figures.accuracy_figure(found, target), words.accuracy_caption(found, target), drawn)
+    lower = chart("loss", figures.loss_figure(found), words.loss_caption(found), drawn)
+    both = section("Accuracy against rounds", upper, "accuracy") + section("Loss against rounds", lower, "loss")
+    return f'<div class="pair">{both}</div>'
+
+
+def device_section(found: Sequence[Group], drawn: Drawn) -> str:
+    """Return the accuracy per device: how it is spread and, where known, a table of all."""
+    known = any(run.evaluation and run.evaluation.devices for group in found for run in group.runs)
+    body = chart("devices", places.device_figure(found), words.devices_caption(found, dots=known), drawn)
+    if known:
+        rows = _device_rows(found)
+        head = ["device", "factory", *[spoken(group.label) for group in found]]
+        caption = f'<p class="soft">{escape(words.places_caption(found, "device", spread=False))}</p>'
+        listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
+        body += folded(f"All {count(len(rows), 'device')}", listing + caption, kind="list")
+    return section("Accuracy per device", body, "devices")
+
+
+def _device_rows(found: Sequence[Group]) -> list[list[str]]:
+    finals = [[run.evaluation for run in group.runs if run.evaluation] for group in found]
+    columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices).items()} for one in finals]
+    every: dict[int, Place] = {place.number: place for one in finals for e in one for place in e.devices}
+    halls = {place.number: place.name for one in finals for e in one for place in e.factories}
+    rows = []
+    for number, place in sorted(every.items()):
+        cells = [column.get(number) or [] for column in columns]
+        means = [figure(sum(values) / len(values) if values else None) for values in cells]
+        rows.append([place.name or str(number), halls.get(place.factory) or str(place.factory), *means])
+    return rows
+
+
+def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
+    """Return the accuracy per factory, or nothing where no run was evaluated by factory."""
+    drawing = places.factory_figure(found)
+    if drawing is None:
+        return ""
+    body = chart("factories", drawing, words.places_caption(found, "factory"), drawn)
+    if drawing.layout.height > LONG_PX:
+        body = folded("All factories", body)
+    return section("Accuracy per factory", body, "factories")
+
+
+def class_section(found: Sequence[Group], drawn: Drawn) -> str:
+    """Return the accuracy per class."""
+    drawing = places.class_figure(found)
+    body = chart("classes", drawing, words.classes_caption(found), drawn)
+    if drawing is not None and drawing.layout.height > LONG_PX:
+        told = "".join(f"<p>{escape(words.hardest(group))}</p>" for group in found)
+        body = told + folded(f"All {len(found[0].runs[0].park.classes)} classes", body)
+    return section("Accuracy per class", body, "classes")
+
+
+def confusion_section(found: Sequence[Group]) -> str:
+    """Return which classes are mistaken for which, or nothing where no final model was evaluated."""
+    parts: list[str] = []
+    for group in found:
+        finals = [run.evaluation for run in group.runs if run.evaluation]
+        if not finals or len({one.classes for one in finals}) > 1:
+            continue
+        matrix, classes = added(finals), finals[0].classes
+        told = "".join(f"<li>{escape(line)}</li>" for line in words.confusions(matrix, classes))
+        listing = f"<ol>{told}</ol>" if told else '<p class="soft">No class was taken for another.</p>'
+        picture = scroll(heat_map(matrix, classes), "confusion matrix")
+        caption = words.confusion_caption(group, numbers=len(classes) <= FEW)
+        drawing = f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+        if len(classes) > FEW:
+            drawing = folded(f"All {len(classes)} × {len(classes)} pairs of classes", drawing, shown=not parts)
+        parts.append(f"<div><h3>{escape(spoken(group.label))}: most often</h3>{listing}{drawing}</div>")
+    if not parts:
+        return ""
+    kind = "tiles" if "ff-confusion few" in parts[0] else "wide-tiles"
+    return section("Which classes are mistaken for which", f'<div class="{kind}">{"".join(parts)}</div>', "confusion")
+
+
+def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
+    """Return who holds which classes, once for every park."""
+    firsts: dict[Park, Run] = {}
+    for group in found:
+        firsts.setdefault(group.runs[0].park, group.runs[0])
+    parts = []
+    for i, (park, run) in enumerate(firsts.items()):
+        columns = min(len(park.devices), holdings.MOST_DEVICES)
+        width = int(80 + max(8.5 * columns, min(14 * columns, 1000)))  # up to 120 columns fit a wide screen
+        drawing = holdings.holdings_figure(park)
+        body = chart(f"holdings-{i}", drawing, words.holdings_caption(run, columns), drawn, width)
+        if drawing.layout.height > LONG_PX:
+            body = folded(f"All {len(park.classes)} classes on {count(columns, 'device')}", body)
+        parts.append(f"<p>{escape(words.holdings_words(park))}</p>{body}")
+    return section("Who holds which classes", "".join(parts), "holdings")
+
+
+def plan_section(found: Sequence[Group]) -> str:
+    """Return each method's first round as a picture and as text."""
+    parts = []
+    for group in found:
+        run = group.runs[0]
+        parts.append(f"<h3>{escape(spoken(group.label))}</h3>")
+        if run.plan is None:
+            parts.append('<p class="soft">This run folder has no plan.json.</p>')
+            continue
+        factories = [device.factory for device in run.park.devices]
+        drawing = svg(run.plan, factories.__getitem__)
+        caption = words.plan_caption(run, handed='class="hand' in drawing)
+        picture = scroll(drawing, f"plan of {group.label}")
+        text = folded("The same as text", f'<pre tabindex="0">{escape(tree(run.plan))}</pre>', kind="text")
+        parts.append(f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>{text}")
+    return section("A round as a plan", "".join(parts), "plan")
+
+
+def config_section(found: Sequence[Group]) -> str:
+    """Return every run's resolved configuration."""
+    parts = []
+    for group in found:
+        inner = [
+            folded(
+                f"{run.method}, seed {run.seed} ({run.folder.name})",
+                f'<pre tabindex="0">{escape(run.config)}</pre>',
+                kind="text",
+            )
+            for run in group.runs
+        ]
+        few = len(inner) == 1 or len(found) == 1
+        parts.append("".join(inner) if few else folded(words.config_title(group), "".join(inner), kind="text"))
+    note = '<p class="soft">What each experiment file came to, with every default filled in, and where it ran.</p>'
+    return section("Resolved configuration", note + "".join(parts), "configuration")

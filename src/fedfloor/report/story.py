@@ -1,0 +1,200 @@
+"""What happened, in plain words: who reached the target when, who won by how much, and is it more than chance?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedfloor.report.groups import Group, accuracy, last_lines
+from fedfloor.report.numbers import count, figure, interval, listed
+from fedfloor.report.table import Row, paired, summary
+
+NAMES = {
+    "centralized": "centralised training", "fedavg": "FedAvg", "fedgs": "FedGS", "fedprox": "FedProx", "fedsr": "FedSR",
+    "fldg": "FLDG", "hfedms": "HFedMS", "hierfavg": "HierFAVG", "moon": "MOON", "rafed": "RaFed",
+    "ring": "ring-optimization", "scaffold": "SCAFFOLD",
+}  # fmt: skip
+MOST = 4  # methods that are named one by one
+
+
+def spoken(label: str) -> str:
+    """Return a group's label with the method's name as papers write it.
+
+    >>> spoken("fedsr"), spoken("fedsr (short)"), spoken("mine:Halves")
+    ('FedSR', 'FedSR (short)', 'mine:Halves')
+    """
+    name, space, rest = label.partition(" ")
+    return NAMES.get(name, name) + space + rest
+
+
+def story(found: Sequence[Group], target: float | None) -> list[str]:
+    """Tell what the runs came to; every element is a paragraph of one or two sentences.
+
+    Args:
+        found: the runs, grouped by experiment.
+        target: the accuracy whose first round is compared.
+    """
+    runs = [run for group in found for run in group.runs]
+    told = [verdict(summary(runs, target)), standing(found), winner(found)]
+    told += [devices(best) for best in _leader(found)]
+    told += [unfinished(found), lost(found)]
+    return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
+            for sentence in told if sentence]  # fmt: skip
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Say which method reached the target when.
+
+    >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
+    >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
+    'FedSR reached an accuracy of 0.90 after 6 rounds; FedAvg did not within 8.'
+    """
+    if all(row["target"] is None for row in rows):
+        return "No accuracy to compare has been reached yet."
+    order = sorted(
+        rows, key=lambda row: (row["rounds_to_target"] is None, row["rounds_to_target"] or 0, -row["reached"])
+    )
+    target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
+    there = [row for row in order if row["reached"]]
+    parts = [_reached(row, "it" if i else f"an accuracy of {target}") for i, row in enumerate(there)]
+    for rounds in sorted({row["rounds"] for row in order if not row["reached"]}):
+        who = listed([spoken(row["method"]) for row in order if not row["reached"] and row["rounds"] == rounds])
+        within = f"within {rounds}" if parts else f"reach an accuracy of {target} within {count(rounds, 'round')}"
+        parts.append(f"{who} did not {within}")
+    return "; ".join(parts) + "."
+
+
+def _reached(row: Row, what: str) -> str:
+    name, seeds = spoken(row["method"]), len(row["seeds"])
+    if row["rounds_to_target"] is None:
+        return f"{name} reached {what} with {row['reached']} of {seeds} seeds within {count(row['rounds'], 'round')}"
+    rounds = float(row["rounds_to_target"])
+    length = count(int(rounds), "round") if rounds.is_integer() else f"{rounds:.1f} rounds"
+    return f"{name} reached {what} after {length}" + (f" (mean of {seeds} seeds)" if seeds > 1 else "")
+
+
+def standing(found: Sequence[Group]) -> str:
+    """Say how accurate each method is in the last round that all its seeds evaluated, the best first."""
+    rows = {group.label: row for group, row in zip(found, [summary(g.runs)[0] for g in found], strict=True)}
+    known = sorted((g for g in found if rows[g.label]["accuracy"] is not None),
+                   key=lambda g: -rows[g.label]["accuracy"])  # fmt: skip
+    if not known:
+        return ""
+    last = {group.label: last_lines(group, accuracy)[0].number for group in known}
+    same = len(set(last.values())) == 1
+    parts = []
+    for group in known[:MOST]:
+        row = rows[group.label]
+        when = "" if same else f" (round {last[group.label]})"
+        parts.append(f"{spoken(group.label)} {interval(row['accuracy'], row['half_width'], 3)}{when}")
+    more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
+    opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
+    seeds = len(known[0].runs)
+    equal = all(len(group.runs) == seeds for group in known)
+    mean = "" if all(len(group.runs) == 1 for group in known) else " (mean over the seeds"
+    mean += f", {seeds} each)" if mean and equal and len(known) > 1 else f", {seeds})" if mean and equal else ""
+    mean += ")" if mean and not equal else ""
+    right = "of the test samples" if known[0].runs[0].on == "test" else f"of the {known[0].runs[0].on} samples"
+    return f"{opening}, the share {right} that the global model gets right{mean}: {', '.join(parts)}{more}."
+
+
+def _leader(found: Sequence[Group]) -> list[Group]:
+    """Return the most accurate group of several, or the only one; [] where none was evaluated."""
+    rows = summary([run for group in found for run in group.runs])
+    scored = [(row["accuracy"], -i) for i, row in enumerate(rows) if row["accuracy"] is not None]
+    return [found[-max(scored)[1]]] if scored else []
+
+
+def winner(found: Sequence[Group]) -> str:
+    """Say by how much the leading method is ahead, seed by seed, and whether chance explains it."""
+    if len(found) < 2:
+        return _one_method(found)
+    pairs = paired([run for group in found for run in group.runs])
+    if not pairs:
+        return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
+    ahead = {group.label: [_seen_from(row, group.label) for row in pairs if group.label in _both(row)]
+             for group in found}  # fmt: skip
+    first = max(found, key=lambda g: (sum(row["difference"] >= 0 for row in ahead[g.label]),
+                                      sum(row["difference"] for row in ahead[g.label])))  # fmt: skip
+    rivals = sorted(ahead[first.label], key=lambda row: row["difference"])
+    told = [_difference(first, row) for row in rivals[:MOST]]
+    if len(rivals) > MOST:
+        clear = sum(_beyond_chance(row) for row in rivals[MOST:])
+        told.append(f"Of the {len(rivals) - MOST} methods further behind, {clear} are behind by more than chance.")
+    return " ".join(told)
+
+
+def _one_method(found: Sequence[Group]) -> str:
+    if not found or len(found[0].runs) > 1:
+        return ""
+    return "This is one run with one seed: how far another seed would differ is not known."
+
+
+def _both(row: Row) -> tuple[str, str]:
+    return row["method"], row["against"]
+
+
+def _seen_from(row: Row, label: str) -> Row:
+    if row["method"] == label:
+        return row
+    return row | {"method": label, "against": row["method"], "difference": -row["difference"]}
+
+
+def _beyond_chance(row: Row) -> bool:
+    width = row["half_width"]
+    return width is not None and abs(row["difference"]) > width
+
+
+def _difference(first: Group, row: Row) -> str:
+    name, other, gap, width = spoken(first.label), spoken(row["against"]), row["difference"], row["half_width"]
+    rounds = row["rounds"]
+    when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds"
+    if gap == 0 and not width:
+        seeds = "the only common seed" if width is None else "every common seed"
+        return f"{name} and {other} are equally accurate {when}, with {seeds}."
+    words = f"{name} is ahead of {other} by {figure(gap, 3)} {when}"
+    if gap < 0:
+        words = f"{name} is behind {other} by {figure(-gap, 3)} {when}"
+    if width is None:
+        return f"{words}, with one common seed: whether that is more than chance, only more seeds can tell."
+    words += f" (95 % interval {figure(gap - width, 3)} to {figure(gap + width, 3)}, {len(row['seeds'])} seeds)"
+    if _beyond_chance(row):
+        return f"{words}: more than chance explains."
+    return f"{words}: the interval contains 0, so these seeds do not tell the two apart."
+
+
+def devices(group: Group) -> str:
+    """Say what the model of a group achieves on nine devices of ten."""
+    spreads = [line.by_device for line in last_lines(group, lambda line: line.by_device) if line.by_device]
+    if not spreads:
+        return ""
+    low = sum(spread.p10 for spread in spreads) / len(spreads)
+    return f"On nine devices in ten, the model of {spoken(group.label)} gets a share of at least {low:.2f} right."
+
+
+def unfinished(found: Sequence[Group]) -> str:
+    """Say which runs did all rounds of their schedule, and where the others are."""
+    told, whole = [], 0
+    for group in found:
+        short = [run for run in group.runs if run.planned is not None and run.rounds[-1].number < run.planned]
+        whole += len(group.runs) - len(short)
+        done = sorted({run.rounds[-1].number for run in short})
+        if short:
+            where = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
+            some = len(short) < len(group.runs)
+            seeds = f" (seed {listed([str(run.seed) for run in short])})" if some else ""
+            told.append(f"{spoken(group.label)}{seeds} did {where} of {short[0].planned} rounds")
+    if not told:
+        return ""
+    rest = " All other runs did all rounds." if whole else ""
+    return f"Not the whole schedule: {'; '.join(told)}, stopped early or still at work.{rest}"
+
+
+def lost(found: Sequence[Group]) -> str:
+    """Say how many visits were lost, if any were."""
+    told = []
+    for group in found:
+        gone = sum(line.lost for run in group.runs for line in run.rounds)
+        rounds = sum(len(run.rounds) for run in group.runs)
+        if gone:
+            told.append(f"{count(gone, 'visit')} of {spoken(group.label)} ({gone / rounds:.1f} a round)")
+    return f"Lost on the way: {listed(told)}." if told else ""

@@ -1,0 +1,52 @@
+"""What a run leaves behind beside its ledger: how good the last model is, and the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors.torch import save
+
+from fedfloor.engine.evaluate import Score
+from fedfloor.engine.ranks import Engine
+from fedfloor.experiment import Experiment
+from fedfloor.runs import folder
+from fedfloor.runs.checkpoint import Checkpoint
+
+
+def write_evaluation(out: Path, experiment: Experiment, number: int, score: Score) -> None:
+    """Write ``evaluation.json``: accuracy, loss, macro-F1, the confusion matrix, devices and factories.
+
+    Args:
+        out: the run's folder.
+        experiment: says on which samples the model was evaluated.
+        number: the round it is of.
+        score: the evaluation.
+    """
+    told = {"round": number, "on": experiment.evaluate.on, "accuracy": score.accuracy, "loss": score.loss}
+    folder.write_json(out / "evaluation.json", told | score.details)
+
+
+def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkpoint) -> None:
+    """Write ``model.safetensors``: named tensors, and in the metadata all that is needed to use them.
+
+    Args:
+        out: the run's folder.
+        experiment: names the network.
+        engine: its network and its park.
+        point: holds the model.
+    """
+    data = engine.park.dataset
+    about = {
+        "format": "fedfloor 1",
+        "model": experiment.model.name,
+        "classifier": engine.network.classifier,
+        "round": point.round,
+        "shape": list(data.shape),
+        "classes": list(data.classes),
+        "inputs": data.inputs.describe(),
+        "normalise": {"scale": data.scale, "mean": engine.mean.tolist(), "std": engine.std.tolist()},
+    }
+    tensors = engine.network.state(point.state.packet["w"])
+    # one metadata key: several would be written in an order that differs from process to process
+    folder.write(out / "model.safetensors", save(tensors, metadata={"fedfloor": json.dumps(about)}))

@@ -1,0 +1,273 @@
+"""A sweep: every method is tried at equally many points of its grid, and validation data say which is best."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfloor import config
+from fedfloor.chance import generator
+from fedfloor.errors import RunError, SettingError, require
+from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.runs import ledger
+from fedfloor.runs.compare import Task, each_once
+from fedfloor.runs.grid import Axis, Grid, grids, shown
+
+Settings = Mapping[tuple[str, ...], Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A method at one point of its grid.
+
+    Args:
+        method: its name.
+        number: counts the method's trials from 1.
+        settings: what is tried: the way to each setting in the method's table → its value.
+        experiment: with these settings, evaluated on validation data.
+    """
+
+    method: str
+    number: int
+    settings: Settings
+    experiment: Experiment
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The settings with dotted names."""
+        return {".".join(setting): value for setting, value in self.settings.items()}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep does.
+
+    Args:
+        original: the experiment as it was given.
+        axes: its ``--grid`` options.
+        sizes: method → points of its grid.
+        budget: trials of each method.
+        seeds: of each trial.
+        trials: method by method.
+    """
+
+    original: Experiment
+    axes: tuple[Axis, ...]
+    sizes: Mapping[str, int]
+    budget: int
+    seeds: tuple[int, ...]
+    trials: tuple[Trial, ...]
+
+    def tasks(self, out: Path) -> list[Task]:
+        """Return the runs, seed by seed."""
+        found = []
+        for seed in self.seeds:
+            for trial in self.trials:
+                label = f"{trial.method} trial {trial.number}/{self.budget} seed {seed}"
+                found.append(Task(label, replace(trial.experiment, seed=seed), self.folder(out, trial, seed)))
+        return found
+
+    def folder(self, out: Path, trial: Trial, seed: int) -> Path:
+        """Return where a run of a trial lies."""
+        return out / f"{trial.method.replace(':', '.')}-trial{trial.number}-seed{seed}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a trial.
+
+    Args:
+        trial: which.
+        accuracies: per seed, the final model's accuracy on validation data; None where training diverged.
+    """
+
+    trial: Trial
+    accuracies: tuple[float | None, ...]
+
+    @property
+    def score(self) -> float | None:
+        """Mean accuracy over the seeds; None where any of them diverged."""
+        known = [one for one in self.accuracies if one is not None]
+        return sum(known) / len(known) if len(known) == len(self.accuracies) else None
+
+
+def plan(
+    experiment: Experiment, methods: Sequence[str], axes: Sequence[Axis], seeds: Sequence[int], trials: int | None
+) -> Sweep:
+    """Return the sweep of an experiment.
+
+    Args:
+        experiment: all but the settings that are swept.
+        methods: names; each gets the same number of trials.
+        axes: which settings, which values.
+        seeds: each trial is run with each of them.
+        trials: of each method; as many as the smallest grid has points if None. Of larger grids so many points are
+            drawn, without replacement, by the experiment's seed.
+
+    Raises:
+        SettingError: an unknown method or setting, a grid that is too small, a value out of range.
+    """
+    each_once("methods", methods)
+    each_once("seeds", seeds)
+    found = grids(methods, axes)
+    sizes = {name: grid.size for name, grid in found.items()}
+    budget = _budget(sizes, trials)
+    for seed in seeds:
+        replace(experiment, seed=seed)  # refuses what is no seed, before anything is trained
+    every = []
+    for name, grid in found.items():
+        for setting, values in grid.axes.items():
+            for value in values:  # also those that will not be drawn
+                _tried(experiment, name, 0, {setting: value})
+        for number, place in enumerate(_places(experiment.seed, name, grid, budget), start=1):
+            settings = grid.point(place)
+            every.append(Trial(name, number, settings, _tried(experiment, name, number, settings)))
+    return Sweep(experiment, tuple(axes), sizes, budget, tuple(seeds), tuple(every))
+
+
+def _budget(sizes: Mapping[str, int], trials: int | None) -> int:
+    smallest, said = min(sizes.values()), ", ".join(f"{name} {size}" for name, size in sizes.items())
+    require(trials is None or trials >= 1, "--trials", trials, "a whole number of at least 1")
+    if trials is None and smallest == 1 < max(sizes.values()):
+        name = min(sizes, key=lambda one: sizes[one])
+        raise SettingError(
+            f"every method gets as many trials as the others, and '{name}' has nothing to choose from (points: {said})."
+            f" Give it a --grid methods.{name}.KEY=…, leave it out, or say --trials 1."
+        )
+    if trials is not None and trials > smallest:
+        raise SettingError(
+            f"--trials {trials}: every method gets as many trials as the others, but the grids have {said} points. "
+            f"Give more values with --grid, or --trials of at most {smallest}."
+        )
+    return trials or smallest
+
+
+def _places(seed: int, method: str, grid: Grid, budget: int) -> list[int]:
+    """Return which points of a grid are tried, in the grid's order."""
+    if grid.size <= budget:
+        return list(range(grid.size))
+    drawn: list[int] = np.sort(generator(seed, f"sweep {method}").choice(grid.size, budget, replace=False)).tolist()
+    return drawn
+
+
+def _tried(experiment: Experiment, method: str, number: int, settings: Settings) -> Experiment:
+    one = replace(
+        experiment,
+        name=f"{experiment.name}-trial{number}",
+        method=MethodSettings(method),
+        methods=_with(experiment, method, settings),
+        evaluate=replace(experiment.evaluate, on="validation"),
+    )
+    config.method_of(one)
+    return one
+
+
+def _with(experiment: Experiment, method: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
+    """Return the experiment's method tables with other settings for one method."""
+    table = copy.deepcopy(dict(experiment.methods.get(method, {})))
+    for setting, value in settings.items():
+        if setting in (("work", "epochs"), ("work", "steps")):
+            for name in ("epochs", "steps"):  # the one takes the place of the other
+                if ("work", name) not in settings:
+                    table.get("work", {}).pop(name, None)
+        config.put(table, setting, value, f"--grid {'.'.join(setting)}")
+    return {**experiment.methods, method: table}
+
+
+def check_evaluated(sweep: Sweep, stop_after: int | None) -> None:
+    """Make sure that every trial will be evaluated.
+
+    Raises:
+        SettingError: they stop before their first evaluation.
+    """
+    every, rounds = sweep.original.evaluate.every, sweep.original.rounds
+    if stop_after is not None and stop_after < min(every, rounds):
+        raise SettingError(
+            f"--stop-after {stop_after}: with evaluate.every = {every} no trial would ever be evaluated. "
+            f"Stop after round {min(every, rounds)} or later, or evaluate more often: --set evaluate.every=1."
+        )
+
+
+def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
+    """Read what came of the trials.
+
+    Args:
+        sweep: all of whose runs have ended.
+        out: its folder.
+        diverged: folders of the runs that diverged.
+    """
+    found = []
+    for trial in sweep.trials:
+        folders = [sweep.folder(out, trial, seed) for seed in sweep.seeds]
+        found.append(Result(trial, tuple(None if one in diverged else _accuracy(one) for one in folders)))
+    return found
+
+
+def _accuracy(folder: Path) -> float:
+    known = [line.accuracy for line in ledger.read(folder / "ledger.jsonl") if line.accuracy is not None]
+    if not known:
+        raise RunError(f"{folder / 'ledger.jsonl'} holds no accuracy. Run that trial again: delete its folder, resume.")
+    return known[-1]
+
+
+def winners(found: Sequence[Result]) -> dict[str, Result]:
+    """Return each method's best trial, the earlier one of equals; a method whose trials all diverged has none."""
+    best: dict[str, Result] = {}
+    for one in found:
+        if one.score is not None and (one.trial.method not in best or one.score > _score(best[one.trial.method])):
+            best[one.trial.method] = one
+    return best
+
+
+def _score(result: Result) -> float:
+    return -1.0 if result.score is None else result.score
+
+
+def winner(best: Mapping[str, Result]) -> Result:
+    """Return the best of the methods' best trials, the earlier one of equals."""
+    return max(best.values(), key=_score)
+
+
+def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
+    """Return the experiment with every method's best settings and the best method chosen; evaluated as it was."""
+    one = replace(sweep.original, name=f"{sweep.original.name}-best")
+    for name, result in best.items():
+        one = replace(one, methods=_with(one, name, result.trial.settings))
+    return replace(one, method=MethodSettings(winner(best).trial.method))
+
+
+def document(sweep: Sweep, best: Mapping[str, Result], rounds: int) -> str:
+    """Return :func:`tuned` as an experiment file that says how it was made.
+
+    Args:
+        sweep: what was done.
+        best: each method's best trial.
+        rounds: that each trial trained.
+    """
+    seeds = ",".join(map(str, sweep.seeds))
+    said = [
+        f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, seeds {seeds}.",
+        f"Compared was the final model's accuracy on validation data, {sweep.original.evaluate.validation:.3g} of",
+        "every device's training samples, held out. The test data were not used.",
+        *(f"  --grid {axis.key}={','.join(map(shown, axis.values))}" for axis in sweep.axes),
+        *(f"  {name}: {told(result)} with {chosen(result)}" for name, result in best.items()),
+        "A fair test on the test data:",
+        f"  fedfloor compare best.toml --methods {','.join(best)} --seeds {seeds}",
+    ]
+    return "".join(f"# {line}\n" for line in said) + config.brief(tuned(sweep, best))
+
+
+def told(result: Result) -> str:
+    """Return a trial's mean accuracy as text."""
+    return "diverged" if result.score is None else f"{result.score:.4f}"
+
+
+def chosen(result: Result) -> str:
+    """Return a trial's settings as text."""
+    settings = result.trial.told.items()
+    return ", ".join(f"{name} = {shown(value)}" for name, value in settings) or "the experiment's own settings"

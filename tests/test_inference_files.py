@@ -1,0 +1,255 @@
+"""Pictures and arrays as samples: what is read, and what is refused before it does harm."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import Command
+from fedfloor.errors import SettingError
+from fedfloor.inference.arrays import fitting
+from fedfloor.inference.inputs import files
+from fedfloor.inference.pictures import picture
+from model_files import SENSORS, write_model
+
+GREY, COLOUR = (1, 2, 3), (3, 2, 3)
+RED = np.zeros((2, 3, 3), np.uint8)
+RED[..., 0] = 255
+
+
+@pytest.fixture
+def red(tmp_path: Path) -> Path:
+    Image.fromarray(RED).save(tmp_path / "red.png")
+    return tmp_path / "red.png"
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".png", ".bmp", ".tiff", ".ppm", ".webp"])
+def test_pixels_come_as_they_are(tmp_path: Path, ending: str) -> None:
+    pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    path = tmp_path / f"a{ending}"
+    Image.fromarray(pixels).save(path, **({"lossless": True} if ending == ".webp" else {}))
+    assert np.array_equal(picture(path, COLOUR), np.moveaxis(pixels, -1, 0))
+
+
+def test_grey_colour_and_inverted(red: Path) -> None:
+    assert picture(red, COLOUR).tolist() == np.moveaxis(RED, -1, 0).tolist()
+    assert np.unique(picture(red, GREY)).tolist() == [76]  # ITU-R 601: 0.299 · 255
+    assert np.unique(picture(red, GREY, invert=True)).tolist() == [255 - 76]
+    Image.fromarray(np.full((2, 3), 9, np.uint8)).save(red)
+    assert picture(red, COLOUR).tolist() == np.full(COLOUR, 9).tolist()
+
+
+def test_palettes_opaque_alpha_and_black_and_white(red: Path) -> None:
+    for kind in ("P", "RGBA"):
+        Image.fromarray(RED).convert(kind).save(red)
+        assert np.array_equal(picture(red, COLOUR), np.moveaxis(RED, -1, 0))
+    Image.fromarray(np.array([[True, False, True]] * 2)).save(red)
+    assert picture(red, GREY)[0, 0].tolist() == [255, 0, 255]
+
+
+def test_a_camera_held_upright(tmp_path: Path) -> None:
+    """EXIF says: turn by 90°. The file's rows are the picture's columns."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = np.arange(6, dtype=np.uint8).reshape(3, 2)
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    assert picture(tmp_path / "a.png", GREY)[0].tolist() == np.rot90(pixels, -1).tolist()
+    with pytest.raises(SettingError, match="has 2×3 pixels"):
+        picture(tmp_path / "a.png", (1, 3, 2))
+
+
+def test_another_size(tmp_path: Path) -> None:
+    pixels = np.tile(np.array([0, 200] * 12, np.uint8), (16, 1))  # a fence
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    with pytest.raises(SettingError, match=r"a.png has 16×24 pixels \(height × width\): the model takes 2×3.*--resize"):
+        picture(tmp_path / "a.png", GREY)
+    scaled = picture(tmp_path / "a.png", GREY, resize=True)
+    np.testing.assert_allclose(scaled, np.full(GREY, 100), atol=10)  # grey from afar: nothing is skipped
+
+
+def bomb(path: Path) -> None:
+    """Write a PNG whose header speaks of 30,000 × 30,000 pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">2I5B", 30_000, 30_000, 8, 0, 0, 0, 0)
+    body = zlib.compress(b"\0" * 1000)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b""))
+
+
+def cut_off(path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (2, 3, 3), np.uint8)
+    Image.fromarray(noise).save(path)
+    path.write_bytes(path.read_bytes()[:55])
+
+
+def transparent(path: Path) -> None:
+    Image.fromarray(np.zeros((2, 3, 4), np.uint8)).save(path)
+
+
+def moving(path: Path) -> None:
+    frames = [Image.fromarray(np.full((2, 3), value, np.uint8)) for value in (0, 200)]
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+
+
+BAD = {
+    "a bomb": (bomb, "a.png has too many pixels to be unpacked safely"),
+    "cut off": (cut_off, "a.png cannot be read: "),
+    "no picture": (lambda path: path.write_text("hello"), "a.png is no picture that can be read. Known: png, jpg"),
+    "empty": (lambda path: path.write_bytes(b""), "a.png is no picture that can be read"),
+    "transparent": (transparent, "a.png is transparent in places: put it on a background first."),
+    "16 bits": (
+        lambda path: Image.fromarray(np.zeros((2, 3), np.uint16)).save(path),
+        "a.png has pixels of type I;16: 8 bits per channel are read.",
+    ),
+    "moving": (moving, "a.png holds 2 pictures: give each in a file of its own."),
+}
+
+
+@pytest.mark.parametrize("resize", [False, True])
+@pytest.mark.parametrize("case", BAD)
+def test_bad_pictures(command: Command, case: str, resize: bool) -> None:
+    make, message = BAD[case]
+    write_model(command.folder / "run", shape=GREY)
+    make(command.folder / "a.png")
+    command.refused(command("predict", "run", "a.png", *["--resize"] * resize), message)
+
+
+def test_a_model_whose_samples_are_no_pictures(command: Command, red: Path) -> None:
+    write_model(command.folder / "run", shape=(4, 2, 3))
+    command.refused(command("predict", "run", str(red)), "shape (4, 2, 3), and no picture has that. Give an .npz.")
+    write_model(command.folder / "run", shape=(2,), inputs=SENSORS)
+    command.refused(
+        command("predict", "run", str(red)), "this model takes the sensors temp, torque. Give .csv or .npz."
+    )
+    write_model(command.folder / "run", shape=GREY)
+    (command.folder / "a.csv").write_text("temp\n1\n")
+    command.refused(command("predict", "run", "a.csv"), "takes pictures of shape (1, 2, 3), and no tables.")
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_folders_are_walked_in_order(tmp_path: Path) -> None:
+    for name in ("b/2.PNG", "b/10.png", "a/x.csv.gz", "a/.hidden.png", "a/readme.txt", "notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b" / "link.png").symlink_to(tmp_path / "b" / "2.PNG")
+    single = tmp_path / "notes.md"
+    found = [str(path.relative_to(tmp_path)) for path in files([single, tmp_path])]
+    assert found == ["notes.md", "a/x.csv.gz", "b/10.png", "b/2.PNG"]
+
+
+def test_a_folder_of_other_things(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").touch()
+    with pytest.raises(SettingError, match=r"holds 1 files, none of them a picture, .npz or .csv"):
+        files([tmp_path])
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_sample_or_many() -> None:
+    for shape in ((1, 2, 3), (2, 3), (1, 1, 2, 3)):
+        assert fitting(np.zeros(shape, np.uint8), GREY, None, "x").shape == (1, 1, 2, 3)
+    for shape in ((5, 1, 2, 3), (5, 2, 3)):
+        assert fitting(np.zeros(shape, np.int64), GREY, None, "x").dtype == np.uint8
+    assert fitting(np.zeros((0, 2, 3), np.uint8), GREY, None, "x").shape == (0, 1, 2, 3)
+
+
+ARRAYS = {
+    "another shape": (
+        {"x": np.zeros((5, 3, 2), np.uint8)}, "array x has shape (5, 3, 2): the model takes samples of shape (1, 2, 3)"
+    ),
+    "normalised": ({"x": np.full((1, 2, 3), 0.5)}, "np.rint(255 * x).astype(np.uint8)"),
+    "centred": ({"x": np.full((1, 2, 3), -0.5)}, "x is float64 from -0.5 to -0.5: pictures are uint8 from 0 to 255."),
+    "too bright": ({"x": np.full((1, 2, 3), 256)}, "x is int64 from 256 to 256"),
+    "words": ({"x": np.full((1, 2, 3), "a")}, "x is <U1"),
+    "objects": ({"x": np.array([{}], dtype=object)}, "x.npz holds Python objects (pickles), which are never read."),
+    "pickled labels": (
+        {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array([{}], dtype=object)}, "holds Python objects (pickles)"
+    ),
+    "two arrays": (
+        {"a": np.zeros(1), "b": np.zeros(1)}, "x.npz has the arrays a, b: name the one with the samples x."
+    ),
+    "no array": ({"y": np.zeros(1)}, "x.npz has the arrays none: name the one"),
+    "labels missing": (
+        {"x": np.zeros((2, 2, 3), np.uint8), "y": np.zeros(1, int)}, "array y has 1 labels for 2 samples."
+    ),
+    "labels too large": (
+        {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array([2])}, "y is int64 from 2 to 2: labels are whole"
+    ),
+    "an unknown label": (
+        {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array(["wornn"])},
+        "array y, label 0: 'wornn' is none of the model's classes. Did you mean 'worn'? They are ok, worn.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_bad_arrays(command: Command, case: str) -> None:
+    content, message = ARRAYS[case]
+    write_model(command.folder / "run", shape=GREY)
+    np.savez(command.folder / "x.npz", **content)
+    command.refused(command("predict", "run", "x.npz"), message)
+
+
+def test_channels_that_stand_last(command: Command) -> None:
+    write_model(command.folder / "run", shape=COLOUR)
+    np.savez(command.folder / "x.npz", np.zeros((5, 2, 3, 3), np.uint8))
+    command.refused(command("predict", "run", "x.npz"), "The channels stand last: x = np.moveaxis(x, -1, -3)")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"\x80\x04}."])
+def test_archives_that_are_none(command: Command, content: bytes) -> None:
+    write_model(command.folder / "run", shape=GREY)
+    (command.folder / "x.npz").write_bytes(content)
+    command.refused(command("predict", "run", "x.npz"), "x.npz ")
+
+
+def test_an_archive_that_is_cut_off(command: Command) -> None:
+    write_model(command.folder / "run", shape=GREY)
+    np.savez_compressed(command.folder / "x.npz", np.random.default_rng(0).integers(0, 256, (99, 2, 3), np.uint8))
+    path = command.folder / "x.npz"
+    path.write_bytes(path.read_bytes()[:300])
+    command.refused(command("predict", "run", "x.npz"), "x.npz is damaged, or no .npz archive")
+
+
+def test_an_archive_with_a_broken_member(command: Command) -> None:
+    write_model(command.folder / "run", shape=GREY)
+    np.savez(command.folder / "x.npz", np.zeros((99, 2, 3), np.uint8))
+    path = command.folder / "x.npz"
+    data = bytearray(path.read_bytes())
+    data[300] ^= 1  # a pixel: the checksum no longer fits
+    path.write_bytes(bytes(data))
+    command.refused(command("predict", "run", "x.npz"), "x.npz is damaged, or no .npz archive: Bad CRC-32")
+
+
+def test_sensors_in_arrays(command: Command) -> None:
+    write_model(command.folder / "run", shape=(2,), inputs=SENSORS)
+    cases = {
+        "hole": (np.array([[1, 2], [np.nan, 3]]), "array x: sample 1, temp is nan: must be a finite number."),
+        "infinite": (np.array([[1, np.inf]]), "sample 0, torque is inf"),
+        "wide": (
+            np.zeros((4, 3)),
+            "has shape (4, 3): the model takes samples of shape (2,), so (n, 2) or one of them.",
+        ),
+        "words": (np.array([["a", "b"]]), "sensors' values are numbers, such as float32."),
+    }
+    for x, message in cases.values():
+        np.savez(command.folder / "x.npz", x)
+        said = command("predict", "run", "x.npz")
+        assert message.replace("array x", "array arr_0") in said.err, said.err
+        assert said.code == 2
+    write_model(command.folder / "run", shape=(2,), inputs=SENSORS | {"missing": "mean"})
+    np.savez(command.folder / "x.npz", cases["hole"][0])
+    assert command("predict", "run", "x.npz").code == 0

@@ -1,0 +1,142 @@
+"""The story on top of the report: true for one run and for many, for ties, for runs that are not done."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from fedfloor.report.groups import groups
+from fedfloor.report.ledger import collect
+from fedfloor.report.story import spoken, story, verdict
+from fedfloor.report.table import natural_target, summary
+from run_folders import make_run
+
+T1 = math.tan(0.475 * math.pi)  # the 97.5 % point of Student's t with one degree of freedom
+
+
+def told(folder: Path, target: float | None = None) -> list[str]:
+    runs = collect([folder])
+    return story(groups(runs), natural_target(runs) if target is None else target)
+
+
+def test_one_run(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [0.5, 0.7, 0.83])
+    assert told(tmp_path) == [
+        "FedSR reached an accuracy of 0.80 after 3 rounds.",
+        "In round 3, the share of the test samples that the global model gets right: FedSR 0.830.",
+        "This is one run with one seed: how far another seed would differ is not known.",
+        "On nine devices in ten, the model of FedSR gets a share of at least 0.41 right.",  # p10 is half the accuracy
+    ]
+
+
+def test_two_methods_with_two_seeds_that_differ_by_more_than_chance(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        make_run(tmp_path / f"a{seed}", [0.9, 0.90 + seed / 100], seed=seed)
+        make_run(tmp_path / f"b{seed}", [0.2, 0.40 + seed * 0.012], method="fedavg", seed=seed)
+    paragraphs = told(tmp_path, 0.8)
+    assert paragraphs[0] == (
+        "FedSR reached an accuracy of 0.80 after 1 round (mean of 2 seeds); FedAvg did not within 2."
+    )
+    # differences 0.5 and 0.498: mean 0.499, half of their distance times t around it
+    low, high = 0.499 - 0.001 * T1, 0.499 + 0.001 * T1
+    assert paragraphs[2] == (
+        f"FedSR is ahead of FedAvg by 0.499 in round 2 (95 % interval {low:.3f} to {high:.3f}, 2 seeds): "
+        "more than chance explains."
+    )
+
+
+def test_an_interval_around_zero_tells_nothing_apart(tmp_path: Path) -> None:
+    for seed, ahead in enumerate((0.1, 0.3)):
+        make_run(tmp_path / f"a{seed}", [0.5 + ahead], seed=seed)
+        make_run(tmp_path / f"b{seed}", [0.5], method="fedavg", seed=seed)
+    paragraph = told(tmp_path)[2]
+    low, high = 0.2 - 0.1 * T1, 0.2 + 0.1 * T1
+    assert f"(95 % interval −{-low:.3f} to {high:.3f}, 2 seeds)" in paragraph
+    assert paragraph.endswith("the interval contains 0, so these seeds do not tell the two apart.")
+
+
+def test_one_seed_each_proves_nothing(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [0.5, 0.75])
+    make_run(tmp_path / "b", [0.5, 0.5], method="fedavg")
+    assert told(tmp_path)[2] == (
+        "FedSR is ahead of FedAvg by 0.250 in round 2, with one common seed: whether that is more than chance, only "
+        "more seeds can tell."
+    )
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_tie(tmp_path: Path, seeds: int) -> None:
+    for seed in range(seeds):
+        make_run(tmp_path / f"a{seed}", [0.75], seed=seed)
+        make_run(tmp_path / f"b{seed}", [0.75], method="fedavg", seed=seed)
+    which = "the only common seed" if seeds == 1 else "every common seed"
+    assert told(tmp_path)[2] == f"FedSR and FedAvg are equally accurate in round 1, with {which}."
+
+
+def test_nobody_reached_the_target(tmp_path: Path) -> None:
+    for method, rounds in (("fedsr", 2), ("fedavg", 2), ("hierfavg", 1)):
+        make_run(tmp_path / method, [0.5] * rounds, method=method)
+    assert told(tmp_path, 0.9)[0] == (
+        "HierFAVG did not reach an accuracy of 0.90 within 1 round; FedAvg and FedSR did not within 2."
+    )
+
+
+def test_nothing_was_evaluated(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [None, None])
+    assert told(tmp_path)[0] == "No accuracy to compare has been reached yet."
+
+
+def test_methods_that_share_no_seed_are_not_compared(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [0.9], seed=0)
+    make_run(tmp_path / "b", [0.5], method="fedavg", seed=1)
+    assert "cannot be compared seed by seed" in told(tmp_path)[2]
+
+
+def test_different_numbers_of_rounds_are_compared_where_both_are(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [0.5, 0.6, 0.9], rounds=3)
+    make_run(tmp_path / "b", [0.75], method="fedavg", rounds=3)
+    paragraphs = told(tmp_path, 0.9)
+    assert "In their last rounds" in paragraphs[1]
+    assert "FedSR 0.900 (round 3), FedAvg 0.750 (round 1)" in paragraphs[1]
+    assert paragraphs[2].startswith("FedAvg is ahead of FedSR by 0.250 in round 1")
+
+
+def test_runs_that_are_not_done_are_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "a0", [0.5, 0.6], seed=0, rounds=2)
+    make_run(tmp_path / "a1", [0.5], seed=1, rounds=2)
+    assert told(tmp_path)[-1] == (
+        "Not the whole schedule: FedSR (seed 1) did 1 of 2 rounds, stopped early or still at work. All other runs did "
+        "all rounds."
+    )
+
+
+def test_lost_visits_are_counted(tmp_path: Path) -> None:
+    make_run(tmp_path / "a0", [0.5, 0.6], seed=0, lost=3)
+    make_run(tmp_path / "b0", [0.5, 0.6], seed=0, method="fedavg")
+    assert told(tmp_path)[-1] == "Lost on the way: 6 visits of FedSR (3.0 a round)."
+
+
+def test_the_best_of_many_is_compared_with_the_nearest_four(tmp_path: Path) -> None:
+    for i in range(6):
+        make_run(tmp_path / f"m{i}", [0.9 - i / 10], laps=i + 1, name=f"n{i}")
+    paragraphs = told(tmp_path)
+    assert paragraphs[1].count("FedSR") == 4
+    assert paragraphs[1].endswith("and 2 more below.")
+    assert paragraphs[2].startswith("FedSR (n0) is ahead of FedSR (n1) by 0.100")
+    assert paragraphs[2].endswith("Of the 1 methods further behind, 0 are behind by more than chance.")
+
+
+def test_validation_data_are_called_so(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a", [0.5])
+    text = (folder / "experiment.toml").read_text().replace("[method]", '[evaluate]\non = "validation"\n[method]')
+    (folder / "experiment.toml").write_text(text)
+    assert "the share of the validation samples" in told(tmp_path)[1]
+
+
+def test_a_name_of_ones_own_stays(tmp_path: Path) -> None:
+    assert spoken("mine:Halves (x)") == "mine:Halves (x)"
+    make_run(tmp_path / "a", [0.8], method="centralized")
+    assert told(tmp_path)[0].startswith("Centralised training reached")
+    assert verdict(summary(collect([tmp_path]), 0.8)).startswith("centralised")
