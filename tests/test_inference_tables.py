@@ -108,7 +108,7 @@ def test_a_matrix_without_a_header(tmp_path: Path) -> None:
 
 
 BAD = {
-    "empty": ("", "a.csv: empty."),
+    "empty": ("", "a.csv, row 1: empty."),
     "a header only": ("temp,torque\n", "a.csv: a header, but no rows below it."),
     "a missing sensor": (
         "temp,torqe\n1,2\n", "no column 'torque'. Did you mean 'torqe'? There are: temp, torqe. The model needs it."
@@ -117,12 +117,12 @@ BAD = {
     "another decimal mark": (
         "temp;torque\n1,5;2\n", "'1,5' is not a number. The model was trained on tables with the decimal mark '.'."
     ),
-    "too few cells": ("temp,torque\n1\n", "a.csv, row 2: 1 cells, but the header has 2."),
+    "too few cells": ("temp,torque\n1\n", "a.csv, row 2, column 'torque': 1 cells, but the header has 2."),
     "an unknown label": (
         "temp,torque,label\n1,2,wornn\n",
         "a.csv, row 2, column 'label': 'wornn' is none of the model's classes. Did you mean 'worn'?",
     ),
-    "no text": (b"temp,torque\n\xff\xfe,2\n", "a.csv: not UTF-8 text"),
+    "no text": (b"temp,torque\n\xff\xfe,2\n", "a.csv, row 2, column 1"),
 }  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def test_splits(tmp_path: Path) -> None:
 
 def test_small_devices(tmp_path: Path) -> None:
     root = park_of(park_of(tmp_path / "data"), ("tiny",), each=1)
-    with pytest.raises(SettingError, match=r"^tiny: device 'tiny' has 2 pictures: too few to be split"):
+    with pytest.raises(SettingError, match=r"^tiny: device 'tiny' has 2 pictures, which makes 2 training and 0 "):
         load(root, Reading(), 0)
     data = load(root, Reading(small="drop"), 0)
     assert {device for _, _, device in everything(data)} == {"press 2", "press 10"}

@@ -152,7 +152,7 @@ def test_missing_values_in_windows(tmp_path: Path) -> None:
     assert [[0, 1, 2], [3, 3, 5]] in pieces
     assert len(taken(read(tmp_path, rows(x=x), Reading(missing="drop")))) == 16  # 9 of device b: one for testing
     x[0, 1] = np.nan
-    with pytest.raises(SettingError, match=r"column 'x1': device 'b' has a recording without a single value"):
+    with pytest.raises(SettingError, match=r"'x1': no value, and device 'b' has none in this whole"):
         read(tmp_path, rows(x=x), Reading(missing="previous"))
 
 

@@ -85,7 +85,7 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "some with a label": (half_labelled, "n/p/a.csv has a column 'label', but n/q/b.csv has none"),
     "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', and so everywhere else"),
-    "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows: too few"),
+    "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows"),
     "too high": (lambda root: table(root / "a.csv"), "a.csv: in the wrong place"),
 }
 

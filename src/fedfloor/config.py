@@ -43,8 +43,11 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     for change in changes:
         apply(document, change)
     found = from_table(document)
-    there = path.parent / (found.data.path or "")
-    if found.data.path is None or not there.exists():
+    if found.data.path is None:
+        return found
+    wanted = Path(found.data.path).expanduser()
+    there = path.parent / wanted
+    if wanted.exists() and not there.exists():
         return found
     return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(there)))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,28 @@ import numpy as np
 from fedfloor import config
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.park.dataset import Dataset, Missing
+from fedfloor.park.dataset import Dataset
 from fedfloor.park.park import Park
 from fedfloor.park.table import MissingValuesError
+from fedfloor.runs.folder import write as write_whole
 from fedfloor.runs.launch import build_park
 
 ROUNDS = 20
 BATCH = 32
+ENDINGS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt", ".npz") for packed in ("", ".gz"))
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
+
+
+def title(path: Path) -> str:
+    """Return what to call an experiment on data: their name without endings, as a folder may be called.
+
+    >>> title(Path("halls/press: A.csv.gz"))
+    'press- A'
+    """
+    name = path.expanduser().resolve().name
+    with suppress(StopIteration):
+        name = next(name.removesuffix(end) for end in ENDINGS if name.endswith(end) and name != end)
+    return re.sub(r'[/\\\0:*?"<>|]', "-", name).strip() or "data"
 
 
 def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
@@ -39,29 +55,31 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     Raises:
         SettingError: a mistake in the data; the message names file, row and column.
     """
-    document: dict[str, Any] = {"name": path.stem.removesuffix(".csv"), "rounds": ROUNDS, "data": {"path": str(path)}}
+    document: dict[str, Any] = {"name": title(path), "rounds": ROUNDS, "data": {"path": str(path)}}
     for change in changes:
         config.apply(document, change)
     found: Experiment = config.from_table(document)
-    note = ""
+    note, way = "", found.data.missing
     try:
         park = build_park(found)
     except MissingValuesError as holes:
-        way: Missing = "previous" if holes.has_time else "mean"
+        way = "previous" if holes.has_time else "mean"
+        note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
+    if note:  # not while the error is held: it holds the whole table
         document["data"]["missing"] = way
-        note = (
-            f'{holes.count:,} missing; or "mean", "drop"'
-            if way == "previous"
-            else f'{holes.count:,} missing; or "drop"'
-        )
         park = build_park(replace(found, data=replace(found.data, missing=way)))
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
-    document["data"]["path"] = os.path.relpath(path.expanduser(), out.expanduser().parent)
+    document["data"]["path"] = _seen_from(out, path.expanduser())
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)
     document.setdefault("method", {}).setdefault("name", "fedavg")
     return _text(document, park, note), park
+
+
+def _seen_from(out: Path, path: Path) -> str:
+    """Return the path of data from an experiment file's folder on; ``..`` leads out of where a link really is."""
+    return os.path.relpath(path.parent.resolve() / path.name, out.expanduser().parent.resolve())
 
 
 def _network(data: Dataset) -> str:
@@ -75,7 +93,7 @@ def _text(document: dict[str, Any], park: Park, missing: str) -> str:
     import tomlkit
 
     body = tomlkit.document()
-    body.add(tomlkit.comment(summary(park)))
+    body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", summary(park))))  # a comment is one line
     for key, value in sorted(document.items(), key=lambda item: isinstance(item[1], dict)):
         body.add(key, tomlkit.item(value))
     if missing:
@@ -106,9 +124,10 @@ def rows(park: Park) -> list[dict[str, Any]]:
     """Return a row per factory: its devices, their samples from the smallest to the largest, and its classes."""
     found = []
     names = park.factory_names or tuple(map(str, range(park.factories)))
+    table = park.counts()
     for factory, name in enumerate(names):
         members = list(park.members(factory))
-        sizes, counts = park.sizes[members], park.counts()[members].sum(axis=0)
+        sizes, counts = park.sizes[members], table[members].sum(axis=0)
         order = np.argsort(-counts, kind="stable")
         shown = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order[:6] if counts[c])
         found.append({
@@ -118,15 +137,26 @@ def rows(park: Park) -> list[dict[str, Any]]:
     return found
 
 
+def check_free(out: Path, *, force: bool) -> None:
+    """Check that an experiment file can be written; one that is there stays, unless ``force``.
+
+    Raises:
+        SettingError: it is there, or it is a folder, or its folder is not there.
+    """
+    if out.is_dir():
+        raise SettingError(f"{out} is a folder. Give the name of a file with --out.")
+    if out.exists() and not force:
+        raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
+    if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
+        raise SettingError(f"{out}: {out.parent} is no folder that can be written in. Give another place with --out.")
+
+
 def write(text: str, out: Path, *, force: bool) -> None:
-    """Write an experiment file; one that is there stays, unless ``force``.
+    """Write an experiment file whole or not at all; see :func:`check_free`.
 
     Raises:
         SettingError: it is there, or cannot be written.
+        RunError: the disk is full.
     """
-    if out.exists() and not force:
-        raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SettingError(f"{out}: {error.strerror or error}. Give another place with --out.") from error
+    check_free(out, force=force)
+    write_whole(out, text)

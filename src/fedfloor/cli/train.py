@@ -20,15 +20,18 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Look at your own data and write an experiment file for them."""
+    import shlex
+
     from fedfloor import draft
     from fedfloor.terminal import show
 
-    file = out or Path(f"{data.stem.removesuffix('.csv')}.toml")
+    file = (out or Path(f"{draft.title(data)}.toml")).expanduser()
+    draft.check_free(file, force=force)
     text, park = draft.draft(data, file, changes or [])
     draft.write(text, file, force=force)
     show(draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park))
     if not as_json:
-        print(f"{draft.summary(park)}\nexperiment: {file} (now: fedfloor run {file})")
+        print(f"{draft.summary(park)}\nexperiment: {file} (now: fedfloor run {shlex.quote(str(file))})")
 
 
 def run(

@@ -69,9 +69,12 @@ class Samples:
         self.y = torch.from_numpy(y)
         side = (1,) * (data.dim() - 2)
         form = (1, *side, -1) if self._channels_last else (1, -1, *side)
-        # (scale·x − mean)/std as one multiplication and one addition
         self._factor = (scale / std).view(form)
-        self._shift = (-mean / std).view(form) if bool((mean != 0).any()) else None
+        centred = bool((mean != 0).any())
+        # (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as
+        # 1000.1 and 1000.2 divided by 0.01 would lose what tells them apart
+        self._mean = (mean / scale).view(form) if centred and data.is_floating_point() else None
+        self._shift = (-mean / std).view(form) if centred and self._mean is None else None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -79,12 +82,17 @@ class Samples:
     def values(self, rows: Tensor | slice) -> Tensor:
         """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
         x = self._x[rows]
-        # floats are not copied by .to(), and a slice of them is a view: multiplied in place they would be lost
-        x = x * self._factor if x.dtype == self._factor.dtype else x.to(self._factor.dtype).mul_(self._factor)
+        # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
+        if self._mean is not None:
+            x = (x - self._mean).mul_(self._factor)
+        elif x.dtype == self._factor.dtype:
+            x = x * self._factor
+        else:
+            x = x.to(self._factor.dtype).mul_(self._factor)
         if self._shift is not None:
             x.add_(self._shift)
         if self._missing:
-            x.nan_to_num_(nan=0.0)  # the mean, by now
+            x.masked_fill_(x.isnan(), 0.0)  # the mean, by now
         return x.permute(0, 3, 1, 2) if self._channels_last else x
 
     def chunk(self, batch_size: int) -> int:

@@ -22,6 +22,8 @@ class Columns:
         id: a column of this name holds no value twice.
         values: the sensors; left out, all other columns.
         ignore: columns that are not looked at.
+
+    A factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
     """
 
     device: str = "device"
@@ -35,7 +37,7 @@ class Columns:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "ignore", tuple(self.ignore))
-        names = [*self.roles().values(), *self.values, *self.ignore]
+        names = [name for name in (*self.roles().values(), *self.values, *self.ignore) if name]
         twice = next((name for name in names if names.count(name) > 1), None)
         require(twice is None, "data.columns", twice, "names that are given once each")
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.park.dataset import Dataset, Indices, Inputs, Missing, Owned, Owners, Values
+from fedfloor.errors import SettingError
+from fedfloor.park.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Values
 from fedfloor.park.reading import DeviceSplit, Reading
 from fedfloor.park.split import Cut, Rows, divided, runs, split_of
 
@@ -37,10 +38,20 @@ def assemble(
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
     """
     cut = divided(name, rows, reading, owned, seed)
+    if rows.noun == "rows":
+        _check_classes(name, classes, rows.y[cut.last[~cut.test]])
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
     by_device = isinstance(split_of(rows, reading), DeviceSplit)
     return _dataset(name, classes, rows, cut, inputs, owned, digest, reading.window is not None, by_device)
+
+
+def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
+    if (y == y[0]).all():
+        raise SettingError(
+            f"{name}: every training sample is '{classes[y[0]]}'. There are other classes, but no training sample is "
+            'one of them: try [data] split = { kind = "random" }, another share for testing, or other windows.'
+        )
 
 
 def fill(x: Rows32, segment: Owners) -> Rows32:

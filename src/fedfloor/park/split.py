@@ -93,8 +93,9 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     if reading.missing == "drop" and rows.x.dtype.kind == "f":
         cut = _without_missing(name, rows, cut)
     cut = _divide(rows, cut, split, stride, seed)
-    if rows.owner is not None and split is not None and not isinstance(split, DeviceSplit):
-        cut = _large_enough(name, rows, rows.owner, cut, reading, owned)
+    if rows.owner is not None and split is not None:
+        both = not isinstance(split, DeviceSplit)
+        cut = _large_enough(name, rows, rows.owner, cut, reading, owned, both=both)
     _check_not_empty(name, cut, rows.noun)
     return cut
 
@@ -138,8 +139,13 @@ def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
     course = rows.segment if rows.owner is None or rows.apart else rows.owner
     part = np.zeros(len(course), np.int8)
     for first, end in runs(course, None):
-        part[end - int((end - first) * share) : end] = 1
+        part[end - _share(share, end - first) : end] = 1
     return part
+
+
+def _share(share: float, many: int) -> int:
+    """Return ⌊share·many⌋, 0.29 of 100 being 29 in spite of rounding."""
+    return int(share * many + 1e-9)
 
 
 def _is_test(start: Indices, part: NDArray[np.int8] | None, length: int) -> NDArray[np.bool_]:
@@ -165,14 +171,19 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
         if rows.owner is None:
             raise SettingError("[data] split = device: nobody knows whose the samples are. Split by time or at random.")
         if len(devices) < 2:
-            raise SettingError("[data] split = device: there is one device only. Split by time or at random.")
+            raise SettingError(
+                f"[data] split = device: needs two devices with a sample, but {len(devices)} has one. Split by time or "
+                "at random, or shorten the window."
+            )
         many = min(max(1, round(split.test * len(devices))), len(devices) - 1)
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
         return replace(cut, test=np.isin(owner, chosen))
-    for device in devices.tolist():
-        mine = np.flatnonzero(owner == device)
+    by_owner = np.argsort(owner, kind="stable")
+    first, end = (np.searchsorted(owner[by_owner], devices, side) for side in ("left", "right"))
+    for row, device in enumerate(devices.tolist()):
+        mine = by_owner[first[row] : end[row]]
         rng = generator(seed, "test samples", device)
-        test[rng.choice(mine, int(split.test * len(mine)), replace=False)] = True
+        test[rng.choice(mine, _share(split.test, len(mine)), replace=False)] = True
     return replace(cut, test=test)
 
 
@@ -184,35 +195,39 @@ def _without_missing(name: str, rows: Rows, cut: Cut) -> Cut:
     return replace(cut, start=cut.start[whole], test=cut.test[whole])
 
 
-def _large_enough(name: str, rows: Rows, owner: Owners, cut: Cut, reading: Reading, owned: Owned) -> Cut:
-    """Refuse, or leave out, devices that cannot have both a training and a test sample."""
+def _large_enough(name: str, rows: Rows, owner: Owners, cut: Cut, reading: Reading, owned: Owned, *, both: bool) -> Cut:
+    """Refuse, or leave out, devices that have no sample, or have not both a training and a test sample."""
     most = int(owner.max()) + 1
     mine = owner[cut.last]
     train = np.bincount(mine[~cut.test], minlength=most)
     test = np.bincount(mine[cut.test], minlength=most)
     there = np.unique(owner)
-    small = there[(train[there] == 0) | (test[there] == 0)]
+    small = there[((train == 0) | (test == 0) if both else train + test == 0)[there]]
     if not len(small):
         return cut
     names = [owned.names[k] if owned.names else str(k) for k in small]
     if reading.small == "drop":
-        log.info("%s: %d devices have too few %s and are left out: %s.", name, len(small), rows.noun, ", ".join(names))
+        told = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), told)
         keep = ~np.isin(mine, small)
         return replace(cut, start=cut.start[keep], test=cut.test[keep])
-    raise _too_small(rows, owner, small, names, int(train[small[0]] + test[small[0]]), reading)
+    raise _too_small(rows, owner, small, names, (int(train[small[0]]), int(test[small[0]])), reading)
 
 
 def _too_small(
-    rows: Rows, owner: Owners, small: Owners, names: list[str], samples: int, reading: Reading
+    rows: Rows, owner: Owners, small: Owners, names: list[str], samples: tuple[int, int], reading: Reading
 ) -> SettingError:
     first, count = int(np.flatnonzero(owner == small[0])[0]), int((owner == small[0]).sum())
     where = rows.place(first) + (f", column '{reading.columns.device}'" if rows.noun == "rows" else "")
     more = f" (and {len(small) - 1} more devices: {', '.join(names[1:4])}{'…' if len(small) > 4 else ''})"
-    windows = f", {samples} windows of {reading.window.length}" if reading.window else ""
+    kind = f"windows of {reading.window.length} rows" if reading.window else rows.noun
+    noun = rows.noun if count > 1 else rows.noun.removesuffix("s")
+    made = f", which makes {samples[0]} training and {samples[1]} test {kind}"
+    others = more if len(small) > 1 else ""
     shorten = "shorten the window, " if reading.window else ""
     return SettingError(
-        f"{where}: device '{names[0]}' has {count} {rows.noun}{windows}{more if len(small) > 1 else ''}: too few to be "
-        f"split into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
+        f"{where}: device '{names[0]}' has {count} {noun}{made}{others}: too few to be split "
+        f"into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
         'devices out with [data] small = "drop".'
     )
 

@@ -1,0 +1,194 @@
+"""`fedfloor new`: an experiment file that runs, from a look at the data."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from fedfloor import config, draft
+from fedfloor.runs.launch import build_park
+from tables import HEADER, Lines, plant, put, text
+
+
+def holes(rows: Lines) -> None:
+    put(9, "speed", "")(rows)
+    put(17, "temp", "NaN")(rows)
+
+
+@pytest.fixture
+def table(command: Command) -> Path:
+    path = command.folder / "plant.csv"
+    path.write_text(text(plant()))
+    return path
+
+
+def test_two_commands_from_a_table_with_holes_to_a_model(command: Command, table: Path) -> None:
+    table.write_text(text(plant(holes)))
+    said = command("new", "plant.csv")
+    assert said.code == 0, said
+    assert said.new == {"plant.toml"}
+    assert "2 of 720 values are missing" in said.err
+    assert "fedfloor run plant.toml" in said.out
+    lines = (command.folder / "plant.toml").read_text()
+    assert lines.startswith(
+        "# 4 devices in 2 factories, 96 training and 24 test samples: 6 sensors; good 50 %, worn 50 %\n"
+    )
+    assert 'missing = "previous" # 2 missing; or "mean", "drop"\n' in lines
+    ran = command("run", "plant.toml", "--ranks", "1", "--out", "out", "--set", "rounds=3")
+    assert ran.code == 0, ran
+    assert (command.folder / "out" / "ledger.jsonl").read_text().count("\n") == 3
+
+
+def test_what_is_drafted(command: Command, table: Path) -> None:
+    assert command("new", "plant.csv").code == 0
+    written = tomllib.loads((command.folder / "plant.toml").read_text())
+    assert written == {
+        "name": "plant",
+        "rounds": 20,
+        "data": {"path": "plant.csv"},
+        "model": {"name": "mlp-sensor"},
+        "work": {"batch_size": 24, "lr": 0.05},
+        "method": {"name": "fedavg"},
+    }
+    park = build_park(config.read(Path("plant.toml")))
+    assert written["work"]["batch_size"] == park.sizes.min()
+
+
+def test_as_json(command: Command, table: Path) -> None:
+    document = command("new", "plant.csv", "--json").document
+    assert document["experiment"] == "plant.toml"
+    assert document["summary"].startswith("4 devices in 2 factories")
+    assert [row["factory"] for row in document["rows"]] == ["hall 0", "hall 1"]
+    assert document["rows"][0] == {
+        "factory": "hall 0", "devices": 2, "samples": 48, "smallest": 24, "largest": 24, "classes": "good 24, worn 24"
+    }  # fmt: skip
+
+
+def test_what_is_there_is_not_overwritten(command: Command, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (command.folder / "plant.toml").write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr(draft, "build_park", None)  # refused before anything is read
+        command.refused(command("new", "plant.csv"), "plant.toml is there already", "--force")
+        command.refused(command("new", "plant.csv", "--out", "no/such.toml"), "no is no folder", "--out")
+        (command.folder / "sub").mkdir()
+        command.refused(command("new", "plant.csv", "--out", "sub", "--force"), "sub is a folder", "--out")
+    assert (command.folder / "plant.toml").read_text() == "mine"
+    assert command("new", "plant.csv", "--force").code == 0
+    assert tomllib.loads((command.folder / "plant.toml").read_text())["name"] == "plant"
+
+
+def test_settings_are_carried_over(command: Command, table: Path) -> None:
+    table.write_text(text(plant(put(1, "device", "robot"))))
+    command.refused(command("new", "plant.csv"), "no column 'device'", "columns = { device")
+    changes = (
+        'data.columns={device="robot"}', "data.window={length=5,step=1}", "work.lr=0.2", 'method.name="fedsr"',
+        "rounds=7", 'data.classes=["worn","good"]', 'name="mine"', 'model.name="mlp-2nn"',
+    )  # fmt: skip
+    said = command("new", "plant.csv", *(word for change in changes for word in ("--set", change)))
+    assert said.code == 0, said
+    assert "6 sensors, windows of 5 rows" in said.out
+    found = config.read(Path("plant.toml"))
+    assert (found.name, found.rounds, found.method.name, found.work.lr) == ("mine", 7, "fedsr", 0.2)
+    assert found.data.columns.device == "robot"
+    assert found.data.window is not None
+    assert (found.model.name, build_park(found).dataset.classes) == ("mlp-2nn", ("worn", "good"))
+    assert found.work.batch_size == 20  # 24 training rows a device: windows begin at 0 … 19
+
+
+def test_windows_get_a_convolution(command: Command, table: Path) -> None:
+    assert command("new", "plant.csv", "--set", "data.window={length=5,step=1}").code == 0
+    assert config.read(Path("plant.toml")).model.name == "cnn-sensor"
+
+
+@pytest.mark.parametrize(
+    ("rows", "way", "note"),
+    [
+        ([row[:2] + row[3:] for row in plant(holes)], "mean", '2 missing; or "drop"'),
+        ([[*row[:5], "" if row[0] == "press 1" else row[5], *row[6:]] for row in plant()], "mean", "30 missing"),
+    ],
+)
+def test_holes_that_have_no_value_before_become_means(command: Command, rows: Lines, way: str, note: str) -> None:
+    """Without times, and where a device never measured something, nothing can be carried on."""
+    (command.folder / "plant.csv").write_text(text(rows))
+    assert command("new", "plant.csv").code == 0
+    lines = (command.folder / "plant.toml").read_text()
+    assert f'missing = "{way}" # {note}' in lines
+    assert command("run", "plant.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1").code == 0
+
+
+def test_what_is_said_about_holes_stays(command: Command) -> None:
+    (command.folder / "plant.csv").write_text(text(plant(holes)))
+    assert command("new", "plant.csv", "--set", "data.missing=drop").code == 0
+    lines = (command.folder / "plant.toml").read_text()
+    assert 'missing = "drop"\n' in lines
+    command.refused(command("new", "plant.csv", "--force", "--set", "data.missing=zero"), "data.missing = 'zero'")
+
+
+def test_paths_with_spaces_and_links_from_anywhere(
+    command: Command, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The experiment file speaks of the data as seen from where it lies, and runs from any working folder."""
+    halls, plans = command.folder / "hall 1" / "raw", command.folder / "my plans"
+    halls.mkdir(parents=True)
+    plans.mkdir()
+    (halls / 'my "plant".csv.gz').write_bytes(gzip.compress(table.read_bytes()))
+    (command.folder / "link").symlink_to(plans / "deep" / "er")
+    (plans / "deep" / "er").mkdir(parents=True)
+    said = command("new", 'hall 1/raw/my "plant".csv.gz', "--out", "link/my plan.toml")
+    assert said.code == 0, said
+    assert "fedfloor run 'link/my plan.toml'" in said.out
+    written = tomllib.loads((plans / "deep" / "er" / "my plan.toml").read_text())
+    assert written["data"]["path"] == '../../../hall 1/raw/my "plant".csv.gz'
+    assert written["name"] == "my -plant-"
+    monkeypatch.chdir(halls)
+    ran = command(
+        "run", str(command.folder / "link" / "my plan.toml"), "--ranks", "1", "--out", "out", "--set", "rounds=1"
+    )
+    assert ran.code == 0, ran
+    os.chdir(command.folder)
+    assert command("run", "link/my plan.toml", "--ranks", "1", "--out", "o", "--set", "rounds=1").code == 0
+
+
+def test_data_are_looked_for_beside_the_file_then_here(
+    command: Command, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = command.folder / "plans"
+    plans.mkdir()
+    (plans / "a.toml").write_text('[data]\npath = "plant.csv"\n')
+    assert config.read(Path("plans/a.toml")).data.path == "plant.csv"
+    (plans / "plant.csv").write_text(table.read_text())
+    assert config.read(Path("plans/a.toml")).data.path == "plans/plant.csv"
+    for path in (table, plans / "plant.csv"):
+        path.unlink()
+    command.refused(command("run", "plans/a.toml", "--out", "out"), str(plans / "plant.csv"), "does not exist")
+
+
+def test_many_classes_and_odd_names_stay_one_comment(command: Command) -> None:
+    rows = plant()
+    for number, row in enumerate(rows[1:]):
+        row[HEADER.index("label")] = f'"class\n{number // 4 % 12}"'
+    (command.folder / "plant.csv").write_text(text(rows))
+    said = command("new", "plant.csv")
+    assert said.code == 0, said
+    first = (command.folder / "plant.toml").read_text().splitlines()[0]
+    assert "class 0 " in first
+    assert first.endswith("… (12 classes)")
+    assert config.read(Path("plant.toml")).name == "plant"
+
+
+def test_small_devices_make_small_batches(command: Command) -> None:
+    rows = [row for row in plant() if row[0] != "press 3" or int(row[2]) < 5]
+    (command.folder / "plant.csv").write_text(text(rows))
+    assert command("new", "plant.csv").code == 0
+    assert config.read(Path("plant.toml")).work.batch_size == 4  # of five rows the last one is for testing
+
+
+def test_titles() -> None:
+    said = ["a/plant.csv", "plant.tsv.gz", "plant.npz", "halls.v2", ".csv", "a:b.csv"]
+    assert [draft.title(Path(path)) for path in said] == ["plant", "plant", "plant", "halls.v2", ".csv", "a-b"]
+    assert draft.title(Path(".")) == Path.cwd().name
