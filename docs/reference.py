@@ -18,7 +18,8 @@ from mkdocs.structure.files import File, Files
 SOURCE = Path(__file__).parents[1] / "src"
 ROOMS = {
     "": "what a script imports",
-    "park": "what exists: devices, factories, data",
+    "data": "what there is to learn from",
+    "park": "what exists: devices and factories",
     "plan": "what a round is",
     "methods": "who decides: a file per paper",
     "parts": "what methods share",

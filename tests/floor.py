@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine, run
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.models import build
 from fedfloor.models.network import Network
-from fedfloor.park.dataset import Pool, pooled
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Visit
 from fedfloor.plan.nodes import Node, Parallel, Train, Work, device

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.park.dataset import Dataset
-from fedfloor.park.own import load
-from fedfloor.park.reading import Reading
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.own import load
+from fedfloor.data.reading import Reading
 
 N = 20
 Arrays = dict[str, Any]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfloor.park import table
-from fedfloor.park.dataset import Dataset
-from fedfloor.park.reading import Reading
+from fedfloor.data import table
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.reading import Reading
 
 SENSORS = ("temp", "pressure", "flow", "speed", "current", "level")
 HEADER = ["device", "factory", "time", *SENSORS, "label"]

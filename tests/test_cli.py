@@ -12,8 +12,8 @@ import pytest
 
 from commands import Command, lines
 from fedfloor import __version__
+from fedfloor.data.sources import SOURCES
 from fedfloor.methods.catalog import METHODS
-from fedfloor.park.sources import SOURCES
 from fedfloor.plan.text import digest, from_json
 
 # -- run ---------------------------------------------------------------------------------------------------------------

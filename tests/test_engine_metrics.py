@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import fedfloor
+from fedfloor.data.dataset import Owned, Pool, pooled
 from fedfloor.engine import metrics
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
-from fedfloor.park.dataset import Owned, Pool, pooled
 from fedfloor.park.park import Park
 
 TABLE = np.array([[3, 1, 0], [2, 2, 0], [0, 0, 0]])  # nothing of the third class, and nothing taken for it

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator
+from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.visit import Key, Samples, Trained, train
 from fedfloor.errors import RunError
 from fedfloor.models.network import Network
-from fedfloor.park.dataset import Pool, pooled
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Plain, Visit

@@ -21,7 +21,19 @@ OPTIONAL = (
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
 BASE = {"_version", "errors", "chance", "outside", "threads"}
-TRAINING = BASE | {"park", "plan", "parts", "methods", "models", "network", "engine", "solvers", "experiment", "config"}
+TRAINING = BASE | {
+    "data",
+    "park",
+    "plan",
+    "parts",
+    "methods",
+    "models",
+    "network",
+    "engine",
+    "solvers",
+    "experiment",
+    "config",
+}
 MAY = {
     "_version": set(),
     "errors": set(),
@@ -30,22 +42,23 @@ MAY = {
     "threads": set(),
     "solvers": {"errors"},
     "plan": {"errors"},
-    "park": BASE,
-    "models": BASE | {"park"},
-    "network": BASE | {"park", "plan", "solvers"},
-    "parts": BASE | {"park", "plan", "models", "solvers"},
-    "methods": BASE | {"park", "plan", "parts", "models", "solvers"},
-    "engine": BASE | {"park", "plan", "parts", "models", "network"},
-    "experiment": BASE | {"park", "parts", "network"},
-    "config": BASE | {"experiment", "methods", "park", "parts", "network"},
+    "data": BASE,
+    "park": BASE | {"data"},
+    "models": BASE | {"data", "park"},
+    "network": BASE | {"data", "park", "plan", "solvers"},
+    "parts": BASE | {"data", "park", "plan", "models", "solvers"},
+    "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},
+    "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},
+    "experiment": BASE | {"data", "park", "parts", "network"},
+    "config": BASE | {"experiment", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
-    "draft": BASE | {"config", "experiment", "park", "runs"},
+    "draft": BASE | {"config", "experiment", "data", "park", "runs"},
     "bench": TRAINING | {"runs"},
-    "inference": BASE | {"models", "park", "runs", "terminal"},
+    "inference": BASE | {"models", "data", "park", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}
 NUMBERS = {"numpy", "scipy", "numba", "ortools"}  # all that solvers may import beside the standard library
@@ -129,7 +142,7 @@ sys.meta_path.insert(0, Blocked())
 EVERYTHING_THAT_TRAINS = """
 import importlib, pkgutil
 import fedfloor
-for room in ("park", "plan", "methods", "parts", "models", "engine", "runs"):
+for room in ("data", "park", "plan", "methods", "parts", "models", "engine", "runs"):
     package = importlib.import_module(f"fedfloor.{room}")
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(found.name)

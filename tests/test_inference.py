@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 
 import fedfloor
 from commands import Command, lines
+from fedfloor.data.labels import labels
 from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.models import build
 from fedfloor.models.zoo import NETWORKS
-from fedfloor.park.labels import labels
 from model_files import SENSORS, write_model
 
 # -- the same as the evaluation ----------------------------------------------------------------------------------------

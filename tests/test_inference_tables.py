@@ -10,13 +10,13 @@ import pytest
 
 import fedfloor
 from commands import Command, lines
+from fedfloor.data.reading import Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings
 from fedfloor.inference.arrays import Sensors
 from fedfloor.inference.samples import UNKNOWN, Samples
 from fedfloor.inference.tables import table
 from fedfloor.inference.trained import load_model
-from fedfloor.park.reading import Window
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs.launch import build_park
 from model_files import SENSORS, WINDOWS, write_model

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor.data.dataset import Dataset, Pool, pooled
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
-from fedfloor.park.dataset import Dataset, Pool, pooled
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Dirichlet, Iid, Shards
 from fedfloor.park.stream import Static

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfloor.data.reading import Reading, Window
 from fedfloor.engine.visit import Samples
 from fedfloor.park import statistics
 from fedfloor.park.build import build
-from fedfloor.park.reading import Reading, Window
 from fedfloor.park.statistics import device_sums, standard
 from tables import load, plant, put
 

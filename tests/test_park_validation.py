@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import fedfloor
 from commands import lines
+from fedfloor.data.dataset import Dataset, Indices, Pool, pooled
+from fedfloor.data.labels import labels
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.park import build as parks
 from fedfloor.park import validation
-from fedfloor.park.dataset import Dataset, Indices, Pool, pooled
-from fedfloor.park.labels import labels
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Iid, Natural
 from fedfloor.runs import launch

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from fedfloor import config
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.table import MissingValuesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.park.dataset import Dataset
 from fedfloor.park.park import Park
-from fedfloor.park.table import MissingValuesError
 from fedfloor.runs.folder import write as write_whole
 from fedfloor.runs.launch import build_park
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fedfloor.data.reading import Reading
 from fedfloor.errors import require
 from fedfloor.park.park import Normalise
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
-from fedfloor.park.reading import Reading
 from fedfloor.park.stream import Static
 from fedfloor.parts.work import WorkSettings
 
 
 @dataclass(frozen=True)
 class DataSettings(Reading):
-    """The ``[data]`` table; how data of one's own are read is described by :class:`~fedfloor.park.reading.Reading`.
+    """The ``[data]`` table; how data of one's own are read is described by :class:`~fedfloor.data.reading.Reading`.
 
     Args:
         name: a data set by name; ``labels`` is made on the spot and needs no download.

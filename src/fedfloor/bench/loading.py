@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfloor.data import sources
+from fedfloor.data.dataset import Dataset
 from fedfloor.errors import RunError
-from fedfloor.park import sources
-from fedfloor.park.dataset import Dataset
 
 Row = dict[str, object]
 NAMES = ("femnist", "mnist", "cifar-10", "tep")

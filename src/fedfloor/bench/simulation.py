@@ -23,6 +23,7 @@ from torch import nn
 
 from fedfloor import models
 from fedfloor.chance import generator
+from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.deal import deal
@@ -31,7 +32,6 @@ from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.park.dataset import Pool, pooled
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings

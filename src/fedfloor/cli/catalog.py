@@ -66,7 +66,7 @@ datasets = typer.Typer(help="Say which data sets there are, and where they are; 
 
 @datasets.callback(invoke_without_command=True)
 def _datasets(context: typer.Context, as_json: Json = False) -> None:
-    from fedfloor.park.sources import looked_in
+    from fedfloor.data.sources import looked_in
     from fedfloor.terminal import show
 
     if context.invoked_subcommand is None:
@@ -84,7 +84,7 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Download a published data set, checked by its checksums."""
-    from fedfloor.park import download
+    from fedfloor.data import download
     from fedfloor.terminal import downloads, show
 
     try:

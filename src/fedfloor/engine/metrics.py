@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.park.dataset import Labels
+from fedfloor.data.dataset import Labels
 from fedfloor.park.park import Park
 
 Counts = NDArray[np.int64]

@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 
 from fedfloor.chance import generator
+from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine.deal import deal
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.probe import ask
@@ -24,7 +25,6 @@ from fedfloor.engine.tree import Packet, TreeSum
 from fedfloor.engine.visit import Key, Samples, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.park.dataset import Labels, Values
 from fedfloor.park.park import Normalise, Park
 from fedfloor.parts import mix, objective, selection
 from fedfloor.plan import nodes, text, walk

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data import own
+from fedfloor.data.picture import SUFFIXES
 from fedfloor.errors import SettingError, nearest
 from fedfloor.inference import pictures
 from fedfloor.inference.arrays import fitting
 from fedfloor.inference.samples import UNKNOWN, Samples, named
 from fedfloor.inference.tables import MATRIX, table
 from fedfloor.inference.trained import Trained
-from fedfloor.park import own
-from fedfloor.park.picture import SUFFIXES
 
 TABLES = (*own.TABLES, MATRIX)
 READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.files import content
+from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.series import fill
+from fedfloor.data.sheet import Sheet, read
 from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors
 from fedfloor.inference.samples import UNKNOWN, Samples, named
-from fedfloor.park.files import content
-from fedfloor.park.reading import Columns, Reading
-from fedfloor.park.series import fill
-from fedfloor.park.sheet import Sheet, read
 
 MATRIX = ".dat"
 

@@ -1,1 +1,1 @@
-"""What exists: devices, factories, data sets, partitions, streams and their census."""
+"""What exists: devices and what each of them holds, factories, streams."""

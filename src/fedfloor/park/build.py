@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from fedfloor.chance import generator
+from fedfloor.data.dataset import Dataset, Indices, Owners
+from fedfloor.data.sources import load
 from fedfloor.errors import SettingError
-from fedfloor.park.dataset import Dataset, Indices, Owners
 from fedfloor.park.factories import Assignment, assign
 from fedfloor.park.park import Park, owner_of
 from fedfloor.park.partition import Natural, Partition, no_owners
-from fedfloor.park.sources import load
 from fedfloor.park.stream import Static, Stream
 from fedfloor.park.validation import hold_out
 
@@ -34,8 +34,8 @@ def build(
     """Load a data set, deal it to devices, and put these into factories.
 
     Args:
-        data: a data set, or the name of one in :data:`~fedfloor.park.sources.SOURCES`.
-        root: where named data sets lie; see :func:`~fedfloor.park.sources.load`.
+        data: a data set, or the name of one in :data:`~fedfloor.data.sources.SOURCES`.
+        root: where named data sets lie; see :func:`~fedfloor.data.sources.load`.
         devices: K; None for all natural owners.
         factories: M; None for those the data name, where devices are the natural owners, or else a single one.
         assignment: how devices come to factories that the data do not name, ``"random"`` or ``"equal"``.

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedfloor.data.dataset import Owners
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.park.dataset import Owners
 
 Assignment = Literal["random", "equal"]
 RANDOM_DRAWS = 1000

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.park.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.park.statistics import device_sums, standard
 from fedfloor.park.stream import Static, Stream
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedfloor.data.dataset import Indices, Labels, Owners
 from fedfloor.errors import SettingError, require
-from fedfloor.park.dataset import Indices, Labels, Owners
 
 MAX_ALPHA = 1e6
 DIRICHLET_DRAWS = 100

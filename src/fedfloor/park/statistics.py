@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.park.dataset import Values
+from fedfloor.data.dataset import Values
 
 CHUNK = 1024  # samples summed at once
 SMALLEST = 1e-30  # deviations from here on have a reciprocal in single precision

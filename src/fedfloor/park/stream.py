@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from fedfloor.data.dataset import Indices
 from fedfloor.errors import SettingError, require
-from fedfloor.park.dataset import Indices
 
 
 class Stream(Protocol):

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 
 from fedfloor.chance import generator
+from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.errors import SettingError, require
-from fedfloor.park.dataset import Dataset, Indices, Values
 
 
 def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> tuple[Dataset, list[Indices]]:
@@ -33,7 +33,7 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     Raises:
         SettingError: a share out of range, or no device with two samples.
 
-    >>> from fedfloor.park.labels import labels
+    >>> from fedfloor.data.labels import labels
     >>> data, kept = hold_out(labels(2, 20, seed=0), [np.arange(20), np.arange(20, 40)], 0.1, seed=0)
     >>> data.y_test.shape, [len(part) for part in kept]
     ((4,), [18, 18])

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfloor.data.own import load as load_own
+from fedfloor.data.sources import load
 from fedfloor.engine.team import MOST_RANKS, Alone, Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.build import build
-from fedfloor.park.own import load as load_own
 from fedfloor.park.park import Park
-from fedfloor.park.sources import load
 from fedfloor.runs import loop, processes
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line

@@ -1,0 +1,265 @@
+"""CIFAR-10 and CIFAR-100 in the binary format of their authors (Krizhevsky 2009), packed or unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfloor.data.cache import Writer, remember
+from fedfloor.data.dataset import Dataset, Images, Labels, Pool, pooled
+from fedfloor.data.files import content, damaged, find
+from fedfloor.errors import SettingError
+
+SHAPE = (3, 32, 32)
+PIXELS = 3 * 32 * 32
+CHUNK = 1 << 20
+NAMES_LIMIT = 1 << 16  # bytes; the published lists of names have 61 and about 1,000
+SLACK = 1 << 24  # bytes an archive may hold beside the pictures: headers, names, a readme
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a data set is laid out. A record is a byte for each label, then the red, green and blue plane, row by row.
+
+    Args:
+        archive: the packed file's name, without ``.gz``.
+        folder: the folder it unpacks to.
+        files: (name, records) of each file, the training files in their order, then the test file.
+        values: how many values each of a record's label bytes can take; the last one is the class.
+        names_file: the file that names the classes, a line each.
+        names: F names for where that file is missing.
+    """
+
+    archive: str
+    folder: str
+    files: tuple[tuple[str, int], ...]
+    values: tuple[int, ...]
+    names_file: str
+    names: tuple[str, ...]
+
+    @property
+    def record(self) -> int:
+        """The length of a record in bytes."""
+        return len(self.values) + PIXELS
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of training and of test samples."""
+        return sum(records for _, records in self.files[:-1]), self.files[-1][1]
+
+
+TEN = Layout(
+    "cifar-10-binary.tar",
+    "cifar-10-batches-bin",
+    (*((f"data_batch_{i}.bin", 10_000) for i in range(1, 6)), ("test_batch.bin", 10_000)),
+    (10,),
+    "batches.meta.txt",
+    ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+)
+HUNDRED = Layout(
+    "cifar-100-binary.tar",
+    "cifar-100-binary",
+    (("train.bin", 50_000), ("test.bin", 10_000)),
+    (20, 100),
+    "fine_label_names.txt",
+    tuple(map(str, range(100))),
+)
+
+
+def load(name: str, folder: Path, layout: Layout) -> Dataset:
+    """Read a data set of :data:`TEN`'s or :data:`HUNDRED`'s layout: uint8 [N, 3, 32, 32] and the (fine) labels.
+
+    The archive is read as a stream and none of its members is written to disk. Krizhevsky 2009, Learning Multiple
+    Layers of Features from Tiny Images.
+
+    Args:
+        name: the data set's name.
+        folder: holds the archive, or the unpacked files, or the folder of them.
+        layout: which of the two.
+
+    Raises:
+        SettingError: nothing there, or a file that is missing, cut short, damaged, or not as published.
+    """
+    source = _source(folder, layout)
+    files = [source] if source.is_file() else [source / file for file in _wanted(layout) if (source / file).is_file()]
+    entry = remember(f"cifar 1, {layout.archive}", files, lambda writer: _parse(name, source, layout, writer))
+    found, train = entry.arrays, layout.sizes[0]
+    parts = [
+        Pool(found["x"], found["y"][part], rows=found["rows"][part]) for part in (slice(train), slice(train, None))
+    ]
+    return pooled(name, tuple(entry.facts["classes"]), parts[0], parts[1], entry.facts["digest"])
+
+
+def samples(folder: Path, layout: Layout) -> tuple[int, int]:
+    """Return the published numbers of training and test images, if the beginning of the files looks right.
+
+    Raises:
+        SettingError: a file is missing, or has another length; an archive that does not start like one.
+    """
+    source = _source(folder, layout)
+    if source.is_file():
+        try:
+            with _opened(source) as stream:
+                tarfile.TarInfo.frombuf(stream.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "replace")
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise damaged(source, f"its beginning cannot be read ({error})") from error
+        return layout.sizes
+    for file, _ in layout.files:
+        path = source / file
+        if not path.is_file():
+            raise damaged(source, f"holds no {file}")
+        _check_length(path, path.stat().st_size, layout)
+    return layout.sizes
+
+
+def _source(folder: Path, layout: Layout) -> Path:
+    """Return the archive, or the folder with the unpacked files."""
+    archive = find(folder, layout.archive)
+    if archive is not None:
+        return archive
+    for place in (folder / layout.folder, folder):
+        if any((place / file).is_file() for file, _ in layout.files):
+            return place
+    raise SettingError(
+        f"{folder / layout.archive}.gz is missing (or {layout.folder}, unpacked). Put the authors' binary version "
+        "there, or set FEDFLOOR_DATA."
+    )
+
+
+def _wanted(layout: Layout) -> tuple[str, ...]:
+    return (*dict(layout.files), layout.names_file)
+
+
+def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[str, Any]:
+    places = dict[str, tuple[int, Labels]]()
+    classes, digests = layout.names, dict[str, bytes]()
+    for path, data in _unpacked(source, layout) if source.is_file() else _loose(source, layout):
+        if path.name in digests:
+            raise damaged(source, f"holds {path.name} twice")
+        digests[path.name] = hashlib.sha256(data).digest()
+        if path.name == layout.names_file:
+            classes = _names(path, data, len(layout.names))
+        else:
+            x, y = _records(path, data, layout)
+            places[path.name] = writer.length("x"), y
+            writer.append("x", x)
+    missing = [file for file, _ in layout.files if file not in digests]
+    if missing:
+        raise damaged(source, f"holds no regular file {missing[0]}, which the binary version of {name} has")
+    for file, records in layout.files:  # archives hold them in an order of their own
+        start, y = places[file]
+        writer.append("y", y)
+        writer.append("rows", np.arange(start, start + records))
+    digest = hashlib.sha256(b"".join(digests[file] for file, _ in layout.files)).hexdigest()
+    return {"classes": classes, "digest": digest}
+
+
+def _loose(place: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
+    """Yield the unpacked files that are there: (path, content)."""
+    for file in _wanted(layout):
+        path = place / file
+        if path.is_file():
+            _check_length(path, path.stat().st_size, layout)
+            yield path, content(path)
+
+
+class _Bounded(io.BufferedIOBase):
+    """A stream that refuses to give more than a published archive holds: what unpacks to more is no such archive."""
+
+    def __init__(self, path: Path, stream: io.BufferedIOBase, limit: int) -> None:
+        self._path, self._stream, self._limit, self._left = path, stream, limit, limit
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes."""
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise damaged(self._path, f"unpacks to more than {self._limit:,} bytes, far more than published")
+        return data
+
+
+def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
+    """Yield the wanted members of an archive in its order: (archive/member, content)."""
+    wanted = set(_wanted(layout))
+    try:
+        with _opened(archive) as raw:
+            stream = _Bounded(archive, raw, sum(layout.sizes) * layout.record + SLACK)
+            with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as tar:
+                for member in tar:
+                    path = archive / member.name.rsplit("/", 1)[-1]
+                    if path.name in wanted and _harmless(member):
+                        _check_length(path, member.size, layout)
+                        opened = tar.extractfile(member)
+                        yield path, opened.read() if opened is not None else b""
+            while stream.read(CHUNK):  # gzip compares its checksum at the very end only
+                pass
+    except EOFError as error:
+        raise damaged(archive, "cut short: the gzip data end too early") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise damaged(archive, f"damaged gzip data ({error})") from error
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # what damaged headers lead to
+        raise damaged(archive, f"not a whole tar archive ({error})") from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SettingError(f"{archive}: cannot be read ({reason}). Check the folder and its permissions.") from error
+
+
+def _opened(archive: Path) -> io.BufferedIOBase:
+    """Open an archive, through gzip where it is packed (told by its first bytes, whatever its name)."""
+    with archive.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    return gzip.GzipFile(archive, "rb") if packed else archive.open("rb")
+
+
+def _harmless(member: tarfile.TarInfo) -> bool:
+    """Return whether a member is a plain file under a plain path: no link, device, hole, "/…" or "..".
+
+    Nothing is ever written to a member's path; but no published archive has such members, so they are passed over.
+    """
+    inside = not member.name.startswith("/") and ".." not in member.name.split("/")
+    return member.isreg() and not member.issparse() and inside
+
+
+def _check_length(path: Path, size: int, layout: Layout) -> None:
+    """Refuse a file of another length than published, before it is read."""
+    if path.name == layout.names_file:
+        if size > NAMES_LIMIT:
+            raise damaged(path, f"{size:,} bytes are too many for a list of {len(layout.names)} names")
+        return
+    expected = dict(layout.files)[path.name]
+    if size % layout.record:
+        raise damaged(path, f"cut short or damaged: {size:,} bytes are no whole number of records of {layout.record:,}")
+    if size != expected * layout.record:
+        raise damaged(path, f"holds {size // layout.record:,} records, published with {expected:,}")
+
+
+def _names(path: Path, data: bytes, classes: int) -> tuple[str, ...]:
+    try:
+        names = tuple(line.strip() for line in data.decode().splitlines() if line.strip())
+    except UnicodeDecodeError as error:
+        raise damaged(path, "not a list of names") from error
+    if len(names) != classes:
+        raise damaged(path, f"{len(names)} names for {classes} classes")
+    return names
+
+
+def _records(path: Path, data: bytes, layout: Layout) -> tuple[Images, Labels]:
+    """Return the pictures and (fine) labels of a file."""
+    _check_length(path, len(data), layout)
+    labels = len(layout.values)
+    rows = np.frombuffer(data, np.uint8).reshape(-1, layout.record)
+    for column, values in enumerate(layout.values):
+        worst = int(rows[:, column].argmax())
+        if rows[worst, column] >= values:
+            byte = f" (byte {column} of it)" if labels > 1 else ""
+            raise damaged(path, f"label {rows[worst, column]} in record {worst:,}{byte}: labels are 0 to {values - 1}")
+    return rows[:, labels:].reshape(-1, *SHAPE), rows[:, labels - 1].astype(np.int64)

@@ -1,0 +1,272 @@
+"""Downloading a published data set: whole files with the published checksum, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import hashlib
+import logging
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fedfloor.data import sources
+from fedfloor.data.published import PUBLISHED, File, Published
+from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
+
+CHUNK = 1 << 16  # bytes
+PATIENCE_S = (10, 30)  # until a server is reached, and between two pieces of its answer
+MIRROR = "FEDFLOOR_MIRROR"
+log = logging.getLogger(__name__)
+
+Follow = Callable[[str, int, int], None]  # called with a file's name, the bytes that have come, and all of them
+
+
+class _NoFileError(Exception):
+    """What came from one address is not the file; the next address may have it."""
+
+
+def get(
+    name: str,
+    root: Path | str | None = None,
+    *,
+    mirror: str | None = None,
+    force: bool = False,
+    follow: Follow = lambda *_: None,
+    catalog: Mapping[str, Published] = PUBLISHED,
+    load: Callable[[str, Path], object] = lambda name, root: sources.load(name, root=root),
+) -> list[dict[str, str | int | None]]:
+    """Download what is missing of a data set into ``root/name``; what is there is only replaced with ``force``.
+
+    Args:
+        name: of the data set.
+        root: the folder that holds the data sets' folders; :func:`fedfloor.data.sources.data_root` if None.
+        mirror: address that holds ``NAME/FILE``, asked instead of the published ones; ``$FEDFLOOR_MIRROR`` if None.
+        force: fetch files anew that differ from the published ones.
+        follow: told of progress.
+        catalog: the data sets that can be downloaded, by name.
+        load: reads a data set by its name and root, or raises a FedfloorError: whether files other than published do.
+
+    Returns:
+        A row per file with file, bytes (as published), state (``"downloaded"``, ``"kept"``, or ``"left alone"``: other
+        than published, but it can be loaded), source (the address it came from, or None) and where (its path).
+
+    Raises:
+        SettingError: an unknown name, a data set that is no files, a wrong mirror, a folder that cannot be written.
+        RunError: no address had a file, the disk is full, or files other than published cannot be loaded either.
+    """
+    if name not in catalog:
+        raise unknown("data set", name, catalog)
+    root = Path(root).expanduser() if root is not None else sources.data_root()
+    what, folder = catalog[name], root / name
+    if not what.files:
+        raise SettingError(f"data set '{name}' cannot be downloaded. {what.by_hand.format(folder=folder)}")
+    places = _mirror(name, mirror) or what.places
+    there = {file: _there(folder, file) for file in what.files}
+    others = [file for file, path in there.items() if path is not None and not _same(path, file)]
+    if force:
+        _can_replace([(there[file], file) for file in others])
+    elif folder.is_dir() and not any(there.values()) and _problem(load, name, root) is None:
+        log.info("%s holds %s in another form (unpacked?): left alone.", folder, name)
+        return [_row(file, "left alone", folder / file.name) for file in what.files]
+    rows = []
+    for file, path in there.items():
+        if path is None or (force and file in others):
+            source = _fetch(file, folder, places, what.page, follow)
+            rows.append(_row(file, "downloaded", folder / file.name, source))
+        else:
+            rows.append(_row(file, "left alone" if file in others else "kept", path))
+    if others and not force:
+        _say_others([there[file] or folder for file in others], _problem(load, name, root), name)
+    return rows
+
+
+def _row(file: File, state: str, where: Path, source: str | None = None) -> dict[str, str | int | None]:
+    return {"file": file.name, "bytes": file.size, "state": state, "source": source, "where": str(where)}
+
+
+# -- what is there ----------------------------------------------------------------------------------------------------
+
+
+def _there(folder: Path, file: File) -> Path | None:
+    """Return where a file lies, packed by the user or as published, in the order in which readers look."""
+    for path in (folder / f"{file.name}.gz", folder / file.name):
+        if path.is_file():
+            return path
+        if path.exists():
+            raise SettingError(f"{path} is not a file: the file {file.name} belongs there. Move it away.")
+    return None
+
+
+def _same(path: Path, file: File) -> bool:
+    """Return whether a file holds what was published; one that the user packed is unpacked first."""
+    algorithm, _, expected = file.checksum.partition(":")
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    try:
+        with path.open("rb") if path.name == file.name else gzip.open(path) as stream:
+            while piece := stream.read(CHUNK):
+                digest.update(piece)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False
+    except OSError as error:
+        raise SettingError(f"{path}: cannot be read ({_reason(error)}). Check its permissions.") from error
+    return digest.hexdigest() == expected
+
+
+def _can_replace(others: Iterable[tuple[Path | None, File]]) -> None:
+    for path, file in others:
+        if path is not None and path.name != file.name:
+            raise SettingError(f"{path} differs from the published {file.name} and is read before it. Move it away.")
+
+
+def _problem(load: Callable[[str, Path], object], name: str, root: Path) -> str | None:
+    """Return why a data set cannot be loaded, or None."""
+    try:
+        load(name, root)
+    except FedfloorError as error:
+        return str(error)
+    return None
+
+
+def _say_others(paths: list[Path], problem: str | None, name: str) -> None:
+    """Say that files differ from the published ones; where the data set cannot be loaded that is an error."""
+    which = f"{', '.join(map(str, paths))}: not as published (another checksum)"
+    again = f"`fedfloor datasets get {name} --force` fetches the published version in place of this."
+    if problem is not None:
+        raise RunError(f"{which}, and the data set cannot be loaded: {problem} {again}")
+    log.info("%s, but the data set can be loaded: left alone. %s", which, again)
+
+
+# -- fetching one file ------------------------------------------------------------------------------------------------
+
+
+def _mirror(name: str, given: str | None) -> tuple[str, ...]:
+    """Return the address of the data set on the user's mirror, if there is one."""
+    word, url = ("--from", given) if given is not None else (MIRROR, os.environ.get(MIRROR, ""))
+    if not url and given is None:
+        return ()
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise SettingError(
+            f"{word} {_shown(url)}: must be a web address such as http://mirror.plant/data, which holds {name}/FILE. "
+            "Files in a folder need no download: set FEDFLOOR_DATA to it."
+        )
+    return (f"{url.rstrip('/')}/{name}/",)
+
+
+def _fetch(file: File, folder: Path, places: tuple[str, ...], page: str, follow: Follow) -> str:
+    """Download a file from the first address that has it; return that address."""
+    refused = []
+    for place in places:
+        url = place + file.name
+        try:
+            _retrieve(url, file, folder, follow)
+            return _shown(url)
+        except _NoFileError as error:
+            refused.append(f"{_shown(url)}: {error}.")
+            if place != places[-1]:
+                log.info("%s Trying the next address.", refused[-1])
+        except OSError as error:
+            raise _not_written(file, folder, error) from error
+    raise RunError(
+        f"{file.name} could not be downloaded, and nothing of it was kept. {' '.join(refused)} By hand: get it from "
+        f"{page} and put it into {folder}. Without internet: --from URL asks a mirror of yours."
+    )
+
+
+def _retrieve(url: str, file: File, folder: Path, follow: Follow) -> None:
+    """Download under a temporary name, compare the checksum, rename."""
+    import pooch
+
+    pooch.get_logger().setLevel(logging.WARNING)  # progress and rows say it
+    with _made(folder):
+        try:
+            pooch.retrieve(url, file.checksum, file.name, folder, downloader=partial(_stream, file=file, follow=follow))
+        except ValueError as error:  # pooch's word for a wrong checksum; it names the expected one and the one it got
+            raise _NoFileError(str(error).split(" Deleted ")[0].rstrip(".")) from error
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Make a folder; take it back where the body fails and leaves it empty."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # something lies in it
+            for place in new:
+                place.rmdir()
+        raise
+
+
+def _stream(url: str, target: str, _: object, *, file: File, follow: Follow) -> None:
+    """Copy what an address sends to the file ``target``, byte for byte (pooch's protocol of a downloader)."""
+    import requests
+    from urllib3.exceptions import HTTPError
+
+    # bytes as they are: many servers declare .gz files as an encoding, which clients would then unpack
+    asked = partial(requests.get, headers={"Accept-Encoding": "identity"}, stream=True, timeout=PATIENCE_S)
+    try:
+        with asked(url) as answer:
+            if not answer.ok:
+                raise _NoFileError(f"answered {answer.status_code} {answer.reason}")
+            _copy(answer.raw.stream(CHUNK, decode_content=False), Path(target), file, follow)
+    except requests.RequestException as error:
+        raise _NoFileError(_reason(error)) from error
+    except HTTPError as error:
+        raise _NoFileError("the connection broke off half way") from error
+
+
+def _copy(pieces: Iterable[bytes], target: Path, file: File, follow: Follow) -> None:
+    done = 0
+    with target.open("wb") as stream:
+        follow(file.name, 0, file.size)
+        for piece in pieces:
+            done += len(piece)
+            if done > file.size:
+                raise _NoFileError(f"sent more than the {file.size:,} bytes published")
+            stream.write(piece)
+            follow(file.name, done, file.size)
+    if done < file.size:
+        raise _NoFileError(f"sent {done:,} bytes where {file.size:,} are published (a login page of the network?)")
+    mask = os.umask(0)
+    os.umask(mask)
+    target.chmod(0o666 & ~mask)  # temporary files are private, but colleagues may share the folder
+
+
+def _not_written(file: File, folder: Path, error: OSError) -> FedfloorError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunError(
+            f"the disk is full: {file.name} ({file.size:,} bytes) could not be written in {folder}, and nothing of it "
+            "was kept. Make room, or choose another folder with --root."
+        )
+    return SettingError(
+        f"cannot write {file.name} in {folder}: {_reason(error)}. Choose another folder with --root, or set "
+        "FEDFLOOR_DATA."
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Return in a few words what went wrong: the operating system's, where it has said something."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, OSError) and at.strerror:
+            return at.strerror
+        at = at.__cause__ or at.__context__
+    return _shown(str(error)) or type(error).__name__
+
+
+def _shown(text: str) -> str:
+    """Return an address without the password in it.
+
+    >>> _shown("http://me:secret@mirror.plant/data")
+    'http://mirror.plant/data'
+    """
+    return re.sub(r"://[^/@\s]*@", "://", text)

@@ -1,0 +1,86 @@
+"""A folder per device: what its files are, and what the folders they lie in say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedfloor.data import pictures, recordings
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.picture import SUFFIXES
+from fedfloor.data.reading import Reading
+from fedfloor.data.tree import Found, walk
+from fedfloor.errors import SettingError
+
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+
+
+def load(root: Path, reading: Reading, seed: int) -> Dataset:
+    """Read ``[FACTORY/]DEVICE/LABEL/`` with pictures, or ``[FACTORY/]DEVICE[/LABEL]/`` with tables.
+
+    Where the folder holds ``train`` and ``test`` and nothing else, each of them is such a folder.
+
+    Args:
+        root: the folder. Nothing outside it is read.
+        reading: classes, split, and how pictures or tables become samples.
+        seed: of random splits.
+
+    Raises:
+        SettingError: nothing in it, a file that is neither, or in the wrong place, a link that leads out, or a mistake
+            in a file; the message names it.
+    """
+    found = walk(root)
+    files = [one for one in found if not one.empty]
+    if not files:
+        raise SettingError(f"{root}: no files in it. A folder of data holds a folder per device.")
+    odd = next((one for one in files if not _is(one, SUFFIXES) and not _is(one, TABLES)), None)
+    if odd is not None:
+        raise SettingError(
+            f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(TABLES)}). Take it out of "
+            "the folder."
+        )
+    images = _is(files[0], SUFFIXES)
+    other = next((one for one in files if _is(one, SUFFIXES) != images), None)
+    if other is not None:
+        raise SettingError(f"{files[0].name} and {other.name}: pictures and tables in one folder. Keep them apart.")
+    depth = _depth(files, (2, 3) if images else (1, 2, 3), "pictures" if images else "tables")
+    _check_empty(found, depth)
+    if images:
+        return pictures.load(root, files, reading, seed)
+    return recordings.load(root, files, reading, seed)
+
+
+def _is(one: Found, suffixes: tuple[str, ...]) -> bool:
+    return one.path.name.casefold().endswith(suffixes)
+
+
+def _depth(files: Sequence[Found], allowed: tuple[int, ...], what: str) -> int:
+    """Return how many folders all files lie in.
+
+    Raises:
+        SettingError: too few or too many, or not as many as others.
+    """
+    wanted = "[FACTORY/]DEVICE/LABEL/FILE" + (" or [FACTORY/]DEVICE/FILE" if 1 in allowed else "")
+    for one in files:
+        depth = len(one.folders)
+        if depth not in allowed:
+            hint = ""
+            if depth == 1 and what == "pictures":
+                hint = (
+                    f" If '{one.folders[0]}' is a device, it needs a folder per label; if it is a label, put it into a "
+                    "folder named for the device."
+                )
+            raise SettingError(f"{one.name}: in the wrong place. {what.capitalize()} lie in {wanted}.{hint}")
+        if depth != len(files[0].folders):
+            raise SettingError(
+                f"{files[0].name} and {one.name}: not equally deep. All {what} lie in {wanted}, with a factory for all "
+                "devices or for none."
+            )
+    return len(files[0].folders)
+
+
+def _check_empty(found: Sequence[Found], depth: int) -> None:
+    """Refuse empty folders of devices and factories; a label that a device has no sample of is no mistake."""
+    for one in found:
+        if one.empty and (len(one.folders) < depth or depth == 1):
+            raise SettingError(f"{one.name}: an empty folder. Put the device's files into it, or remove it.")

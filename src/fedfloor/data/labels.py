@@ -1,0 +1,202 @@
+"""The embedded data set: printed factory labels, 62 characters, 28×28 grey, a printing and camera style per device.
+
+Nothing is stored: an image is a pure function of (seed, sample number, class, device) and is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.chance import generator
+from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Indices, Labels, Owners
+from fedfloor.data.glyphs import CELL, DENSITY, FONTS, STEPS, distance_maps, fingerprint
+from fedfloor.errors import require
+
+RECIPE = "labels 1"  # changes whenever the images do
+SIDE = 28
+CONCENTRATION = 0.5  # of the Dirichlet a device's class mix comes from: about 21 of 62 classes are common on a device
+TEST_STYLES = 100  # the test set shows at most this many devices
+CHUNK = 256  # images rendered at once: the temporaries stay in the processor's cache
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one device prints and sees its labels. Lengths are in pixels, grey values in 0..1.
+
+    Args:
+        font: a file of :data:`~fedfloor.data.glyphs.FONTS`.
+        size: scale of the characters, 1 = capitals 17 pixels high.
+        stretch: width over height, 1 = as the font has it.
+        slant: sideways shift per pixel of height.
+        turn: rotation of the camera, radians.
+        weight: how far the outline grows.
+        blur: width of the edge.
+        paper: grey value of the ground.
+        ink: grey value of the character; above ``paper`` where labels are marked light on dark.
+        light: change of brightness across the image, (sideways, downwards).
+        noise: standard deviation of the camera's noise.
+        streak: (place, half width, paleness) of the line a worn print head leaves; paleness 0 = none.
+    """
+
+    font: str
+    size: float
+    stretch: float
+    slant: float
+    turn: float
+    weight: float
+    blur: float
+    paper: float
+    ink: float
+    light: tuple[float, float]
+    noise: float
+    streak: tuple[float, float, float]
+
+
+def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(LETTERS_AND_DIGITS)) -> Dataset:
+    """Make the data set of rendered labels: sample i belongs to device ⌊i / samples_per_device⌋.
+
+    A device's labels come from its own class mix, p ~ Dir(0.5), so that devices are skewed by nature. The test set
+    has a tenth as many samples per device (at least one), unseen, in the styles and mixes of the first 100 devices.
+
+    Args:
+        devices: K ≥ 1.
+        samples_per_device: training samples of each device, at least 1.
+        seed: of everything drawn.
+        classes: F, the first so many of 0–9, A–Z, a–z; 2 to 62.
+
+    Raises:
+        SettingError: a number out of range.
+
+    >>> data = labels(devices=3, samples_per_device=20, seed=0)
+    >>> data.take(np.array([0, 59]), 2).shape, len(data.y_test)
+    ((2, 1, 28, 28), 6)
+    """
+    require(devices >= 1, "[park] devices", devices, "a whole number of at least 1")
+    require(samples_per_device >= 1, "[data] samples_per_device", samples_per_device, "a whole number of at least 1")
+    require(2 <= classes <= len(LETTERS_AND_DIGITS), "[data] classes", classes, "a whole number from 2 to 62")
+    names = LETTERS_AND_DIGITS[:classes]
+    tested, per_test = min(devices, TEST_STYLES), max(1, samples_per_device // 10)
+    y, owner = _classes(seed, devices, samples_per_device, classes, 0)
+    y_test, owner_test = _classes(seed, tested, per_test, classes, 1)
+
+    def take(indices: Indices, device: int) -> Images:
+        return _render(style(seed, device), names, y[indices], indices, seed, "label")
+
+    @cache
+    def tests() -> Images:  # a hundred styles at most, asked for in every evaluation: made once, then kept
+        shares = enumerate(np.arange(len(y_test)).reshape(tested, per_test))
+        return np.concatenate([_render(style(seed, k), names, y_test[i], i, seed, "test label") for k, i in shares])
+
+    text = f"{RECIPE} devices={devices} samples={samples_per_device} seed={seed} classes={classes} ".encode()
+    digest, shape = hashlib.sha256(text + fingerprint()).hexdigest(), (1, SIDE, SIDE)
+    return Dataset(
+        "labels", names, shape, y, y_test, owner, owner_test, digest, take, lambda i: tests()[i], rendered=True
+    )
+
+
+def style(seed: int, device: int) -> Style:
+    """Draw how a device prints and sees its labels.
+
+    >>> style(0, 3) == style(0, 3), style(0, 3) == style(0, 4)
+    (True, False)
+    """
+    rng = generator(seed, "label style", device)
+    paper, ink = rng.uniform(0.62, 0.95), rng.uniform(0.05, 0.3)
+    if rng.random() < 0.15:  # marked by laser: light on dark
+        paper, ink = 1 - paper, 1 - ink
+    worn = rng.random() < 0.3
+    return Style(
+        font=FONTS[rng.integers(len(FONTS))],
+        size=rng.uniform(0.85, 1.1),
+        stretch=rng.uniform(0.8, 1.05),
+        slant=float(np.clip(rng.normal(0, 0.07), -0.15, 0.2)),
+        turn=float(np.clip(rng.normal(0, 0.05), -0.12, 0.12)),
+        weight=rng.uniform(0.0, 0.55),
+        blur=rng.uniform(0.9, 2.4),
+        paper=paper,
+        ink=ink,
+        light=(rng.uniform(-0.2, 0.2), rng.uniform(-0.2, 0.2)),
+        noise=rng.uniform(0.015, 0.08),
+        streak=(rng.uniform(-6, 6), rng.uniform(0.4, 0.9), rng.uniform(0.4, 0.9) if worn else 0.0),
+    )
+
+
+def _classes(seed: int, devices: int, count: int, classes: int, part: int) -> tuple[Labels, Owners]:
+    """Draw ``count`` labels for each device from its class mix; the mix is the same in both parts, train and test."""
+    y = np.empty((devices, count), np.int64)
+    for device, row in enumerate(y):
+        mix = generator(seed, "label mix", device).dirichlet(np.full(classes, CONCENTRATION))
+        row[:] = generator(seed, "label classes", device, part).choice(classes, size=count, p=mix)
+    return y.reshape(-1), np.repeat(np.arange(devices, dtype=np.int32), count)
+
+
+def _render(look: Style, names: tuple[str, ...], y: Labels, numbers: Indices, seed: int, purpose: str) -> Images:
+    """Print samples ``numbers`` (of classes ``y``) in one device's style: uint8 [n, 1, 28, 28]."""
+    images = np.empty((len(y), 1, SIDE, SIDE), np.uint8)
+    maps = distance_maps(look.font, names)
+    for start in range(0, len(y), CHUNK):
+        part = slice(start, start + CHUNK)
+        chance, noise = _chance(numbers[part], seed, purpose)
+        across, down = _places(look, chance)
+        ink = _ink(look, maps, y[part], across, down)
+        contrast = np.clip(1 - 0.12 * np.abs(chance[:, 5:6]), 0.6, 1)
+        grey = look.paper + 0.06 * chance[:, 6:7] + _light(look) + (look.ink - look.paper) * contrast * ink
+        grey += look.noise * noise
+        images[part] = np.rint(255 * np.clip(grey, 0, 1)).astype(np.uint8).reshape(-1, 1, SIDE, SIDE)
+    return images
+
+
+def _chance(numbers: Indices, seed: int, purpose: str) -> tuple[Floats, Floats]:
+    """Draw each sample's jitter [n, 7] (normal, cut off at ±2.5) and noise [n, 784] from its own key."""
+    drawn = np.empty((len(numbers), 7 + SIDE * SIDE), np.float32)
+    for row, number in zip(drawn, numbers, strict=True):
+        generator(seed, purpose, int(number)).standard_normal(dtype=np.float32, out=row)
+    return np.clip(drawn[:, :7], -2.5, 2.5), drawn[:, 7:]
+
+
+def _places(look: Style, chance: Floats) -> tuple[Floats, Floats]:
+    """Return where each pixel of each image [n, 784] lies on the upright character, in pixels from its centre."""
+    down, across = np.mgrid[:SIDE, :SIDE].astype(np.float32).reshape(2, 1, -1) - np.float32((SIDE - 1) / 2)
+    across = across - chance[:, 0:1]
+    down = down - 0.8 * chance[:, 1:2]
+    turn = look.turn + 0.05 * chance[:, 2:3]
+    slant = look.slant + 0.03 * chance[:, 3:4]
+    size = look.size * (1 + 0.04 * chance[:, 4:5])
+    cos, sin = np.cos(turn) / size, np.sin(turn) / size
+    upright = cos * down - sin * across
+    return (cos * across + sin * down + slant * upright) / np.float32(look.stretch), upright
+
+
+def _ink(look: Style, maps: NDArray[np.int8], y: Labels, across: Floats, down: Floats) -> Floats:
+    """Return how much ink lies on each pixel, 0..1: the outline moved by the weight, its edge as wide as the blur."""
+    column = np.clip(DENSITY * across + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
+    row = np.clip(DENSITY * down + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
+    left, top = column.astype(np.int32), row.astype(np.int32)
+    right, low = column - left, row - top  # shares of the right and lower neighbours
+    at = (y[:, None] * CELL + top) * CELL + left
+    flat = maps.reshape(-1)
+    upper = flat[at] * (1 - right) + flat[at + 1] * right
+    lower = flat[at + CELL] * (1 - right) + flat[at + CELL + 1] * right
+    distance = (upper + low * (lower - upper)) / np.float32(STEPS)
+    edge = np.clip(0.5 + (distance + np.float32(look.weight)) / np.float32(look.blur), 0, 1)
+    ink: Floats = edge * edge * (3 - 2 * edge)
+    place, half_width, paleness = look.streak
+    if paleness:
+        ink *= 1 - np.float32(paleness) * np.clip(1.5 - np.abs(across - place) / np.float32(half_width), 0, 1)
+    return ink
+
+
+def _light(look: Style) -> Floats:
+    """Return the change of brightness [784] across the image."""
+    down, across = (np.mgrid[:SIDE, :SIDE].reshape(2, -1) / (SIDE - 1) - 0.5).astype(np.float32)
+    sideways, downwards = look.light
+    light: Floats = (np.float32(sideways) * across + np.float32(downwards) * down) / np.float32(math.sqrt(2))
+    return light

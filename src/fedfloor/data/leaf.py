@@ -1,0 +1,235 @@
+"""FEMNIST as LEAF makes it: JSON files of writers with their characters (Caldas et al. 2018, arXiv 1812.01097)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfloor.data.cache import Entry, Writer, remember
+from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, Pool, pooled
+from fedfloor.data.files import damaged, pieces
+from fedfloor.data.scan import Scan
+from fedfloor.errors import SettingError
+
+SIDE = 28
+HEAD = 1 << 22  # bytes looked at for "num_samples", which LEAF writes before the data
+NOT_LEAF = "not LEAF: it must be an object with the keys 'users', 'num_samples' and 'user_data'"
+Wrong = Callable[[str], SettingError]
+
+
+@dataclass(frozen=True, eq=False)
+class _Person:
+    """One writer: where among the images the first character lies, and the labels, int64 [n]."""
+
+    start: int
+    y: Labels
+
+
+def load(name: str, folder: Path) -> Dataset:
+    """Read ``train/*.json[.gz]`` and ``test/*.json[.gz]``; the writers are the natural owners.
+
+    Owners are numbered in the order of the writers' names, the same in both parts; writers who appear in the test part
+    only (a split by writers) come after the others. Pixels v ∈ [0, 1] become round(255·v), 1 = paper, 0 = ink. The
+    files are read as streams: an image at a time becomes bytes.
+
+    Args:
+        name: the data set's name.
+        folder: the folder that holds ``train`` and ``test``.
+
+    Raises:
+        SettingError: no files, or one that is cut short, damaged or contradicts itself.
+    """
+    train, test = files(folder / "train"), files(folder / "test")
+    recipe = f"leaf 1, {len(train)} for training"  # names of files do not tell which part they are of
+    entry = remember(recipe, [*train, *test], lambda writer: _parse(train, test, writer))
+    return pooled(name, LETTERS_AND_DIGITS, _pool(entry, ""), _pool(entry, "_test"), entry.facts["digest"])
+
+
+def samples(folder: Path) -> tuple[int, int] | None:
+    """Return the numbers of training and test characters that the heads of the files declare; None if they do not."""
+    totals = []
+    for part in ("train", "test"):
+        total = 0
+        for path in files(folder / part):
+            try:
+                with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+                    found = re.search(rb'"num_samples"\s*:\s*\[([\d\s,]*)\]', stream.read(HEAD))
+            except (OSError, EOFError):
+                return None
+            if found is None:
+                return None
+            total += sum(map(int, found[1].replace(b",", b" ").split()))
+        totals.append(total)
+    return totals[0], totals[1]
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the JSON files of one part in the order of their names.
+
+    Raises:
+        SettingError: there is none.
+    """
+    found = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
+    if not found:
+        raise SettingError(
+            f"{folder} holds no *.json or *.json.gz. Put LEAF's FEMNIST files there, or set FEDFLOOR_DATA."
+        )
+    return found
+
+
+def _pool(entry: Entry, part: str) -> Pool:
+    found = entry.arrays
+    return Pool(found[f"x{part}"], found[f"y{part}"], found[f"owner{part}"], found.get(f"rows{part}"))
+
+
+def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mapping[str, Any]:
+    digest = hashlib.sha256()
+    parts = {"": _part(train, "x", writer, digest), "_test": _part(test, "x_test", writer, digest)}
+    names = sorted(parts[""]) + sorted(set(parts["_test"]) - set(parts[""]))
+    number = {name: i for i, name in enumerate(names)}
+    for part, people in parts.items():
+        ordered = sorted(people, key=number.__getitem__)
+        lengths = [len(people[name].y) for name in ordered]
+        writer.append(f"y{part}", np.concatenate([people[name].y for name in ordered]))
+        writer.append(f"owner{part}", np.repeat(np.array([number[name] for name in ordered], np.int32), lengths))
+        rows = np.concatenate([people[name].start + np.arange(len(people[name].y)) for name in ordered])
+        if (rows != np.arange(len(rows))).any():
+            writer.append(f"rows{part}", rows, np.int64)
+    return {"digest": digest.hexdigest()}
+
+
+def _part(paths: Sequence[Path], array: str, writer: Writer, digest: hashlib._Hash) -> dict[str, _Person]:
+    people: dict[str, _Person] = {}
+    for path in paths:
+        found = _read(path, array, writer, digest)
+        twice = sorted(set(found) & set(people))
+        if twice:
+            raise SettingError(
+                f"{path}: writer '{twice[0]}' is already in another file of {path.parent}. "
+                "Keep one copy of each file (not both packed and unpacked)."
+            )
+        people.update(found)
+    if not any(len(person.y) for person in people.values()):
+        raise damaged(paths[0], "holds no characters")
+    return people
+
+
+def _read(path: Path, array: str, writer: Writer, digest: hashlib._Hash) -> dict[str, _Person]:
+    people: dict[str, _Person] = {}
+    top: dict[str, Any] = {}
+    try:
+        scan = Scan(_hashed(path, digest))
+        if scan.peek() == "[":
+            raise damaged(path, NOT_LEAF)
+        for key in scan.members():
+            if key != "user_data":
+                top[key] = scan.value()
+                continue
+            if scan.peek() != "{":
+                raise damaged(path, NOT_LEAF)
+            for name in scan.members():
+                if name in people:
+                    raise damaged(path, f"writer '{name}' is twice in 'user_data'")
+                people[name] = _person(scan, array, writer, _of(path, name))
+            top[key] = None
+        scan.end()
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"not valid JSON ({error})") from error
+    _check(path, top, people)
+    return people
+
+
+def _hashed(path: Path, digest: hashlib._Hash) -> Iterator[bytes]:
+    for piece in pieces(path):
+        digest.update(piece)
+        yield piece
+
+
+def _of(path: Path, name: str) -> Wrong:
+    return lambda problem: damaged(path, f"writer '{name}': {problem}")
+
+
+def _check(path: Path, top: Mapping[str, Any], people: Mapping[str, _Person]) -> None:
+    """Check that 'users' and 'num_samples' tell what 'user_data' holds."""
+    users = top.get("users")
+    if not isinstance(users, list) or "user_data" not in top:
+        raise damaged(path, NOT_LEAF)
+    for user in users:
+        if not isinstance(user, str) or user not in people:
+            raise damaged(path, f"writer {user!r} is in 'users' but not in 'user_data'")
+    if len(users) != len(set(users)):
+        raise damaged(path, "a writer is named twice in 'users'")
+    if len(people) != len(users):
+        raise damaged(path, f"'user_data' has {len(people)} writers, 'users' names {len(users)}")
+    if top.get("num_samples") != [len(people[user].y) for user in users]:
+        raise damaged(path, "'num_samples' disagrees with the lengths of the writers' data")
+
+
+def _person(scan: Scan, array: str, writer: Writer, wrong: Wrong) -> _Person:
+    """Read {"x": …, "y": …}, in any order, and write the images."""
+    if scan.peek() != "{":
+        raise wrong("no x and y")
+    images: bytearray | None = None
+    labels: object = None
+    seen = set()
+    for key in scan.members():
+        seen.add(key)
+        if key == "x":
+            with np.errstate(over="ignore"):  # it is infinite then, and refused
+                images = _images(scan, wrong)
+        else:
+            value = scan.value()
+            labels = value if key == "y" else labels
+    if images is None and "y" not in seen:
+        raise wrong("has neither 'x' nor 'y'")
+    if images is None or "y" not in seen:
+        raise wrong(f"has no '{'x' if images is None else 'y'}'")
+    x: Images = np.frombuffer(images, np.uint8).reshape(-1, 1, SIDE, SIDE)
+    y = _labels(labels, len(x), wrong)
+    start = writer.length(array)
+    writer.append(array, x)
+    return _Person(start, y)
+
+
+def _images(scan: Scan, wrong: Wrong) -> bytearray:
+    images = bytearray()
+    if scan.peek() != "[":
+        raise wrong(_shapes())
+    for number, _ in enumerate(scan.items(), 1):
+        values = scan.value()
+        try:
+            v = np.asarray(values)
+        except ValueError:
+            raise wrong(_shapes()) from None
+        if v.size != SIDE * SIDE or v.dtype.kind not in "fiu":
+            raise wrong(_shapes())
+        v = v.astype(np.float32)
+        if not (v.min() >= 0 and v.max() <= 1):  # also False for NaN
+            raise wrong(f"image {number}: pixels from {v.min()} to {v.max()}: they must be finite and lie in [0, 1]")
+        images += np.rint(255 * v).astype(np.uint8).tobytes()
+    return images
+
+
+def _shapes() -> str:
+    return f"'x' must be lists of {SIDE * SIDE} numbers each and 'y' a list of labels"
+
+
+def _labels(labels: object, images: int, wrong: Wrong) -> Labels:
+    try:
+        y = np.asarray(labels)
+    except ValueError:
+        raise wrong(_shapes()) from None
+    if y.ndim != 1 or len(y) != images:
+        raise wrong(f"{images} images, but {y.size} labels")
+    if images and y.dtype.kind not in "iu":
+        raise wrong(f"labels must be whole numbers, not {y.dtype}")
+    if images and (y.min() < 0 or y.max() >= len(LETTERS_AND_DIGITS)):
+        raise wrong(f"label {y.min() if y.min() < 0 else y.max()}: labels are 0 to {len(LETTERS_AND_DIGITS) - 1}")
+    return y.astype(np.int64)

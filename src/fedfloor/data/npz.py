@@ -1,0 +1,174 @@
+"""Arrays of one's own: an .npz file with samples, labels, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.cache import Writer, remember
+from fedfloor.data.dataset import Dataset, Inputs, Values
+from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.samples import samples
+from fedfloor.data.sheet import Sheet
+from fedfloor.data.table import of_entry, write
+from fedfloor.data.zipped import read_arrays
+from fedfloor.errors import SettingError
+
+RECIPE = "npz 1"
+PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
+KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
+COLUMNS = Columns(label="y")
+IMAGES = ("classes", "split", "small")
+WINDOWS = (*IMAGES, "missing")
+ROWS = (*WINDOWS, "window", "sort")
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def load(path: Path, reading: Reading, seed: int) -> Dataset:
+    """Read ``x`` and ``y``, and whatever else of :data:`KNOWN` is there.
+
+    What ``x`` may be is said by :func:`~fedfloor.data.samples.samples`.
+
+    Args:
+        path: the .npz file.
+        reading: classes, split, and for rows of sensors windows and missing values.
+        seed: of random splits.
+
+    Raises:
+        SettingError: a mistake in the file; the message names the array and the row, counted from 0.
+    """
+    recipe = f"{RECIPE} {reading.recipe()}"
+    found = remember(recipe, [path], lambda writer: _parse(path, reading, writer))
+    x, facts = found.arrays["x"], found.facts
+    image, ready = x.dtype == np.uint8, x.ndim == 3
+    kind = IMAGES if image else WINDOWS if ready else ROWS
+    reading.only(kind, f"{path.name}, whose x are {'images' if image else 'windows' if ready else 'rows'}")
+    inputs = Inputs("image")
+    if not image:
+        length = x.shape[2] if ready else None
+        inputs = Inputs("table", tuple(facts["columns"]), length, length, reading.missing, COLUMNS.roles())
+    return of_entry(
+        path.name, found.arrays, facts, replace(reading, columns=COLUMNS), seed, inputs,
+        noun="samples", ordered=not image and not ready and reading.window is not None,
+    )  # fmt: skip
+
+
+def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
+    arrays = read_arrays(path, KNOWN)
+    _check_there(path, arrays)
+    parts = ["", "_test"] if "x_test" in arrays else [""]
+    sheets = [_sheet(path, arrays, part) for part in parts]
+    if len(sheets) == 2 and (sheets[0].x.shape[1:], sheets[0].x.dtype) != (sheets[1].x.shape[1:], sheets[1].x.dtype):
+        a, b = (f"{arrays[name].dtype} {arrays[name].shape}" for name in ("x", "x_test"))
+        raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have one shape and type.")
+    label, classes = _labels(path, arrays, parts, reading)
+    device = [text for part in parts for text in _texts(path, arrays, f"device{part}")] if "device" in arrays else None
+    factory = _texts(path, arrays, "factory") if "factory" in arrays else None
+    split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(sheet.line) for sheet in sheets])
+    if factory is not None and device is not None and len(parts) == 2:
+        factory = _with_tests(path, device, factory)
+    told = replace(reading, columns=COLUMNS, classes=classes)
+    return write(writer, sheets, device, factory, label, told, split if len(parts) == 2 else None)
+
+
+def _check_there(path: Path, arrays: Arrays) -> None:
+    """Check that the arrays belong together, and that those with a value per sample are as long as the samples."""
+    for name, needs in (
+        ("", ("x", "y")), ("x_test", ("y_test",)), ("y_test", ("x_test",)), ("device_test", ("x_test", "device")),
+        ("factory", ("device",)),
+    ):  # fmt: skip
+        for need in needs:
+            if (not name or name in arrays) and need not in arrays:
+                there = ", ".join(arrays) or "nothing"
+                also = f", which '{name}' needs" if name else ""
+                raise SettingError(f"{path.name}: no array '{need}'{also}. There are: {there}.")
+    if "x_test" in arrays and "device" in arrays and "device_test" not in arrays:
+        raise SettingError(f"{path.name}: no array 'device_test'. Say whose the test samples are, as 'device' does.")
+    if "x_test" in arrays and "time" in arrays:
+        raise SettingError(f"{path.name}: 'time' orders samples to be split, but 'x_test' is split. Leave one out.")
+    for name, array in arrays.items():
+        base = name.removesuffix("_test")
+        owner = "x_test" if name != base else "x"
+        if base in PER_SAMPLE and array.ndim != 1:
+            hint = " If it is one-hot, use y.argmax(1)." if base == "y" else ""
+            raise SettingError(f"{path.name}, array '{name}': shape {array.shape}, must be [N], one each.{hint}")
+        if base in PER_SAMPLE and len(array) != (arrays[owner].shape or (0,))[0]:
+            raise SettingError(
+                f"{path.name}: '{name}' has {len(array):,} values, but '{owner}' has the shape {arrays[owner].shape}. "
+                "Give one for each sample."
+            )
+
+
+def _sheet(path: Path, arrays: Arrays, part: str) -> Sheet:
+    x: Values = samples(path.name, f"x{part}", arrays[f"x{part}"])
+    columns = tuple(f"x{i}" for i in range(x.shape[1])) if x.dtype != np.uint8 else ()
+    time = _times(path, arrays["time"]) if "time" in arrays else None
+    return Sheet(path, columns, x, np.arange(len(x)), {}, time, cell=f"'{{}}{part}'")
+
+
+def _times(path: Path, array: NDArray[Any]) -> NDArray[np.float64]:
+    if array.dtype.kind == "M":
+        seconds = array.astype("datetime64[us]").astype(np.float64) / 1e6
+        seconds[np.isnat(array)] = np.nan
+    elif array.dtype.kind in "iuf":
+        seconds = array.astype(np.float64)
+    else:
+        raise SettingError(f"{path.name}, array 'time': {array.dtype}. Give numbers or datetime64.")
+    if not np.isfinite(seconds).all():
+        row = int(np.flatnonzero(~np.isfinite(seconds))[0])
+        raise SettingError(f"{path.name}, row {row}, array 'time': {array[row]} is no time.")
+    return seconds
+
+
+def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
+    """Return names, where whole numbers stand for themselves."""
+    array = arrays[name]
+    if array.dtype.kind not in "iuU":
+        raise SettingError(f"{path.name}, array '{name}': {array.dtype}. Give whole numbers, or texts (dtype=str).")
+    texts = [str(value).strip() for value in array.tolist()]
+    if "" in texts:
+        raise SettingError(f"{path.name}, row {texts.index('')}, array '{name}': empty. Every sample needs a {name}.")
+    return texts
+
+
+def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> tuple[list[str], tuple[str, ...]]:
+    """Return the label of each sample, and the classes where they are given; whole numbers are their places."""
+    given = tuple(_texts(path, arrays, "classes")) if "classes" in arrays and arrays["classes"].ndim == 1 else ()
+    if "classes" in arrays and (not given or len(set(given)) < len(given)):
+        raise SettingError(f"{path.name}, array 'classes': must be [F], names that are given once each.")
+    if given and reading.classes and given != reading.classes:
+        raise SettingError(f"{path.name}: its array 'classes' is not [data] classes. Leave one of them out.")
+    classes, labels = given or reading.classes, list[str]()
+    kinds = {arrays[f"y{part}"].dtype.kind in "iub" for part in parts}
+    if len(kinds) == 2:
+        raise SettingError(f"{path.name}: one of 'y' and 'y_test' holds numbers, the other none. Give both alike.")
+    for part in parts:
+        name, y = f"y{part}", arrays[f"y{part}"]
+        y = y.astype(np.int64) if y.dtype.kind == "b" else y
+        if y.dtype.kind == "f":
+            raise SettingError(f"{path.name}, array '{name}': {y.dtype}. Labels are whole numbers: y.astype('int64').")
+        if y.dtype.kind not in "iu":
+            labels += _texts(path, arrays, name)
+            continue
+        wrong = np.flatnonzero((y < 0) | ((y >= len(classes)) if classes else np.zeros(len(y), np.bool_)))
+        if len(wrong):
+            most = f"0 to {len(classes) - 1}, the places of the {len(classes)} classes" if classes else "0 or more"
+            raise SettingError(f"{path.name}, row {wrong[0]}, array '{name}': {y[wrong[0]]}. Labels are {most}.")
+        labels += [classes[label] if classes else str(label) for label in y.tolist()]
+    return labels, classes
+
+
+def _with_tests(path: Path, device: list[str], factory: list[str]) -> list[str]:
+    """Return the factory of each sample, of test samples by their devices."""
+    of = dict(zip(device, factory, strict=False))
+    strange = next((name for name in device[len(factory) :] if name not in of), None)
+    if strange is not None:
+        raise SettingError(
+            f"{path.name}, array 'device_test': '{strange}' is not in 'device', so its factory is unknown."
+        )
+    return [*factory, *(of[name] for name in device[len(factory) :])]

@@ -1,0 +1,53 @@
+"""Data of one's own, by the path they lie at: a table, a folder per device, or arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedfloor.data import folder, npz, table
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.reading import Reading
+from fedfloor.errors import SettingError
+
+TABLES = (".csv", ".tsv", ".txt")
+
+
+def load(path: Path, reading: Reading, seed: int) -> Dataset:
+    """Read data of one's own.
+
+    Args:
+        path: of the file or folder.
+        reading: its format (told by the path where it is left out) and how it becomes samples.
+        seed: of random splits.
+
+    Raises:
+        SettingError: there is nothing, it is of no known format, or a mistake in it.
+    """
+    path = path.expanduser()
+    if not path.exists():
+        raise SettingError(f"[data] path: looked for {path.absolute()}, which does not exist.")
+    kind = reading.format or format_of(path)
+    if (kind == "folder") != path.is_dir():
+        what = "a folder" if path.is_dir() else "a file"
+        raise SettingError(f"[data] format = {kind}, but {path} is {what}. Leave format out, or correct the path.")
+    load_kind = {"table": table.load, "folder": folder.load, "npz": npz.load}[kind]
+    return load_kind(path, reading, seed)
+
+
+def format_of(path: Path) -> str:
+    """Return the format that a path speaks of.
+
+    Raises:
+        SettingError: it does not tell.
+    """
+    if path.is_dir():
+        return "folder"
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".npz"):
+        return "npz"
+    if name.endswith(TABLES):
+        return "table"
+    raise SettingError(
+        f"[data] path: {path} is no folder, no .npz and no table ({', '.join(TABLES)}, each also with .gz). Set [data] "
+        "format if its name misleads."
+    )

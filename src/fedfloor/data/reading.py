@@ -1,0 +1,171 @@
+"""How data of one's own are read: the keys of ``[data]`` that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from fedfloor.data.dataset import Missing
+from fedfloor.errors import SettingError, require
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table are called.
+
+    Args:
+        device: who took the row.
+        factory: where that device stands.
+        time: when: numbers, or dates and times as ISO 8601 writes them.
+        label: the class.
+        id: a column of this name holds no value twice.
+        values: the sensors; left out, all other columns.
+        ignore: columns that are not looked at.
+
+    A factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
+    """
+
+    device: str = "device"
+    factory: str = "factory"
+    time: str = "time"
+    label: str = "label"
+    id: str = "id"
+    values: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "ignore", tuple(self.ignore))
+        names = [name for name in (*self.roles().values(), *self.values, *self.ignore) if name]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        require(twice is None, "data.columns", twice, "names that are given once each")
+
+    def roles(self) -> dict[str, str]:
+        """Return what is no sensor: role → the column's name."""
+        return {"device": self.device, "factory": self.factory, "time": self.time, "label": self.label, "id": self.id}
+
+
+@dataclass(frozen=True)
+class Window:
+    """A sample is ``length`` rows of a recording that follow each other, with the label of the last one.
+
+    Args:
+        length: L, rows.
+        step: from how many rows on the next window begins; ``length`` if left out, so that no two share a row.
+    """
+
+    length: int
+    step: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.length >= 1, "data.window.length", self.length, "a whole number of at least 1")
+        ok = self.step is None or self.step >= 1
+        require(ok, "data.window.step", self.step, "a whole number of at least 1")
+
+    @property
+    def stride(self) -> int:
+        """The step, or the length where it was left out."""
+        return self.length if self.step is None else self.step
+
+
+def _check_share(test: float) -> None:
+    require(0 < test < 1, "data.split.test", test, "a share above 0 and below 1")
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """The last ``test`` of each device's rows, in the order of time, is for testing."""
+
+    kind: Literal["time"] = "time"
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_share(self.test)
+
+
+@dataclass(frozen=True)
+class RandomSplit:
+    """A random ``test`` of each device's samples is for testing."""
+
+    kind: Literal["random"] = "random"
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_share(self.test)
+
+
+@dataclass(frozen=True)
+class DeviceSplit:
+    """A random ``test`` of the devices is for testing: they do not train."""
+
+    kind: Literal["device"] = "device"
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_share(self.test)
+
+
+Split = TimeSplit | RandomSplit | DeviceSplit
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files of one's own become samples.
+
+    Args:
+        format: ``table`` (one CSV file), ``folder`` (a folder per device) or ``npz``; told by the path if left out.
+        columns: what a table's columns are called.
+        classes: the labels in their order; those that occur, sorted, if left out.
+        window: rows of a sample; left out, each row is one.
+        missing: what is done about missing values: ``refuse``; ``previous``: the device's last value before it;
+            ``mean``: the sensor's mean over all devices; ``drop``: samples with one are left out.
+        split: which samples are for testing; by time where there is time, else at random.
+        sort: put rows in the order of their times, rather than refuse a table that is not.
+        small: whether a device with too few rows for both training and testing is refused or left out.
+        decimal: the decimal mark, ``.`` or ``,``.
+        size: (height, width) that pictures are scaled to; left out, they must all have one size.
+    """
+
+    format: Literal["table", "folder", "npz"] | None = None
+    columns: Columns = field(default_factory=Columns)
+    classes: tuple[str, ...] = ()
+    window: Window | None = None
+    missing: Missing = "refuse"
+    split: TimeSplit | RandomSplit | DeviceSplit | None = None
+    sort: bool = False
+    small: Literal["refuse", "drop"] = "refuse"
+    decimal: Literal[".", ","] = "."
+    size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if self.size is not None:
+            object.__setattr__(self, "size", tuple(self.size))
+            fits = len(self.size) == 2 and min(self.size) >= 1
+            require(fits, "data.size", self.size, "[height, width], each at least 1")
+        twice = next((name for name in self.classes if self.classes.count(name) > 1), None)
+        require(twice is None, "data.classes", twice, "names that are given once each")
+
+    def recipe(self) -> str:
+        """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
+        after = ("format", "window", "split", "small")
+        return repr([(name, value) for name, value in self.settings().items() if name not in after])
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keys of reading and their values, without those that a subclass adds."""
+        return {key.name: getattr(self, key.name) for key in fields(Reading)}
+
+    def only(self, keys: Collection[str], what: str) -> None:
+        """Check that nothing is set which would do nothing.
+
+        Args:
+            keys: those that say something about the data.
+            what: the data in words.
+
+        Raises:
+            SettingError: another key is set.
+        """
+        for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
+            if key not in (*keys, "format") and got != usual:
+                raise SettingError(f"[data] {key} says nothing about {what}. Leave it out.")

@@ -1,0 +1,125 @@
+"""Tables in ``[FACTORY/]DEVICE[/LABEL]/`` become a data set: each file is a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfloor.data.cache import Writer, remember
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.names import natural_order, qualified
+from fedfloor.data.reading import Reading
+from fedfloor.data.sheet import Sheet, read
+from fedfloor.data.table import MEANT, of_entry, write
+from fedfloor.data.tree import Found
+from fedfloor.errors import SettingError
+
+RECIPE = "recordings 1"
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A table and what the folders it lies in say of it; label is None where it has a column for it."""
+
+    sheet: Sheet
+    device: str
+    factory: str | None
+    label: str | None
+    part: int | None
+
+
+def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dataset:
+    """Read tables: their devices are the natural owners, in the order of their names. No window crosses files.
+
+    Two folders are a device and a label where the tables have no column for the label, else a factory and a device. A
+    split by time takes the end of what a device recorded, by the files' first times; where there are no times, or a
+    folder per label, the end of each file.
+
+    Args:
+        root: the data folder.
+        files: the tables, all in one folder (device), two or three (factory, device, label).
+        reading: columns, windows, split, missing values.
+        seed: of random splits.
+
+    Raises:
+        SettingError: a mistake in a table, or a table that says otherwise than its folder.
+    """
+    reading.only(MEANT, "tables")
+    paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"
+    entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer), root)
+    return of_entry(
+        root.name or root.resolve().name, entry.arrays, entry.facts, reading, seed, apart=entry.facts["apart"]
+    )
+
+
+def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[str, Any]:
+    rank = {name: i for i, name in enumerate(natural_order([one.name for one in files]))}
+    ordered = sorted(files, key=lambda one: rank[one.name])
+    depth = len(files[0].folders)
+    required = ("label",) if depth == 1 else ()
+    sheets = [_read(one, reading, required) for one in ordered]
+    labelled = depth == 3 or (depth == 2 and not _has_label(sheets, reading))
+    taken = _recordings(ordered, sheets, depth, labelled)
+    apart = labelled or any(one.sheet.time is None for one in taken)
+    if not apart:
+        taken.sort(key=lambda one: 0.0 if one.sheet.time is None else float(one.sheet.time.min()))
+    for one in taken:
+        _check_agreement(one, reading)
+    device = [one.device for one in taken for _ in one.sheet.line]
+    factory = [one.factory or "" for one in taken for _ in one.sheet.line] if taken[0].factory is not None else None
+    label = [text for one in taken for text in _labels(one)]
+    part = [one.part or 0 for one in taken for _ in one.sheet.line] if taken[0].part is not None else None
+    split = None if part is None else np.array(part, np.int8)
+    return {**write(writer, [one.sheet for one in taken], device, factory, label, reading, split), "apart": apart}
+
+
+def _read(one: Found, reading: Reading, required: Sequence[str]) -> Sheet:
+    above = one.name.removesuffix(one.path.name)
+    try:
+        return replace(read(one.path, reading, required), name=one.name)
+    except SettingError as error:  # which names the file, but not its folder
+        raise SettingError(f"{above}{error}") from error
+
+
+def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:
+    """Return whether tables have a column for the label: all, or none."""
+    column = reading.columns.label
+    there = ["label" in sheet.text for sheet in sheets]
+    if any(there) and not all(there):
+        raise SettingError(
+            f"{sheets[there.index(True)].title} has a column '{column}', but {sheets[there.index(False)].title} has "
+            "none. Give all tables one (in FACTORY/DEVICE/), or none (in DEVICE/LABEL/)."
+        )
+    return all(there)
+
+
+def _recordings(files: Sequence[Found], sheets: Sequence[Sheet], depth: int, labelled: bool) -> list[_Recording]:
+    own = -2 if labelled else -1  # where the device's name stands among the folders'
+    factory = [one.folders[0] for one in files] if depth + own + 1 == 2 else None
+    names = qualified([one.folders[own] for one in files], factory)
+    return [
+        _Recording(
+            sheet, names[i], None if factory is None else factory[i], one.folders[-1] if labelled else None, one.part
+        )
+        for i, (one, sheet) in enumerate(zip(files, sheets, strict=True))
+    ]
+
+
+def _labels(one: _Recording) -> list[str]:
+    return one.sheet.text["label"] if one.label is None else [one.label] * len(one.sheet.line)
+
+
+def _check_agreement(one: _Recording, reading: Reading) -> None:
+    """Refuse a table with a column that says otherwise than its folder."""
+    device = one.device.removeprefix(f"{one.factory}/")
+    for role, said in (("device", device), ("factory", one.factory), ("label", one.label)):
+        column = reading.columns.roles()[role]
+        for row, text in enumerate(one.sheet.text.get(role, ())):
+            if said is not None and text != said:
+                raise SettingError(
+                    f"{one.sheet.place(row, column)}: '{text}', but the folder says '{said}'. Correct one of them."
+                )

@@ -1,0 +1,114 @@
+"""Recordings become a data set: divided into training and test, cut into windows, missing values dealt with."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Values
+from fedfloor.data.reading import DeviceSplit, Reading
+from fedfloor.data.split import Cut, Rows, divided, runs, split_of
+from fedfloor.errors import SettingError
+
+log = logging.getLogger(__name__)
+
+Rows32 = NDArray[np.float32]
+
+
+def assemble(
+    name: str, classes: tuple[str, ...], rows: Rows, reading: Reading, inputs: Inputs, owned: Owned, digest: str,
+    seed: int,
+) -> Dataset:  # fmt: skip
+    """Make a data set of recordings: their rows [N, …], or windows [N, C, L] that are cut out when they are asked for.
+
+    Args:
+        name: the data set's name.
+        classes: F names.
+        rows: the recordings.
+        reading: window, split, what to do with missing values and with small devices.
+        inputs: names of the columns.
+        owned: names and factories of the devices.
+        digest: of the content.
+        seed: of random splits.
+
+    Raises:
+        SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
+    """
+    cut = divided(name, rows, reading, owned, seed)
+    if rows.noun == "rows":
+        _check_classes(name, classes, rows.y[cut.last[~cut.test]])
+    if reading.window is not None:
+        inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
+    by_device = isinstance(split_of(rows, reading), DeviceSplit)
+    return _dataset(name, classes, rows, cut, inputs, owned, digest, reading.window is not None, by_device)
+
+
+def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
+    if (y == y[0]).all():
+        raise SettingError(
+            f"{name}: every training sample is '{classes[y[0]]}'. There are other classes, but no training sample is "
+            'one of them: try [data] split = { kind = "random" }, another share for testing, or other windows.'
+        )
+
+
+def fill(x: Rows32, segment: Owners) -> Rows32:
+    """Return the rows with each missing value replaced by the last one before it in its recording, or else the next.
+
+    What a recording never measured stays missing.
+
+    >>> fill(np.array([[np.nan], [1], [np.nan], [np.nan]], np.float32), np.array([0, 0, 0, 1])).ravel()
+    array([ 1.,  1.,  1., nan], dtype=float32)
+    """
+    x = x.copy()
+    for first, last in runs(segment, None):
+        piece = x[first:last]
+        known = ~np.isnan(piece)
+        if known.all():
+            continue
+        row = np.arange(len(piece))[:, None]
+        before = np.maximum.accumulate(np.where(known, row, -1), axis=0)
+        after = np.minimum.accumulate(np.where(known, row, len(piece))[::-1], axis=0)[::-1]
+        source = np.where(before >= 0, before, np.minimum(after, len(piece) - 1))
+        x[first:last] = np.take_along_axis(piece, source, axis=0)
+    return x
+
+
+def say_missing(name: str, count: int, total: int, missing: Missing) -> None:
+    """Say on standard error how many values were missing and what was done about it."""
+    if count and missing != "refuse":
+        done = {
+            "previous": "each was given its recording's last value before it",
+            "mean": "each counts as its sensor's mean over all devices",
+            "drop": "samples with one are left out",
+        }[missing]
+        log.info("%s: %s of %s values are missing (%.2g %%): %s.", name, f"{count:,}", f"{total:,}",
+                 100 * count / total, done)  # fmt: skip
+
+
+def _dataset(
+    name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str,
+    windows: bool, by_device: bool,
+) -> Dataset:  # fmt: skip
+    start, start_test = cut.start[~cut.test], cut.start[cut.test]
+    last, last_test = cut.last[~cut.test], cut.last[cut.test]
+    x, length = rows.x, cut.length if windows else None
+    owner = None if rows.owner is None else rows.owner[last].astype(np.int32)
+    tested = None if rows.owner is None or by_device else rows.owner[last_test].astype(np.int32)
+    return Dataset(
+        name, classes, x.shape[1:] if length is None else (x.shape[1], length),
+        rows.y[last].astype(np.int64), rows.y[last_test].astype(np.int64), owner, tested, digest,
+        lambda indices, device: _gather(x, start[indices], length),  # noqa: ARG005
+        lambda indices: _gather(x, start_test[indices], length),
+        scale=1 / 255 if x.dtype == np.uint8 else 1.0, time=None if rows.time is None else rows.time[last],
+        owned=owned, inputs=inputs,
+    )  # fmt: skip
+
+
+def _gather(x: Values, start: Indices, length: int | None) -> Values:
+    """Return samples [n, …], or windows [n, C, L], as arrays of their own."""
+    if length is None:
+        return x[start]
+    return np.ascontiguousarray(x[start[:, None] + np.arange(length)].transpose(0, 2, 1))

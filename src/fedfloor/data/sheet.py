@@ -1,0 +1,279 @@
+"""Reading a table (CSV): named columns, numbers as numbers, and errors that say in which row and column."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.dataset import Indices, Times, Values
+from fedfloor.data.lines import Row, in_blocks, opened, place
+from fedfloor.data.reading import Columns, Reading
+from fedfloor.errors import SettingError, nearest
+
+log = logging.getLogger(__name__)
+
+MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
+NO_LABEL = MISSING - {"none", "-", "?"}
+LARGEST = float(np.finfo(np.float32).max)
+STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of what it says
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """A table's content, or that of arrays.
+
+    Args:
+        path: its file.
+        columns: C names of the sensors.
+        x: float32 [T, C], NaN where a value is missing; arrays may be ready-made samples, uint8 or float32 [T, …].
+        line: int64 [T], the number of each row as editors and spreadsheets count them: the header is row 1.
+        text: what stands in the columns for device, factory, label and id, by role, as far as the table has them.
+        time: float64 [T] (seconds since 1970 where times are written as dates), or None.
+        name: of the file in messages; the last part of its path where it is empty.
+        cell: how a column is named in messages.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    x: Values
+    line: Indices
+    text: dict[str, list[str]]
+    time: Times | None
+    name: str = ""
+    cell: str = "column '{}'"
+
+    @property
+    def title(self) -> str:
+        """The file's name in messages."""
+        return self.name or self.path.name
+
+    def place(self, row: int, column: str) -> str:
+        """Return the place of a cell in words."""
+        return f"{self.title}, row {self.line[row]}, {self.cell.format(column)}"
+
+
+def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
+    """Read a table; gzip is unpacked, and the delimiter is the one of ``, ; tab |`` that the header has most of.
+
+    Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
+
+    Args:
+        path: the file.
+        reading: the names of the columns and the decimal mark.
+        required: roles (device, factory, time, label, id) that must be there; the others may.
+        lenient: for a model that is there already: no role need be there or filled in, and errors do not advise to
+            change ``[data]``.
+
+    Raises:
+        SettingError: not a table, a column is missing, or a cell cannot be what it must be; file, row and column named.
+    """
+    same: dict[str, str] = {}  # one object for equal texts: names of devices and classes are in every row
+    low, high = np.array(np.inf), np.array(-np.inf)
+    with opened(path) as rows:
+        _, header = next(rows, (1, []))
+        found = _Layout.of(path, header, reading, required, lenient=lenient)
+        blocks, lines, text = [], [], {role: list[str]() for role in found.text}
+        times, clock = [np.empty(0)], ""
+        for block in in_blocks(rows):
+            found.check_widths(block)
+            lines.append(np.array([line for line, _ in block], np.int64))
+            x = found.numbers(block)
+            low, high = np.fmin(low, np.fmin.reduce(x)), np.fmax(high, np.fmax.reduce(x))
+            blocks.append(x.astype(np.float32))
+            for role in found.text:
+                words = found.words(block, role)
+                text[role] += words if role == "id" else [same.setdefault(word, word) for word in words]
+            if found.time is not None:
+                clock = clock or found.clock(block[0])
+                times.append(found.moments(block, clock))
+    if not lines:
+        raise SettingError(f"{path.name}: a header, but no rows below it.")
+    _say_coarse(path, found.names, low, high)
+    time = None if found.time is None else np.concatenate(times)
+    return Sheet(path, found.names, np.concatenate(blocks), np.concatenate(lines), text, time)
+
+
+def _say_coarse(path: Path, columns: Sequence[str], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
+    """Say which sensors vary so little around a large value that 24 bits hardly tell their values apart."""
+    step = np.spacing(np.fmax(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
+    for i in np.flatnonzero((high > low) & (high - low < STEPS * step)).tolist():
+        log.warning(
+            "%s, column '%s': values from %r to %r; single precision tells them apart in steps of %.2g. Subtract a "
+            "constant from this column to keep the rest.",
+            path.name, columns[i], float(low[i]), float(high[i]), step[i],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which column of a table is what."""
+
+    path: Path
+    columns: Columns
+    header: tuple[str, ...]
+    values: tuple[int, ...]
+    text: dict[str, int]
+    time: int | None
+    decimal: str
+    lenient: bool
+
+    @classmethod
+    def of(
+        cls, path: Path, header: Sequence[str], reading: Reading, required: Sequence[str], *, lenient: bool
+    ) -> _Layout:
+        names = [name.strip() for name in header]
+        if not any(names):
+            raise SettingError(f"{place(path, 1)}: empty. A table begins with a row that names its columns.")
+        often = Counter(names)
+        for number, name in enumerate(names, start=1):
+            if not name or often[name] > 1:
+                what = f"the name '{name}' is given twice" if name else "has no name"
+                raise SettingError(
+                    f"{place(path, 1)} (the header): column {number}: {what}. Give each column a name of its own."
+                )
+        where = {name: number for number, name in enumerate(names)}
+        roles = {role: where[name] for role, name in reading.columns.roles().items() if name in where}
+        default = Columns().roles()
+        for role, name in reading.columns.roles().items():
+            if role not in roles and not lenient and (role in required or name not in ("", default[role])):
+                raise _no_column(path, name, role, names)
+        for name in (*reading.columns.values, *reading.columns.ignore):
+            if name not in where:
+                role = "values" if name in reading.columns.values else "ignore"
+                raise _no_column(path, name, "" if lenient else role, names)
+        taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
+        sensors = reading.columns.values or tuple(name for name in names if name not in taken)
+        if not sensors:
+            raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
+        time = roles.pop("time", None)
+        values = tuple(where[name] for name in sensors)
+        return cls(path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.header[i] for i in self.values)
+
+    def check_widths(self, block: list[Row]) -> None:
+        width = len(self.header)
+        for line, cells in block:
+            if len(cells) != width:
+                many = len(cells) > width
+                where = place(self.path, line, None if many else self.header[len(cells)])
+                hint = "Put cells that hold the delimiter in quotes." if many else "Fill the row up, or remove it."
+                raise SettingError(f"{where}: {len(cells)} cells, but the header has {width}. {hint}")
+
+    def numbers(self, block: list[Row]) -> NDArray[np.float64]:
+        """Return [rows, C]: whole columns at a time, and only where that fails cell by cell, for the error."""
+        columns = [self.quick([cells[i] for _, cells in block]) for i in self.values]
+        found = [column for column in columns if column is not None]
+        if len(found) == len(columns):
+            return np.stack(found, axis=1)
+        return np.array([[self.number(line, cells[i], i) for i in self.values] for line, cells in block])
+
+    def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
+        """Return what :meth:`number` makes of cells, or None where one of them must be looked at by itself."""
+        joined = "\0".join(cells)
+        if "_" in joined or (self.decimal == "," and "." in joined):
+            return None
+        if self.decimal == ",":
+            cells = joined.replace(",", ".").split("\0")
+        try:
+            values = np.array([float(cell) if cell else np.nan for cell in cells])
+        except ValueError:
+            try:
+                values = np.array([np.nan if cell.strip().casefold() in MISSING else float(cell) for cell in cells])
+            except ValueError:
+                return None
+        return None if (np.abs(values) > LARGEST).any() else values
+
+    def number(self, line: int, cell: str, column: int) -> float:
+        text = cell.strip()
+        value: float | None
+        try:
+            value = float(text if self.decimal == "." else text.replace(",", ".", 1))
+        except ValueError:
+            value = np.nan if text.casefold() in MISSING else None
+        if value is None or "_" in text or (self.decimal == "," and "." in text):
+            raise self.not_a_number(line, cell, column)
+        if abs(value) > LARGEST:
+            raise SettingError(f"{place(self.path, line, self.header[column])}: '{cell}' is not a finite number.")
+        return value
+
+    def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
+        mark, name = "." if self.decimal == "," else ",", self.header[column]
+        if self.lenient:
+            hint = f"The model was trained on tables with the decimal mark '{self.decimal}'."
+        elif cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
+            hint = f"If '{mark}' is the decimal mark, set [data] decimal = \"{mark}\"."
+        else:
+            hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
+        return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
+
+    def words(self, block: list[Row], role: str) -> list[str]:
+        column = self.text[role]
+        found = [cells[column].strip() for _, cells in block]
+        if self.lenient:
+            return found
+        for (line, _), text in zip(block, found, strict=True):
+            if not text or (role == "label" and text.casefold() in NO_LABEL):
+                what = f"'{text}' is no label" if text else "empty"
+                raise SettingError(f"{place(self.path, line, self.header[column])}: {what}. Every row needs a {role}.")
+        return found
+
+    def clock(self, row: Row) -> str:
+        """Return how times are written in a row."""
+        return self.moment(*row)[1]
+
+    def moments(self, block: list[Row], clock: str) -> NDArray[np.float64]:
+        """Return the time of each row, in numbers or in seconds since 1970; all must be written in one way."""
+        column = self.time or 0
+        if clock == "numbers":
+            values = self.quick([cells[column] for _, cells in block])
+            if values is not None and np.isfinite(values).all():
+                return values
+        found = np.empty(len(block))
+        for row, (line, cells) in enumerate(block):
+            found[row], written = self.moment(line, cells)
+            if written != clock:
+                raise SettingError(
+                    f"{place(self.path, line, self.header[column])}: '{cells[column].strip()}' belongs to {written}, "
+                    f"but the first row to {clock}. Write all times in one way."
+                )
+        return found
+
+    def moment(self, line: int, cells: list[str]) -> tuple[float, str]:
+        column = self.time or 0
+        text = cells[column].strip()
+        try:
+            value = float(text if self.decimal == "." else text.replace(",", ".", 1))
+            written = "numbers"
+        except ValueError:
+            try:
+                when = datetime.fromisoformat(text)
+            except ValueError:
+                value, written = np.nan, ""
+            else:
+                written = f"dates with{'' if when.tzinfo else 'out'} a time zone"
+                value = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+        if not np.isfinite(value) or (written == "numbers" and "_" in text):
+            raise SettingError(
+                f"{place(self.path, line, self.header[column])}: '{text}' is no time. Write numbers, or dates and "
+                "times such as 2026-03-01T06:30:00."
+            )
+        return value, written
+
+
+def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> SettingError:
+    same = [other for other in names if other.casefold() == name.casefold()]
+    near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
+    advice = f"Say what it is called with [data] columns = {{ {role} = … }}." if role else "The model needs it."
+    return SettingError(
+        f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"
+    )

@@ -1,0 +1,241 @@
+"""Which samples are for testing: as the data come, by time, at random, or whole devices."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.chance import generator
+from fedfloor.data.dataset import Indices, Labels, Owned, Owners, Times, Values
+from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, Split, TimeSplit
+from fedfloor.errors import SettingError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Recordings, one after the other, in each the rows in the order of time; or samples in any order.
+
+    Args:
+        x: float32 [T, C], NaN where a value is missing; or ready-made samples, uint8 or float32 [T, …].
+        y: int64 [T], the class of each row.
+        segment: int32 [T], the recording of each row; equal numbers are neighbours, and no window crosses them.
+        owner: int32 [T], the device of each row; devices are neighbours too. None where there are none.
+        part: int8 [T], 0 training, 1 test, where the data come split; else None.
+        time: float64 [T], or None.
+        line: int64 [T], where each row stands in its file, for messages; None where rows come from no table.
+        file: int32 [T], in which of ``files`` it stands.
+        files: their names.
+        noun: what rows are called in messages.
+        ordered: whether neighbours follow each other in time even where ``time`` is None.
+        apart: whether a device's recordings have no order among them: a split by time then divides each of them.
+    """
+
+    x: Values
+    y: Labels
+    segment: Owners
+    owner: Owners | None = None
+    part: NDArray[np.int8] | None = None
+    time: Times | None = None
+    line: Indices | None = None
+    file: Owners | None = None
+    files: tuple[str, ...] = ()
+    noun: str = "rows"
+    ordered: bool = True
+    apart: bool = False
+
+    def place(self, row: int) -> str:
+        """Return where a row stands, as a reader would look for it."""
+        file = self.files[int(self.file[row]) if self.file is not None else 0] if self.files else ""
+        if self.line is None:
+            return file or f"row {row}"
+        return f"{file}, row {self.line[row]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Samples: the first row of each, whether it is for testing, and how many rows it has."""
+
+    start: Indices
+    test: NDArray[np.bool_]
+    length: int
+
+    @property
+    def last(self) -> Indices:
+        """The last row of each sample, whose label, device and time are the sample's."""
+        return self.start + self.length - 1
+
+
+def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) -> Cut:
+    """Return the samples of recordings, each for training or for testing.
+
+    Args:
+        name: the data set's name.
+        rows: the recordings.
+        reading: window, split, what to do with missing values and with small devices.
+        owned: the devices' names.
+        seed: of random splits.
+
+    Raises:
+        SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
+    """
+    window = reading.window
+    length, stride = (1, 1) if window is None else (window.length, window.stride)
+    split = split_of(rows, reading)
+    part = _parts_by_time(rows, split.test) if isinstance(split, TimeSplit) else rows.part
+    start = np.arange(len(rows.y)) if length == stride == 1 else _starts(runs(rows.segment, part), length, stride)
+    cut = Cut(start, _is_test(start, part, length), length)
+    if reading.missing == "drop" and rows.x.dtype.kind == "f":
+        cut = _without_missing(name, rows, cut)
+    cut = _divide(rows, cut, split, stride, seed)
+    if rows.owner is not None and split is not None:
+        both = not isinstance(split, DeviceSplit)
+        cut = _large_enough(name, rows, rows.owner, cut, reading, owned, both=both)
+    _check_not_empty(name, cut, rows.noun)
+    return cut
+
+
+def split_of(rows: Rows, reading: Reading) -> Split | None:
+    """Return the split asked for, or the one that fits; None for data that come split.
+
+    Raises:
+        SettingError: there is a split already, or no time to split by.
+    """
+    if rows.part is not None:
+        if reading.split is not None:
+            raise SettingError("[data] split: these data come with test samples of their own. Leave split out.")
+        return None
+    if isinstance(reading.split, TimeSplit) and not rows.ordered and rows.time is None:
+        raise SettingError(
+            f'[data] split = time: nobody knows when these {rows.noun} were taken. Use {{ kind = "random" }} or '
+            '{ kind = "device" }, or give the test samples yourself.'
+        )
+    if reading.split is not None:
+        return reading.split
+    return TimeSplit() if rows.time is not None or reading.window is not None else RandomSplit()
+
+
+def runs(segment: Owners, part: NDArray[np.int8] | None) -> list[tuple[int, int]]:
+    """Return (first, end) of each run of neighbours in one recording and one part."""
+    change = segment[1:] != segment[:-1]
+    if part is not None:
+        change = change | (part[1:] != part[:-1])
+    edges = [0, *(np.flatnonzero(change) + 1).tolist(), len(segment)]
+    return list(pairwise(edges)) if len(segment) else []
+
+
+def _starts(pieces: list[tuple[int, int]], length: int, stride: int) -> Indices:
+    found = [np.arange(first, end - length + 1, stride) for first, end in pieces]
+    return np.concatenate([*found, np.empty(0, np.int64)]).astype(np.int64)
+
+
+def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
+    """Return the part of each row where the last ``share`` of each device's rows is for testing."""
+    course = rows.segment if rows.owner is None or rows.apart else rows.owner
+    part = np.zeros(len(course), np.int8)
+    for first, end in runs(course, None):
+        part[end - _share(share, end - first) : end] = 1
+    return part
+
+
+def _share(share: float, many: int) -> int:
+    """Return ⌊share·many⌋, 0.29 of 100 being 29 in spite of rounding."""
+    return int(share * many + 1e-9)
+
+
+def _is_test(start: Indices, part: NDArray[np.int8] | None, length: int) -> NDArray[np.bool_]:
+    if part is None:
+        return np.zeros(len(start), np.bool_)
+    chosen: NDArray[np.bool_] = part[start + length - 1] == 1
+    return chosen
+
+
+def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -> Cut:
+    """Choose test samples, or test devices, at random where that is the split."""
+    if not isinstance(split, RandomSplit | DeviceSplit):
+        return cut
+    if isinstance(split, RandomSplit) and stride < cut.length:
+        raise SettingError(
+            f"[data] split = random with windows of {cut.length} rows every {stride}: they overlap, so that test "
+            "windows would share rows with training windows. Split by time or by device, or let step be the length."
+        )
+    owner = np.zeros(len(cut.start), np.int32) if rows.owner is None else rows.owner[cut.last]
+    test = np.zeros(len(cut.start), np.bool_)
+    devices = np.unique(owner)
+    if isinstance(split, DeviceSplit):
+        if rows.owner is None:
+            raise SettingError("[data] split = device: nobody knows whose the samples are. Split by time or at random.")
+        if len(devices) < 2:
+            raise SettingError(
+                f"[data] split = device: needs two devices with a sample, but {len(devices)} has one. Split by time or "
+                "at random, or shorten the window."
+            )
+        many = min(max(1, round(split.test * len(devices))), len(devices) - 1)
+        chosen = generator(seed, "test devices").choice(devices, many, replace=False)
+        return replace(cut, test=np.isin(owner, chosen))
+    by_owner = np.argsort(owner, kind="stable")
+    first, end = (np.searchsorted(owner[by_owner], devices, side) for side in ("left", "right"))
+    for row, device in enumerate(devices.tolist()):
+        mine = by_owner[first[row] : end[row]]
+        rng = generator(seed, "test samples", device)
+        test[rng.choice(mine, _share(split.test, len(mine)), replace=False)] = True
+    return replace(cut, test=test)
+
+
+def _without_missing(name: str, rows: Rows, cut: Cut) -> Cut:
+    holes = np.concatenate([[0], np.cumsum(np.isnan(rows.x).reshape(len(rows.x), -1).any(axis=1))])
+    whole = holes[cut.start + cut.length] == holes[cut.start]
+    if not whole.all():
+        log.info("%s: %s of %s samples are left out.", name, f"{(~whole).sum():,}", f"{len(whole):,}")
+    return replace(cut, start=cut.start[whole], test=cut.test[whole])
+
+
+def _large_enough(name: str, rows: Rows, owner: Owners, cut: Cut, reading: Reading, owned: Owned, *, both: bool) -> Cut:
+    """Refuse, or leave out, devices that have no sample, or have not both a training and a test sample."""
+    most = int(owner.max()) + 1
+    mine = owner[cut.last]
+    train = np.bincount(mine[~cut.test], minlength=most)
+    test = np.bincount(mine[cut.test], minlength=most)
+    there = np.unique(owner)
+    small = there[((train == 0) | (test == 0) if both else train + test == 0)[there]]
+    if not len(small):
+        return cut
+    names = [owned.names[k] if owned.names else str(k) for k in small]
+    if reading.small == "drop":
+        told = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), told)
+        keep = ~np.isin(mine, small)
+        return replace(cut, start=cut.start[keep], test=cut.test[keep])
+    raise _too_small(rows, owner, small, names, (int(train[small[0]]), int(test[small[0]])), reading)
+
+
+def _too_small(
+    rows: Rows, owner: Owners, small: Owners, names: list[str], samples: tuple[int, int], reading: Reading
+) -> SettingError:
+    first, count = int(np.flatnonzero(owner == small[0])[0]), int((owner == small[0]).sum())
+    where = rows.place(first) + (f", column '{reading.columns.device}'" if rows.noun == "rows" else "")
+    more = f" (and {len(small) - 1} more devices: {', '.join(names[1:4])}{'…' if len(small) > 4 else ''})"
+    kind = f"windows of {reading.window.length} rows" if reading.window else rows.noun
+    noun = rows.noun if count > 1 else rows.noun.removesuffix("s")
+    made = f", which makes {samples[0]} training and {samples[1]} test {kind}"
+    others = more if len(small) > 1 else ""
+    shorten = "shorten the window, " if reading.window else ""
+    return SettingError(
+        f"{where}: device '{names[0]}' has {count} {noun}{made}{others}: too few to be split "
+        f"into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
+        'devices out with [data] small = "drop".'
+    )
+
+
+def _check_not_empty(name: str, cut: Cut, noun: str) -> None:
+    for what, count in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
+        if not count:
+            made = f"windows of {cut.length} rows" if cut.length > 1 else noun
+            raise SettingError(
+                f"{name}: no {what} samples are left ({made}). Look at [data] window, split, missing and small."
+            )

@@ -1,0 +1,178 @@
+"""A table of one's own: rows of sensors with columns for device, factory, time and label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.cache import Writer, remember
+from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
+from fedfloor.data.joined import Joined
+from fedfloor.data.joined import MissingValuesError as MissingValuesError
+from fedfloor.data.names import classes_of, codes, natural_order
+from fedfloor.data.reading import Reading
+from fedfloor.data.series import assemble, fill, say_missing
+from fedfloor.data.sheet import Sheet, read
+from fedfloor.data.split import Rows
+from fedfloor.errors import SettingError
+
+RECIPE = "table 4"
+MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal")
+BLOCK = 1 << 23  # bytes of samples put in order at once
+
+
+def load(path: Path, reading: Reading, seed: int) -> Dataset:
+    """Read one table: its devices are the natural owners, in the order of their names.
+
+    Args:
+        path: a CSV file, packed with gzip or not.
+        reading: what its columns are called, windows, split, missing values.
+        seed: of random splits.
+
+    Raises:
+        SettingError: a mistake in the table; the message names file, row and column.
+    """
+    reading.only(MEANT, "a table")
+    entry = remember(f"{RECIPE} {reading.recipe()}", [path], lambda writer: _parse(path, reading, writer))
+    return of_entry(path.name, entry.arrays, entry.facts, reading, seed)
+
+
+def of_entry(
+    name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], reading: Reading, seed: int,
+    inputs: Inputs | None = None, **more: Any,
+) -> Dataset:  # fmt: skip
+    """Make a data set of what :func:`write` has written.
+
+    Args:
+        name: the data set's name.
+        arrays, facts: what was written.
+        reading: window, split, missing values.
+        seed: of random splits.
+        inputs: what a sample is made of; told by the reading if None.
+        more: for :class:`~fedfloor.data.split.Rows`.
+    """
+    rows = Rows(
+        arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
+        arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), **more,
+    )  # fmt: skip
+    say_missing(name, facts["missing"], rows.x.size, reading.missing)
+    inputs = inputs or Inputs(
+        "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
+        decimal=reading.decimal,
+    )  # fmt: skip
+    factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
+    owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
+    return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
+
+
+def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
+    sheet = read(path, reading, required=("device", "label"))
+    return write(writer, [sheet], sheet.text["device"], sheet.text.get("factory"), sheet.text["label"], reading)
+
+
+def write(
+    writer: Writer, sheets: Sequence[Sheet], device: Sequence[str] | None, factory: Sequence[str] | None,
+    label: Sequence[str], reading: Reading, part: NDArray[np.int8] | None = None,
+) -> Mapping[str, Any]:  # fmt: skip
+    """Check the rows of tables, put them in the order of devices and times, write them, and return the facts.
+
+    Args:
+        writer: takes the arrays.
+        sheets: the tables; each is a recording of its own where there are several.
+        device, factory, label: of every row of all tables, one after the other; None where nobody knows.
+        reading: columns, classes, missing values, order.
+        part: int8, of every row 0 training or 1 test, where the tables come split.
+
+    Raises:
+        SettingError: a mistake; the message names file, row and column.
+    """
+    roles = reading.columns.roles()
+    everything = Joined(sheets)
+    _check_ids(sheets, roles["id"])
+    classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]))
+    devices = [] if device is None else natural_order(device)
+    owner = np.zeros(len(label), np.int32) if device is None else codes(device or (), devices)
+    factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])
+    order = np.lexsort((everything.file, owner))  # stable: rows keep their order within
+    order = everything.in_time(order, owner, devices, reading, roles)
+    segment = everything.segments(order, owner)
+    missing = everything.missing()
+    everything.check_measured()
+    if missing and reading.missing == "refuse":
+        raise everything.hole(missing, carried=not np.isnan(_filled(everything.rows(order), segment)).any())
+    if missing and reading.missing == "previous":
+        x = _filled(everything.rows(order), segment)
+        everything.check_filled(x, order, lambda row: devices[owner[row]] if devices else "")
+        writer.append("x", x)
+    else:
+        for rows in everything.blocks(order):
+            writer.append("x", rows)
+    writer.append("y", codes(label, classes)[order].astype(np.int64))
+    writer.append("segment", segment)
+    writer.append("line", everything.line[order])
+    writer.append("file", everything.file[order])
+    for name, values in (("owner", None if device is None else owner), ("part", part), ("time", everything.time)):
+        if values is not None:
+            writer.append(name, values[order])
+    return {
+        "columns": everything.columns, "classes": classes, "devices": devices, "factories": factories,
+        "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
+        "digest": everything.digest([*(device or ()), *(factory or ()), *label], reading),
+    }  # fmt: skip
+
+
+def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
+    every = [value for sheet in sheets for value in sheet.text.get("id", ())]
+    if len(set(every)) == len(every):
+        return
+    seen: dict[str, str] = {}
+    for sheet in sheets:
+        for row, value in enumerate(sheet.text.get("id", ())):
+            if value in seen:
+                raise SettingError(
+                    f"{sheet.place(row, column)}: '{value}' is in {seen[value]} already. Every row needs an id of its "
+                    "own: remove the copy."
+                )
+            seen[value] = f"{sheet.title}, row {sheet.line[row]},"
+
+
+def _factory_of(
+    rows: Joined, owner: NDArray[np.int32], devices: Sequence[str], factory: Sequence[str] | None, column: str
+) -> tuple[list[str], list[int] | None]:
+    """Return the factories' names and the factory of each device.
+
+    Raises:
+        SettingError: a device is in two of them.
+    """
+    if factory is None:
+        return [], None
+    names = natural_order(factory)
+    code = codes(factory, names)
+    _, first = np.unique(owner, return_index=True)
+    of_device = code[first]
+    odd = np.flatnonzero(code != of_device[owner])
+    if len(odd):
+        row, device = int(odd[0]), devices[owner[odd[0]]]
+        raise SettingError(
+            f"{rows.place(row, column)}: device '{device}' is in factory '{factory[row]}' here, but in "
+            f"'{names[of_device[owner[row]]]}' in row {rows.line[first[owner[row]]]}. A device stands in one factory."
+        )
+    return names, of_device.tolist()
+
+
+def _filled(x: Values, segment: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Return rows [T, C] filled along their recordings, ready-made windows [T, C, L] each along itself."""
+    x = x.astype(np.float32, copy=False)
+    if x.ndim == 2:
+        return fill(x, segment)
+    windows, channels, length = x.shape
+    flat = x.transpose(0, 2, 1).reshape(-1, channels)
+    return (
+        fill(flat, np.repeat(np.arange(windows, dtype=np.int32), length))
+        .reshape(-1, length, channels)
+        .transpose(0, 2, 1)
+    )

@@ -1,0 +1,110 @@
+"""The Tennessee Eastman process: simulated chemical plant, normal operation and 21 faults, 52 variables.
+
+Downs and Vogel, Computers & Chemical Engineering 17 (1993) 245; the recordings are those of Russell, Chiang and Braatz,
+Data-driven Techniques for Fault Detection and Diagnosis in Chemical Processes, Springer 2000.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.cache import Writer, remember
+from fedfloor.data.dataset import Dataset, Inputs, Owned
+from fedfloor.data.files import content, damaged, find
+from fedfloor.data.reading import Reading
+from fedfloor.data.series import assemble
+from fedfloor.data.split import Rows
+from fedfloor.errors import SettingError
+
+COLUMNS = (*(f"XMEAS({i})" for i in range(1, 42)), *(f"XMV({i})" for i in range(1, 12)))
+CLASSES = ("normal", *(f"IDV({i})" for i in range(1, 22)))
+FILES = tuple(f"d{fault:02d}{part}.dat" for part in ("", "_te") for fault in range(len(CLASSES)))
+TEST_ROWS = 960
+ONSET = 160  # rows of a test recording before its fault sets in: eight hours at three minutes a row
+TRAINING_ROWS = (480, 500)  # of a recording with a fault (which starts with the fault), and of normal operation
+
+
+def load(name: str, folder: Path, reading: Reading) -> Dataset:
+    """Read the 22 training and 22 test recordings: rows of 52 numbers, or windows of them.
+
+    A row's class is the fault that is on: a test recording is normal for its first 160 rows. ``d00.dat`` is published
+    transposed, 52 × 500.
+
+    Args:
+        name: the data set's name.
+        folder: where ``d00.dat[.gz]`` … ``d21_te.dat[.gz]`` lie.
+        reading: the windows; the data come split, and nothing is missing.
+
+    Raises:
+        SettingError: a file is missing or damaged.
+    """
+    paths = [_there(folder, file) for file in FILES]
+    entry = remember("tep 1", paths, lambda writer: _parse(paths, writer))
+    found = entry.arrays
+    rows = Rows(found["x"], found["y"], found["segment"], part=found["part"])
+    inputs = Inputs("table", COLUMNS, missing="refuse")
+    return assemble(name, CLASSES, rows, reading, inputs, Owned(), entry.facts["digest"], seed=0)
+
+
+def samples(folder: Path) -> tuple[int, int]:
+    """Return the published numbers of training and test rows, if all files are there.
+
+    Raises:
+        SettingError: a file is missing.
+    """
+    for file in FILES:
+        _there(folder, file)
+    faults = len(CLASSES) - 1
+    return TRAINING_ROWS[1] + faults * TRAINING_ROWS[0], TEST_ROWS * len(CLASSES)
+
+
+def _there(folder: Path, file: str) -> Path:
+    path = find(folder, file)
+    if path is None:
+        raise SettingError(f"{folder / file}.gz is missing (or {file}, unpacked). Put it there, or set FEDFLOOR_DATA.")
+    return path
+
+
+def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
+    digest = hashlib.sha256()
+    for number, path in enumerate(paths):
+        data = content(path)
+        digest.update(data)
+        test, fault = divmod(number, len(CLASSES))
+        x = _matrix(path, data, TEST_ROWS if test else TRAINING_ROWS[fault == 0])
+        y = np.full(len(x), fault, np.int64)
+        if test:
+            y[:ONSET] = 0
+        writer.append("x", x, np.float32)
+        writer.append("y", y)
+        writer.append("segment", np.full(len(x), number, np.int32))
+        writer.append("part", np.full(len(x), test, np.int8))
+    return {"digest": digest.hexdigest()}
+
+
+def _matrix(path: Path, data: bytes, rows: int) -> NDArray[np.float64]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns of an empty file
+            x = np.loadtxt(io.BytesIO(data), ndmin=2)
+    except (ValueError, UserWarning, UnicodeDecodeError) as error:
+        raise damaged(path, f"not a matrix of numbers ({error})") from error
+    width = len(COLUMNS)
+    if x.shape[0] == width and x.shape[1] != width:
+        x = x.T
+    if x.shape[1] != width:
+        raise damaged(path, f"{x.shape[1]} columns instead of {width}")
+    if len(x) != rows:
+        raise damaged(path, f"{len(x)} rows instead of {rows}")
+    if not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        raise damaged(path, f"row {row + 1}, column {column + 1}: not a finite number")
+    return x

@@ -1,0 +1,133 @@
+"""A folder per device with tables, and the whole way from a folder to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Command
+from fedfloor.data.own import load
+from fedfloor.data.reading import Columns, Reading, Window
+from fedfloor.errors import SettingError
+from fedfloor.park.build import build
+from own_data import park_of, table
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFLOOR_CACHE", str(tmp_path / "cache"))
+
+
+def test_each_table_is_a_recording(tmp_path: Path) -> None:
+    for device in ("p1", "p2"):
+        for day in (10, 2):
+            table(tmp_path / "data" / device / f"{day}.csv", rows=10, start=100 * day)
+    data = load(tmp_path / "data", Reading(window=Window(4, 3)), 0)
+    assert (data.shape, data.owned.names, data.inputs.columns) == ((2, 4), ("p1", "p2"), ("a", "b"))
+    assert data.time is not None
+    # day 2 has windows that end in rows 3, 6, 9; of day 10 the last 4 of the device's 20 rows are for testing
+    assert data.time.tolist() == [203, 206, 209, 1003] * 2
+    assert data.take_test(np.array([0]))[0].tolist() == [[6, 7, 8, 9], [12, 14, 16, 18]]
+
+
+def test_factories_of_tables(tmp_path: Path) -> None:
+    for factory, device in (("north", "a"), ("south", "b")):
+        table(tmp_path / "data" / factory / device / "log.csv")
+    park = build(load(tmp_path / "data", Reading(), 0))
+    assert (park.names, park.factory_names) == (("a", "b"), ("north", "south"))
+
+
+@pytest.mark.parametrize("above", ["", "north"])
+def test_labels_as_folders(above: str, tmp_path: Path) -> None:
+    for label in ("calm", "shaking"):
+        for number in range(2):
+            table(tmp_path / "data" / above / "pump" / label / f"{number}.csv", rows=10, head="time,a,b")
+    data = load(tmp_path / "data", Reading(), 0)
+    assert (data.classes, data.owned.names) == (("calm", "shaking"), ("pump",))
+    assert data.owned.factories == ((above,) if above else ())
+    assert np.bincount(data.y_test).tolist() == [4, 4]  # the last two rows of each file, not the last files
+
+
+def test_tables_come_split(tmp_path: Path) -> None:
+    for part, rows in (("train", 10), ("test", 4)):
+        table(tmp_path / "data" / part / "p1" / "a.csv", rows=rows)
+    data = load(tmp_path / "data", Reading(), 0)
+    assert (len(data.y), len(data.y_test)) == (10, 4)
+
+
+def broken(text: str) -> Callable[[Path], object]:
+    return lambda root: (table(root / "p1" / "log.csv").parent / "log.csv").write_text(text)
+
+
+def half_labelled(root: Path) -> None:
+    table(root / "n" / "p" / "a.csv")
+    table(root / "n" / "q" / "b.csv", head="time,a,b")
+
+
+SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no label": (broken("a,b\n1,2\n"), "p1/log.csv, row 1 (the header): no column 'label'"),
+    "text in a number": (broken("a,label\n1,x\nhot,y\n"), "p1/log.csv, row 3, column 'a': 'hot' is not a number"),
+    "a hole": (broken("a,label\n1,x\n,y\n"), "p1/log.csv, row 3, column 'a': no value"),
+    "other columns": (
+        lambda root: (table(root / "p1" / "a.csv"), table(root / "p2" / "b.csv", head="a,time,label")),
+        "p2/b.csv, row 1 (the header): sensors a, but p1/a.csv has a, b",
+    ),
+    "times backwards": (
+        broken("time,a,label\n2,1,x\n1,1,y\n"),
+        "p1/log.csv, row 3, column 'time': device 'p1' was at a later time in row 2",
+    ),
+    "another device": (
+        broken("device,a,label\np2,1,x\n"),
+        "p1/log.csv, row 2, column 'device': 'p2', but the folder says 'p1'",
+    ),
+    "some with a label": (half_labelled, "n/p/a.csv has a column 'label', but n/q/b.csv has none"),
+    "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', and so everywhere else"),
+    "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows"),
+    "too high": (lambda root: table(root / "a.csv"), "a.csv: in the wrong place"),
+}
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_a_mistake_in_a_table_of_a_folder(name: str, tmp_path: Path) -> None:
+    make, message = SHEETS[name]
+    make(tmp_path / "data")
+    with pytest.raises(SettingError) as caught:
+        load(tmp_path / "data", Reading(), 0)
+    assert message in str(caught.value)
+
+
+def test_a_label_of_another_name(tmp_path: Path) -> None:
+    for device in ("a", "b"):
+        table(tmp_path / "data" / "hall" / device / "log.csv", head="time,a,state")
+    with pytest.raises(SettingError, match=r"there is one class only"):
+        load(tmp_path / "data", Reading(columns=Columns(label="state")), 0)  # the made-up column holds "?" throughout
+
+
+# -- the whole way -----------------------------------------------------------------------------------------------------
+
+EXPERIMENT = """
+rounds = 2
+[data]
+path = "data"
+[model]
+name = "logistic"
+[work]
+batch_size = 4
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pictures", "tables"])
+def test_a_folder_trains(kind: str, command: Command) -> None:
+    for device in ("p1", "p2"):
+        if kind == "pictures":
+            park_of(command.folder / "data" / "hall", (device,), each=20)
+        else:
+            table(command.folder / "data" / "hall" / device / "log.csv", rows=60)
+    (command.folder / "mine.toml").write_text(EXPERIMENT)
+    said = command("run", "mine.toml", "--ranks", "1", "--out", "out")
+    assert said.code == 0, said.err
+    assert any(name.endswith("ledger.jsonl") for name in said.new)

@@ -1,0 +1,174 @@
+"""Reading CSV: all dialects give the same numbers, and the quick way reads what the careful way reads."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfloor.data import lines, sheet
+from fedfloor.data.reading import Columns, Reading
+from fedfloor.errors import SettingError
+from tables import HEADER, plant, text
+
+ROLES = ("device", "label")
+
+
+def written(folder: Path, content: str | bytes, name: str = "plant.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def numbers(path: Path, reading: Reading | None = None) -> tuple[object, ...]:
+    found = sheet.read(path, reading or Reading(), ROLES)
+    assert found.time is not None
+    return found.columns, found.x.tobytes(), found.text, found.time.tolist()
+
+
+def german(rows: list[list[str]]) -> str:
+    return text([[cell.replace(".", ",") for cell in row] for row in rows], ";", "\r\n")
+
+
+def excel(rows: list[list[str]]) -> str:
+    return text([[f'"{cell}"' for cell in row] for row in rows], ",", "\r\n")
+
+
+DIALECTS: dict[str, Callable[[list[list[str]]], str | bytes]] = {
+    "semicolons": lambda rows: text(rows, ";"),
+    "tabs": lambda rows: text(rows, "\t"),
+    "bars": lambda rows: text(rows, "|"),
+    "CRLF": lambda rows: text(rows, end="\r\n"),
+    "CR": lambda rows: text(rows, end="\r"),
+    "byte order mark": lambda rows: "\ufeff" + text(rows),
+    "quoted": excel,
+    "gzip": lambda rows: gzip.compress(text(rows).encode()),
+    "blank lines": lambda rows: text(rows).replace("\n", "\n\n").rstrip("\n"),
+    "spaces": lambda rows: text(rows, " , "),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects_give_the_same_numbers(tmp_path: Path, name: str) -> None:
+    plain = written(tmp_path, text(plant()))
+    assert numbers(written(tmp_path, DIALECTS[name](plant()), "other.csv")) == numbers(plain)
+
+
+def test_decimal_comma(tmp_path: Path) -> None:
+    plain, comma = written(tmp_path, text(plant())), written(tmp_path, german(plant()), "g.csv")
+    assert numbers(comma, Reading(decimal=",")) == numbers(plain)
+    rows = plant()
+    rows[5][2] = "0.5"  # a time
+    comma = written(tmp_path, german(rows), "g.csv")
+    assert sheet.read(comma, Reading(decimal=","), ROLES).time[4] == 0.5  # type: ignore[index]
+
+
+def test_rows_are_counted_as_lines_even_where_cells_hold_line_ends(tmp_path: Path) -> None:
+    head = '"a",b,"two\nlines",label,device\n'
+    found = sheet.read(written(tmp_path, head + '1,2,3,"x\ny",d\n\n4,5,6,z,d\n'), Reading(), ROLES)
+    assert found.columns == ("a", "b", "two\nlines")
+    assert found.line.tolist() == [3, 6]
+    assert found.text["label"] == ["x\ny", "z"]
+    with pytest.raises(SettingError, match="row 6, column 'b': 'five'"):
+        sheet.read(written(tmp_path, head + '1,2,3,"x\ny",d\n\n4,five,6,z,d\n'), Reading(), ROLES)
+
+
+def test_a_delimiter_within_quotes_is_none() -> None:
+    assert lines.delimiter_of('"a, b, c, d";"e, f";g') == ";"
+
+
+def test_numbers_as_written(tmp_path: Path) -> None:
+    cells = ["16777216", "-7", "+1e-3", " 2.5 ", "1E5", ".5", "3.", "-0", "", "NA", "n/a", "NaN", "null", "-", "?"]
+    body = "".join(f"{cell},d,l\n" for cell in cells)
+    x = sheet.read(written(tmp_path, "v,device,label\n" + body), Reading(), ROLES).x[:, 0]
+    assert x[:8].tolist() == [16777216, -7, np.float32(1e-3), 2.5, 1e5, 0.5, 3, 0]
+    assert np.isnan(x[8:]).all()
+
+
+def times(folder: Path, *cells: str) -> list[float]:
+    path = written(folder, "v,device,label,time\n" + "".join(f"1,d,l,{cell}\n" for cell in cells))
+    found = sheet.read(path, Reading(), ROLES).time
+    assert found is not None
+    return found.tolist()
+
+
+def test_times(tmp_path: Path) -> None:
+    day = 1772323200.0  # 2026-03-01T00:00:00Z: 20,513 days of 86,400 s
+    assert day == 20513 * 86400
+    assert times(tmp_path, "2026-03-01", "2026-03-01 00:00:01", "2026-03-01T01:00:00.5") == [day, day + 1, day + 3600.5]
+    assert times(tmp_path, "2026-03-01T00:00Z", "2026-03-01T02:00+01:00", "2026-03-01T02:00+00:00") == [
+        day, day + 3600, day + 7200
+    ]  # fmt: skip
+    assert times(tmp_path, "1", "1.5", "-3e2") == [1, 1.5, -300]
+    with pytest.raises(
+        SettingError, match="row 3, column 'time': '2026-03-01T06:30Z' belongs to dates with a time zone"
+    ):
+        times(tmp_path, "2026-03-01T06:29", "2026-03-01T06:30Z")
+    with pytest.raises(SettingError, match="row 3, column 'time': '1_0' is no time"):
+        times(tmp_path, "1", "1_0")
+
+
+WORDS = ["", " ", "1", "-2.5", "+3", "4,5", "1e3", "1e39", "-inf", "nan", "NA", "?", "-", "x", "1_0", "1.2.3", "\u0663"]
+FIELD = st.sampled_from(WORDS) | st.floats(-1e6, 1e6).map(str) | st.text("0123456789.,e+-", max_size=5)
+
+
+def careful(cells: list[list[str]], layout: sheet._Layout) -> np.ndarray:
+    return np.array([[layout.number(line, row[i], i) for i in layout.values] for line, row in enumerate(cells, 2)])
+
+
+def ended(read: Callable[[], np.ndarray]) -> np.ndarray | str:
+    """Return what was read, or the error's message."""
+    try:
+        return read()
+    except SettingError as error:
+        return str(error)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(FIELD, FIELD).map(list), min_size=1, max_size=6), st.sampled_from([".", ","]))
+def test_the_quick_way_reads_what_the_careful_way_reads(cells: list[list[str]], decimal: str) -> None:
+    layout = sheet._Layout(Path("t.csv"), Columns(), ("a", "b"), (0, 1), {}, None, decimal, False)
+    block = list(enumerate(cells, 2))
+    wanted, got = ended(lambda: careful(cells, layout)), ended(lambda: layout.numbers(block))
+    assert isinstance(got, str) or np.array_equal(got, wanted, equal_nan=True)
+    assert not isinstance(got, str) or got == wanted
+
+
+def test_blocks_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, text(plant()))
+    whole = numbers(path)
+    monkeypatch.setattr(lines, "BLOCK", 7)
+    assert numbers(path) == whole
+    rows = plant()
+    rows[20][HEADER.index("flow")], rows[40][2] = "x", "y"
+    with pytest.raises(SettingError, match="row 21, column 'flow'"):
+        sheet.read(written(tmp_path, text(rows)), Reading(), ROLES)
+
+
+def test_equal_texts_are_one_object(tmp_path: Path) -> None:
+    """A million rows hold few names: each is kept once."""
+    found = sheet.read(written(tmp_path, text(plant())), Reading(), ROLES)
+    assert len({id(word) for word in found.text["device"]}) == 4
+
+
+def test_a_sensor_that_single_precision_cannot_resolve_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = "".join(f"{1e6 + i / 100},{20 + i / 100},d,l\n" for i in range(3))
+    with caplog.at_level(logging.WARNING):
+        sheet.read(written(tmp_path, "coarse,fine,device,label\n" + body), Reading(), ROLES)
+    assert "plant.csv, column 'coarse': values from 1000000.0 to 1000000.02" in caplog.text
+    assert "fine" not in caplog.text
+
+
+def test_many_columns(tmp_path: Path) -> None:
+    names = [f"s{i}" for i in range(3000)]
+    row = ",".join(["1"] * 3000)
+    path = written(tmp_path, f"{','.join(names)},device,label\n{row},d,a\n{row},d,b\n")
+    assert sheet.read(path, Reading(), ROLES).x.shape == (2, 3000)
