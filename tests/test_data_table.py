@@ -51,11 +51,13 @@ def dates(form: str, odd: str, row: int = 20) -> Mistake:
 
 
 MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
-    "a column is missing": (without("label"), ("row 1 (the header): no column 'label'", "columns = { label")),
+    "a column is missing": (
+        without("label"),
+        ("row 1 (the header): no column 'label'", "--set data.columns.label=NAME"),
+    ),
     "no column for the device": (rename("device", "devise"), ("row 1 (the header)", "Did you mean 'devise'?")),
-    "a column in capitals": (rename("label", "LABEL"), ("no column 'label'. Did you mean 'LABEL'?",)),
     "text in a number": (put(7, "flow", "broken"), ("row 7, column 'flow': 'broken' is not a number", "ignore")),
-    "a decimal comma": (put(7, "flow", '"1,5"'), ("row 7, column 'flow': '1,5'", 'decimal = ","')),
+    "a decimal comma": (put(7, "flow", '"1,5"'), ("row 7, column 'flow': '1,5'", "--set data.decimal=,")),
     "digits in groups": (put(7, "flow", "1_000"), ("row 7, column 'flow': '1_000' is not a number",)),
     "infinite": (put(9, "speed", "-inf"), ("row 9, column 'speed': '-inf' is not a finite number",)),
     "too large": (put(9, "speed", "1e39"), ("row 9, column 'speed': '1e39' is not a finite number",)),
@@ -117,6 +119,14 @@ BYTES: dict[str, tuple[Callable[[bytes], bytes], tuple[str, ...]]] = {
 }
 
 
+def test_a_column_in_capitals_is_suggested(command: Command) -> None:
+    rows = plant()
+    rename("label", "LABEL")(rows)
+    (command.folder / "plant.csv").write_text(text(rows))
+    (command.folder / "plant.toml").write_text('[data]\npath = "plant.csv"\n')
+    command.refused(command("run", "plant.toml"), "no column 'label'. Did you mean 'LABEL'?")
+
+
 @pytest.mark.parametrize("name", BYTES)
 def test_what_is_no_text_is_answered_too(command: Command, name: str) -> None:
     spoil, messages = BYTES[name]
@@ -127,9 +137,12 @@ def test_what_is_no_text_is_answered_too(command: Command, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "messages"),
     [
-        ('data.columns={values=["temp","flaw"]}', ("row 1", "no column 'flaw'", "Did you mean 'flow'?", "{ values")),
-        ('data.columns={ignore=["leval"]}', ("no column 'leval'", "Did you mean 'level'?", "{ ignore")),
-        ('data.columns={factory="works"}', ("no column 'works'", "{ factory")),
+        (
+            'data.columns={values=["temp","flaw"]}',
+            ("row 1", "no column 'flaw'", "Did you mean 'flow'?", "columns.values"),
+        ),
+        ('data.columns={ignore=["leval"]}', ("no column 'leval'", "Did you mean 'level'?", "columns.ignore")),
+        ('data.columns={factory="works"}', ("no column 'works'", "columns.factory=NAME")),
         ('data.columns={values=["device"]}', ("data.columns = 'device'", "once each")),
         ('data.classes=["good","torn"]', ("row 6, column 'label': 'worn'", "Did you mean 'torn'?")),
         ("data.window={length=7}", ("row 2, column 'device'", "3 training and 0 test windows of 7 rows", "3 more")),
@@ -137,7 +150,7 @@ def test_what_is_no_text_is_answered_too(command: Command, name: str) -> None:
         ("data.window={length=0}", ("data.window.length = 0",)),
         ('data.split={kind="random",test=0.01}', ("row 2, column 'device'", "30 training and 0 test rows")),
         ('data.split={kind="random",test=1}', ("data.split.test = 1", "below 1")),
-        ('data.decimal=","', ("row 2, column 'temp'", 'decimal = "."')),
+        ('data.decimal=","', ("row 2, column 'temp'", "--set data.decimal=.")),
     ],
 )
 def test_settings_that_do_not_fit_the_table(command: Command, change: str, messages: tuple[str, ...]) -> None:

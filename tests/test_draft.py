@@ -84,7 +84,7 @@ def test_what_is_there_is_not_overwritten(command: Command, table: Path, monkeyp
 
 def test_settings_are_carried_over(command: Command, table: Path) -> None:
     table.write_text(text(plant(put(1, "device", "robot"))))
-    command.refused(command("new", "plant.csv"), "no column 'device'", "columns = { device")
+    command.refused(command("new", "plant.csv"), "no column 'device'", "--set data.columns.device=NAME")
     changes = (
         'data.columns={device="robot"}', "data.window={length=5,step=1}", "work.lr=0.2", 'method.name="fedsr"',
         "rounds=7", 'data.classes=["worn","good"]', 'name="mine"', 'model.name="mlp-2nn"',

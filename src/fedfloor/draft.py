@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor import config
+from fedfloor.data import guess, own
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.table import MissingValuesError
 from fedfloor.errors import SettingError
@@ -20,6 +22,8 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs.folder import write as write_whole
 from fedfloor.runs.launch import build_park
+
+log = logging.getLogger(__name__)
 
 ROUNDS = 20
 BATCH = 32
@@ -42,7 +46,8 @@ def title(path: Path) -> str:
 def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     """Look at data and write down an experiment that trains on them.
 
-    Missing values that nothing is said about are drafted as ``previous`` where rows have times, else as ``mean``.
+    What a table's columns are is guessed where it is not told, and so written down. Missing values that nothing is said
+    about are drafted as ``previous`` where rows have times, else as ``mean``.
 
     Args:
         path: a table, a folder or an ``.npz`` file.
@@ -58,6 +63,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     document: dict[str, Any] = {"name": title(path), "rounds": ROUNDS, "data": {"path": str(path)}}
     for change in changes:
         config.apply(document, change)
+    _guess(document["data"], path.expanduser())
     found: Experiment = config.from_table(document)
     note, way = "", found.data.missing
     try:
@@ -75,6 +81,16 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     work.setdefault("lr", 0.05)
     document.setdefault("method", {}).setdefault("name", "fedavg")
     return _text(document, park, note), park
+
+
+def _guess(data: dict[str, Any], path: Path) -> None:
+    """Fill in what a table's columns probably are, and say so."""
+    if not path.is_file() or data.get("format", own.format_of(path)) != "table":
+        return
+    guessed = guess.guess(path, data)
+    for sentence in guess.words(guessed, data):
+        log.info("%s: %s.", path.name, sentence)
+    data.update(guessed)
 
 
 def _seen_from(out: Path, path: Path) -> str:

@@ -70,7 +70,9 @@ def _datasets(context: typer.Context, as_json: Json = False) -> None:
     from fedfloor.terminal import show
 
     if context.invoked_subcommand is None:
-        show(looked_in(), as_json=as_json)
+        rows = looked_in()
+        short = [row | {"how": str(row["how"]).partition(" By hand:")[0]} for row in rows]
+        show(rows if as_json else short, as_json=as_json)
     elif as_json:
         raise SettingError(f"--json stands behind the command: fedfloor datasets {context.invoked_subcommand} … --json")
 

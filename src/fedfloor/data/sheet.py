@@ -211,7 +211,7 @@ class _Layout:
         if self.lenient:
             hint = f"The model was trained on tables with the decimal mark '{self.decimal}'."
         elif cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
-            hint = f"If '{mark}' is the decimal mark, set [data] decimal = \"{mark}\"."
+            hint = f"If '{mark}' is the decimal mark: --set data.decimal={mark}"
         else:
             hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
@@ -273,7 +273,9 @@ class _Layout:
 def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> SettingError:
     same = [other for other in names if other.casefold() == name.casefold()]
     near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
-    advice = f"Say what it is called with [data] columns = {{ {role} = … }}." if role else "The model needs it."
+    advice = f"Say what it is called: --set data.columns.{role}=NAME." if role else "The model needs it."
+    if role in ("values", "ignore"):
+        advice = f"Mend [data] columns.{role}."
     return SettingError(
         f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"
     )

@@ -1,0 +1,95 @@
+"""What the columns of a table probably are, for a draft that its reader can correct."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fedfloor.data.lines import opened
+from fedfloor.data.reading import Columns
+from fedfloor.data.sheet import MISSING
+
+LOOKED_AT = 200  # rows
+CALLED = {
+    "device": ("device", "machine", "unit", "asset", "station", "equipment", "device_id", "machine_id", "unit_id"),
+    "factory": ("factory", "plant", "site", "hall", "location"),
+    "time": ("time", "timestamp", "datetime", "date", "date_time", "ts"),
+    "label": ("label", "class", "condition", "state", "status", "fault", "target"),
+}
+
+
+def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys of ``[data]`` that a table probably needs, beside those that were told.
+
+    A column of another common name is taken for the device, factory, time or label; a column of texts that is none of
+    these is ignored; where fractions are written with commas and the delimiter is another, ``decimal`` is a comma.
+
+    Args:
+        path: a table.
+        told: what ``[data]`` says already.
+
+    Raises:
+        SettingError: it cannot be read as a table.
+    """
+    with opened(path) as lines:
+        rows = [[cell.strip() for cell in cells] for _, cells in islice(lines, LOOKED_AT)]
+    if not rows:
+        return {}
+    names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
+    columns: dict[str, Any] = dict(told.get("columns", {}))
+    roles = _roles(names, columns)
+    found: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
+    taken = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ()), columns.get("id", "id")}
+    free = [i for i, name in enumerate(names) if name not in taken]
+    comma = told.get("decimal", ",") == "," and _commas(body, free)
+    texts = [names[i] for i in free if _is_text([row[i] for row in body], "," if comma else ".")]
+    if texts and not columns.get("values"):
+        found["ignore"] = [*columns.get("ignore", ()), *texts]
+    guessed: dict[str, Any] = {"columns": columns | found} if found else {}
+    return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
+
+
+def _roles(names: Sequence[str], told: Mapping[str, Any]) -> dict[str, str]:
+    """Return role → column, as told, as the default is, or by the first common name that there is."""
+    roles = {role: str(told[role]) for role in CALLED if role in told}
+    for role, called in CALLED.items():
+        for word in called if role not in roles else ():
+            match = [name for name in names if name.casefold().replace(" ", "_") == word and name not in roles.values()]
+            if match:
+                roles[role] = match[0]
+                break
+    return roles
+
+
+def _commas(body: Sequence[Sequence[str]], columns: Sequence[int]) -> bool:
+    """Say whether fractions are written with commas, and none with points."""
+    cells = [row[i] for row in body for i in columns]
+    return any(re.fullmatch(r"[+-]?\d+,\d+", cell) for cell in cells) and not any(
+        re.fullmatch(r"[+-]?\d*\.\d+", cell) for cell in cells
+    )
+
+
+def _is_text(cells: Sequence[str], decimal: str) -> bool:
+    """Say whether a column holds no number at all, but something."""
+    there = [cell for cell in cells if cell.casefold() not in MISSING]
+    return bool(there) and not any(_is_number(cell.replace(decimal, ".")) for cell in there)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def words(guessed: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+    """Return in words what was guessed, a sentence each."""
+    before, columns = told.get("columns", {}), guessed.get("columns", {})
+    said = [f"'{columns[role]}' is taken for the {role}" for role in CALLED if role in columns and role not in before]
+    new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
+    said += [f"'{name}' holds no numbers and is ignored" for name in new]
+    return said + (["fractions are written with commas"] if "decimal" in guessed else [])
