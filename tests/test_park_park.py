@@ -207,6 +207,6 @@ def test_mnist_in_fedsrs_shards(data_root: Path) -> None:
     mean, std = park.normalisation("standard")
     assert (round(float(mean[0]), 4), round(float(std[0]), 4)) == (0.1307, 0.3081)
     with pytest.raises(SettingError, match="devices is not set"):
-        build("mnist", root=data_root)
+        build("mnist", root=data_root, partition=Shards(per_device=2))
     with pytest.raises(SettingError, match="no natural owners"):
         build("mnist", root=data_root, devices=5)
