@@ -95,6 +95,7 @@ def _dataset(
     start, start_test = cut.start[~cut.test], cut.start[cut.test]
     last, last_test = cut.last[~cut.test], cut.last[cut.test]
     x, length = rows.x, cut.length if windows else None
+    overlap = length is not None and inputs.step is not None and inputs.step < length
     owner = None if rows.owner is None else rows.owner[last].astype(np.int32)
     tested = None if rows.owner is None or by_device else rows.owner[last_test].astype(np.int32)
     return Dataset(
@@ -103,7 +104,7 @@ def _dataset(
         lambda indices, device: _gather(x, start[indices], length),  # noqa: ARG005
         lambda indices: _gather(x, start_test[indices], length),
         scale=1 / 255 if x.dtype == np.uint8 else 1.0, time=None if rows.time is None else rows.time[last],
-        owned=owned, inputs=inputs,
+        first=start if overlap else None, owned=owned, inputs=inputs,
     )  # fmt: skip
 
 
