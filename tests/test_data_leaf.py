@@ -69,6 +69,17 @@ def test_plain_and_packed_have_one_digest(tmp_path: Path) -> None:
     assert plain.digest == packed.digest
 
 
+def test_the_same_files_divided_otherwise_are_other_data(tmp_path: Path) -> None:
+    digests = set()
+    for middle in ("train", "test"):
+        for number, part in enumerate(("train", middle, "test")):
+            path = tmp_path / middle / part / f"{number}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content(**{f"w{number}": ([image(0.5)], [number])})))
+        digests.add(leaf.load("femnist", tmp_path / middle).digest)
+    assert len(digests) == 2
+
+
 def test_writers_of_the_test_part_only_come_last(tmp_path: Path) -> None:
     test = content(adam=([image(1.0)], [2]), zoe=([image(1.0)], [3]))
     data = leaf.load("femnist", write(tmp_path, good(), test))

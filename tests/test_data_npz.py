@@ -156,6 +156,11 @@ def test_missing_values_in_windows(tmp_path: Path) -> None:
         read(tmp_path, rows(x=x), Reading(missing="previous"))
 
 
+@pytest.mark.parametrize("x", [np.arange(N * 6.0).reshape(N, 2, 3), np.arange(N * 6, dtype=np.uint8).reshape(N, 2, 3)])
+def test_samples_of_another_shape_are_other_data(tmp_path: Path, x: np.ndarray) -> None:
+    assert read(tmp_path, rows(x=x)).digest != read(tmp_path, rows(x=x.reshape(N, 3, 2))).digest
+
+
 def test_arrays_in_the_other_order_of_memory(tmp_path: Path) -> None:
     plain = read(tmp_path, rows())
     turned = read(tmp_path, rows(x=np.asfortranarray(rows()["x"])))

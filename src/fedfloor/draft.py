@@ -16,7 +16,7 @@ import numpy as np
 from fedfloor import config
 from fedfloor.data import guess, own
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.table import MissingValuesError
+from fedfloor.data.joined import MissingValuesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park

@@ -47,7 +47,7 @@ def load(name: str, folder: Path) -> Dataset:
         SettingError: no files, or one that is cut short, damaged or contradicts itself.
     """
     train, test = files(folder / "train"), files(folder / "test")
-    recipe = f"leaf 1, {len(train)} for training"  # names of files do not tell which part they are of
+    recipe = f"leaf 2, {len(train)} for training"  # names of files do not tell which part they are of
     entry = remember(recipe, [*train, *test], lambda writer: _parse(train, test, writer))
     return pooled(name, LETTERS_AND_DIGITS, _pool(entry, ""), _pool(entry, "_test"), entry.facts["digest"])
 
@@ -90,8 +90,8 @@ def _pool(entry: Entry, part: str) -> Pool:
 
 
 def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mapping[str, Any]:
-    digest = hashlib.sha256()
-    parts = {"": _part(train, "x", writer, digest), "_test": _part(test, "x_test", writer, digest)}
+    hashes = hashlib.sha256(), hashlib.sha256()  # one for each part: the same files divided otherwise are other data
+    parts = {"": _part(train, "x", writer, hashes[0]), "_test": _part(test, "x_test", writer, hashes[1])}
     names = sorted(parts[""]) + sorted(set(parts["_test"]) - set(parts[""]))
     number = {name: i for i, name in enumerate(names)}
     for part, people in parts.items():
@@ -102,7 +102,7 @@ def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mappi
         rows = np.concatenate([people[name].start + np.arange(len(people[name].y)) for name in ordered])
         if (rows != np.arange(len(rows))).any():
             writer.append(f"rows{part}", rows, np.int64)
-    return {"digest": digest.hexdigest()}
+    return {"digest": hashlib.sha256(b"".join(part.digest() for part in hashes)).hexdigest()}
 
 
 def _part(paths: Sequence[Path], array: str, writer: Writer, digest: hashlib._Hash) -> dict[str, _Person]:

@@ -19,7 +19,7 @@ from fedfloor.data.table import of_entry, write
 from fedfloor.data.zipped import read_arrays
 from fedfloor.errors import SettingError
 
-RECIPE = "npz 1"
+RECIPE = "npz 2"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
