@@ -69,6 +69,13 @@ def test_plain_and_packed_have_one_digest(tmp_path: Path) -> None:
     assert plain.digest == packed.digest
 
 
+def test_how_many_a_damaged_file_holds_is_unknown(tmp_path: Path) -> None:
+    path = write(tmp_path, good()) / "train" / "all_data_0.json.gz"
+    data = path.read_bytes()
+    path.write_bytes(data[:10] + b"\xff" * 20 + data[30:])
+    assert leaf.samples(tmp_path) is None
+
+
 def test_the_same_files_divided_otherwise_are_other_data(tmp_path: Path) -> None:
     digests = set()
     for middle in ("train", "test"):

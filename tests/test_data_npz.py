@@ -170,6 +170,14 @@ def test_arrays_in_the_other_order_of_memory(tmp_path: Path) -> None:
     assert load(packed, Reading(), 0).digest == plain.digest
 
 
+def test_images_are_put_in_order_of_time(tmp_path: Path) -> None:
+    late_first = rows(x=np.arange(N * 4, dtype=np.uint8).reshape(N, 2, 2), time=np.arange(N)[::-1])
+    with pytest.raises(SettingError, match=r"set \[data\] sort = true"):
+        read(tmp_path, late_first)
+    data = read(tmp_path, late_first, Reading(sort=True))
+    assert taken(data) == [4.0 * row for row in range(4, N)]  # the first four are the latest: for testing
+
+
 # -- the whole way -----------------------------------------------------------------------------------------------------
 
 

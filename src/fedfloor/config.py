@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedfloor.data.files import expanded, is_there
 from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import find
@@ -45,9 +46,9 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     found = from_table(document)
     if found.data.path is None:
         return found
-    wanted = Path(found.data.path).expanduser()
+    wanted = expanded(found.data.path)
     there = path.parent / wanted
-    if wanted.exists() and not there.exists():
+    if is_there(wanted) and not is_there(there):
         return found
     return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(there)))
 

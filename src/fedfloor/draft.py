@@ -16,6 +16,7 @@ import numpy as np
 from fedfloor import config
 from fedfloor.data import guess, own
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files import expanded, is_there
 from fedfloor.data.joined import MissingValuesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 20
 BATCH = 32
-ENDINGS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt", ".npz") for packed in ("", ".gz"))
+ENDINGS = (".npz", *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", ".gz")))
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 
@@ -37,9 +38,9 @@ def title(path: Path) -> str:
     >>> title(Path("halls/press: A.csv.gz"))
     'press- A'
     """
-    name = path.expanduser().resolve().name
+    name = expanded(path).resolve().name
     with suppress(StopIteration):
-        name = next(name.removesuffix(end) for end in ENDINGS if name.endswith(end) and name != end)
+        name = next(name[: -len(end)] for end in ENDINGS if name.casefold().endswith(end) and len(name) > len(end))
     return re.sub(r'[/\\\0:*?"<>|]', "-", name).strip() or "data"
 
 
@@ -63,7 +64,8 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     document: dict[str, Any] = {"name": title(path), "rounds": ROUNDS, "data": {"path": str(path)}}
     for change in changes:
         config.apply(document, change)
-    _guess(document["data"], path.expanduser())
+    config.from_table(document)  # what was told must be right before anything is guessed beside it
+    _guess(document["data"], expanded(path))
     found: Experiment = config.from_table(document)
     note, way = "", found.data.missing
     try:
@@ -75,7 +77,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
         document["data"]["missing"] = way
         park = build_park(replace(found, data=replace(found.data, missing=way)))
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
-    document["data"]["path"] = _seen_from(out, path.expanduser())
+    document["data"]["path"] = _seen_from(out, expanded(path))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)
@@ -85,7 +87,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
 
 def _guess(data: dict[str, Any], path: Path) -> None:
     """Fill in what a table's columns probably are, and say so."""
-    if not path.is_file() or data.get("format", own.format_of(path)) != "table":
+    if not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
         return
     guessed = guess.guess(path, data)
     for sentence in guess.words(guessed, data):
@@ -95,7 +97,7 @@ def _guess(data: dict[str, Any], path: Path) -> None:
 
 def _seen_from(out: Path, path: Path) -> str:
     """Return the path of data from an experiment file's folder on; ``..`` leads out of where a link really is."""
-    return os.path.relpath(path.parent.resolve() / path.name, out.expanduser().parent.resolve())
+    return os.path.relpath(path.parent.resolve() / path.name, expanded(out).parent.resolve())
 
 
 def _network(data: Dataset) -> str:
@@ -159,9 +161,10 @@ def check_free(out: Path, *, force: bool) -> None:
     Raises:
         SettingError: it is there, or it is a folder, or its folder is not there.
     """
+    there = is_there(out)
     if out.is_dir():
         raise SettingError(f"{out} is a folder. Give the name of a file with --out.")
-    if out.exists() and not force:
+    if there and not force:
         raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
         raise SettingError(f"{out}: {out.parent} is no folder that can be written in. Give another place with --out.")

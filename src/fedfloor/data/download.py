@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from fedfloor.data import sources
+from fedfloor.data.files import expanded
 from fedfloor.data.published import PUBLISHED, File, Published
 from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 
@@ -63,7 +64,7 @@ def get(
     """
     if name not in catalog:
         raise unknown("data set", name, catalog)
-    root = Path(root).expanduser() if root is not None else sources.data_root()
+    root = expanded(root) if root is not None else sources.data_root()
     what, folder = catalog[name], root / name
     if not what.files:
         raise SettingError(f"data set '{name}' cannot be downloaded. {what.by_hand.format(folder=folder)}")

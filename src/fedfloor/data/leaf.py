@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 
 from fedfloor.data.cache import Entry, Writer, remember
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, Pool, pooled
-from fedfloor.data.files import damaged, pieces
+from fedfloor.data.files import damaged, head, pieces
 from fedfloor.data.scan import Scan
 from fedfloor.errors import SettingError
 
@@ -59,9 +58,8 @@ def samples(folder: Path) -> tuple[int, int] | None:
         total = 0
         for path in files(folder / part):
             try:
-                with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-                    found = re.search(rb'"num_samples"\s*:\s*\[([\d\s,]*)\]', stream.read(HEAD))
-            except (OSError, EOFError):
+                found = re.search(rb'"num_samples"\s*:\s*\[([\d\s,]*)\]', head(path, HEAD))
+            except SettingError:
                 return None
             if found is None:
                 return None
