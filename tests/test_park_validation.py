@@ -162,6 +162,15 @@ def test_windows_without_times_are_held_out_at_the_end_of_every_recording(tmp_pa
     assert min(value for value in held if value > 1000) in (1171, 1172, 1173)
 
 
+def test_of_a_folder_per_label_every_label_is_held_out(tmp_path: Path) -> None:
+    for number, label in enumerate(("good", "worn")):  # first the one, then the other was recorded
+        table = [f"{100 * number + row},{100 * number + row}" for row in range(100)]
+        (tmp_path / "press" / label).mkdir(parents=True)
+        (tmp_path / "press" / label / "1.csv").write_text("\n".join(["a,time", *table]))
+    park = parks.build(own.load(tmp_path, Reading(), 0), validation=0.1)  # rows 0 to 79 are for training
+    assert sorted(values(park.test()[0])) == [*range(72, 80), *range(172, 180)]
+
+
 def test_a_device_whose_windows_all_share_rows_gives_none(tmp_path: Path) -> None:
     data = windows(tmp_path, {"one/a.csv": 30, "two/a.csv": 200}, times=True, step=1, test=0.5)
     park = parks.build(data, validation=0.2)

@@ -7,22 +7,19 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedfloor.chance import generator
-from fedfloor.data.dataset import Dataset, Indices, Values
+from fedfloor.data.dataset import Dataset, Indices, Times, Values
 from fedfloor.errors import SettingError, require
-
-Floats = NDArray[np.float64]
 
 
 def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> tuple[Dataset, list[Indices]]:
     r"""Hold out m_k = min(n_k − 1, max(1, ⌊share·n_k⌉)) of the n_k training samples of every device k.
 
     So every device with two samples or more gives at least one, and none gives all it has. Which ones is drawn by
-    (seed, device); where samples have times they are the device's last ones, and where they are windows that overlap
-    those that lie last in their recordings. Training windows that share rows with any held-out one are left out; a
-    device all of whose windows would be gives none. The test data are not looked at.
+    (seed, device); where samples have times they are the device's last ones, and those that lie last in their
+    recordings where these have no order or windows without times overlap. Training windows that share rows with any
+    held-out one are left out; a device all of whose windows would be gives none. The test data are not looked at.
 
     Args:
         dataset: whose samples they are.
@@ -63,7 +60,7 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -
     Raises:
         SettingError: no device gives any.
     """
-    place = _place(dataset)
+    place = dataset.time if dataset.through is None else dataset.through
     held = [_last(part, share, place, generator(seed, "validation", k)) for k, part in enumerate(parts)]
     for k, part in enumerate(parts):
         if not len(_apart(dataset, _rest(part, held[k]), held[k])):
@@ -74,7 +71,7 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -
     return held
 
 
-def _last(part: Indices, share: float, place: Floats | None, rng: np.random.Generator) -> Indices:
+def _last(part: Indices, share: float, place: Times | None, rng: np.random.Generator) -> Indices:
     """Return the share of a device's samples that comes last, or a random one where none comes before another."""
     count = min(len(part) - 1, max(1, round(share * len(part))))
     order = rng.permutation(len(part)) if place is None else np.argsort(place[part], kind="stable")
@@ -85,34 +82,16 @@ def _rest(part: Indices, held: Indices) -> Indices:
     return part[~np.isin(part, held)]
 
 
-def _place(dataset: Dataset) -> Floats | None:
-    """Return float64 [N], what samples are ordered by: time, or how far through its recording a window is; or None."""
-    if dataset.time is not None or dataset.first is None:
-        return dataset.time
-    order = np.argsort(dataset.first, kind="stable")
-    first = dataset.first[order]
-    begins = np.diff(first, prepend=-_length(dataset)) >= _length(dataset)  # no window before shares a row with it
-    recording, edges = np.cumsum(begins) - 1, np.flatnonzero(begins)
-    start, last = first[edges], first[[*(edges[1:] - 1), -1]]
-    through = np.empty(len(first))
-    through[order] = (first - start[recording] + 1) / (last - start + 1)[recording]
-    return through
-
-
 def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
     """Return those of a device's samples that share no row with any held-out one."""
     if dataset.first is None:
         return part
     mine, theirs = dataset.first[part], np.sort(dataset.first[held])
-    length = _length(dataset)
+    length = dataset.inputs.length or 1
     apart: Indices = part[
         np.searchsorted(theirs, mine - length, "right") == np.searchsorted(theirs, mine + length, "left")
     ]
     return apart
-
-
-def _length(dataset: Dataset) -> int:
-    return dataset.inputs.length or 1
 
 
 class _Held:
