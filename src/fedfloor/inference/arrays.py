@@ -59,7 +59,8 @@ class Sensors:
 def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
     """Return given numbers as a batch of samples [n, *shape]: uint8 pictures, or float32 rows or windows.
 
-    One sample may come without the batch's axis, and grey pictures without the axis of the one channel.
+    One sample may come without the batch's axis, grey pictures without the axis of the one channel, and the channels
+    of pictures may stand last, as in training.
 
     Args:
         x: what was given.
@@ -84,11 +85,9 @@ def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -
         return x[None]
     if sensors is None and shape[0] == 1 and x.ndim in (2, 3) and x.shape[-2:] == shape[1:]:
         return x.reshape(-1, *shape)
-    hint = ""
     if sensors is None and x.ndim in (3, 4) and x.shape[-3:] == (*shape[1:], shape[0]):
-        hint = " The channels stand last: x = np.moveaxis(x, -1, -3) puts them first."
-    if sensors is not None:
-        hint = f" The columns are {', '.join(sensors.columns)}."
+        return np.moveaxis(x, -1, -3).reshape(-1, *shape)
+    hint = f" The columns are {', '.join(sensors.columns)}." if sensors is not None else ""
     raise SettingError(
         f"{where} has shape {x.shape}: the model takes samples of shape {shape}, so {('n', *shape)} or one of them."
         f"{hint}".replace("'n'", "n")
