@@ -14,7 +14,7 @@ from PIL import Image
 
 from commands import Command
 from fedfloor.errors import SettingError
-from fedfloor.inference.arrays import fitting
+from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.inference.inputs import files
 from fedfloor.inference.pictures import picture
 from model_files import SENSORS, write_model
@@ -173,6 +173,26 @@ def test_one_sample_or_many() -> None:
     assert fitting(np.zeros((0, 2, 3), np.uint8), GREY, None, "x").shape == (0, 1, 2, 3)
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_too_large_are_told_once() -> None:
+    with pytest.raises(SettingError, match=r"torque is 1e\+300"):
+        fitting(np.array([[1, 1e300]]), (2,), Sensors(("temp", "torque")), "x")
+
+
+def test_rows_where_windows_are_wanted() -> None:
+    with pytest.raises(SettingError, match=r"samples of shape \(2, 5\).* These are single rows: cut the windows"):
+        fitting(np.zeros((9, 2)), (2, 5), Sensors(("temp", "torque"), (5, 1)), "x")
+
+
+def test_no_samples_at_all(command: Command) -> None:
+    write_model(command.folder / "run", shape=GREY)
+    np.savez(command.folder / "x.npz", x=np.zeros((0, 2, 3), np.uint8), y=np.zeros(0))
+    said = command("predict", "run", "x.npz", "--json", "--csv", "all.csv")
+    assert said.code == 0, said.err
+    assert (said.document["samples"], said.document["rows"], said.document["accuracy"]) == (0, [], None)
+    assert len((command.folder / "all.csv").read_text().splitlines()) == 1
+
+
 ARRAYS = {
     "another shape": (
         {"x": np.zeros((5, 3, 2), np.uint8)}, "array x has shape (5, 3, 2): the model takes samples of shape (1, 2, 3)"
@@ -261,6 +281,7 @@ def test_sensors_in_arrays(command: Command) -> None:
             np.zeros((4, 3)),
             "has shape (4, 3): the model takes samples of shape (2,), so (n, 2) or one of them.",
         ),
+        "beyond 32 bits": (np.array([[1, 1e300]]), "sample 0, torque is 1e+300: must be a finite number"),
         "words": (np.array([["a", "b"]]), "sensors' values are numbers, such as float32."),
     }
     for x, message in cases.values():

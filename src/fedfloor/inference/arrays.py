@@ -88,6 +88,8 @@ def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -
     if sensors is None and x.ndim in (3, 4) and x.shape[-3:] == (*shape[1:], shape[0]):
         return np.moveaxis(x, -1, -3).reshape(-1, *shape)
     hint = f" The columns are {', '.join(sensors.columns)}." if sensors is not None else ""
+    if sensors is not None and len(shape) == 2 and x.ndim == 2 and x.shape[1] == shape[0]:
+        hint += " These are single rows: cut the windows yourself, or give the rows as a table (.csv), which is cut."
     raise SettingError(
         f"{where} has shape {x.shape}: the model takes samples of shape {shape}, so {('n', *shape)} or one of them."
         f"{hint}".replace("'n'", "n")
@@ -110,7 +112,8 @@ def _bytes(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
 def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32]:
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
         raise SettingError(f"{where} is {x.dtype}: sensors' values are numbers, such as float32.")
-    values = x.astype(np.float32)
+    with np.errstate(over="ignore"):  # what does not fit is infinite, and told below
+        values = x.astype(np.float32)
     bad = np.isinf(values) if sensors.missing == "mean" else ~np.isfinite(values)
     if bad.any():
         sample, channel = np.argwhere(bad)[0][:2]

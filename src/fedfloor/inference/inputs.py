@@ -105,7 +105,7 @@ def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> ND
     if y.dtype.kind in "US":
         return named(y.astype(str).tolist(), trained.classes, lambda i: f"{where}, label {i}")
     most = len(trained.classes) - 1
-    if y.dtype.kind not in "iu" or (count and (y.min() < 0 or y.max() > most)):
+    if count and (y.dtype.kind not in "iu" or y.min() < 0 or y.max() > most):
         raise SettingError(
             f"{where} is {y.dtype} from {y.min()} to {y.max()}: labels are whole numbers from 0 to {most}, or names."
         )
