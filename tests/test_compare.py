@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
+
 import pytest
 
 from commands import Command, lines
+from fedfloor.runs import launch, ledger
 
 COMPARE = ("compare", "tiny.toml", "--ranks", "1", "--methods", "fedavg,fedsr", "--seeds", "0,1")
 PAIRS = [f"{method}-seed{seed}" for seed in (0, 1) for method in ("fedavg", "fedsr")]
@@ -50,6 +55,56 @@ def test_a_comparison_that_was_killed_goes_on_to_the_same_table(command: Command
         one, other = command.folder / "whole" / name, command.folder / "half" / name
         assert lines(one) == lines(other)
         assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+def pressed(when: Callable[..., bool], what: Callable) -> Callable:
+    """A function that presses Ctrl-C first, where ``when`` says so of its arguments."""
+
+    def call(*given: object) -> object:
+        if when(*given):
+            os.kill(os.getpid(), signal.SIGINT)
+        return what(*given)
+
+    return call
+
+
+SWEPT = ("sweep", *COMPARE[1:], "--grid", "work.lr=0.1,0.2")
+
+
+@pytest.mark.parametrize("words", [COMPARE, SWEPT], ids=["compare", "sweep"])
+def test_ctrl_c_in_a_last_round_stops_the_whole_command(
+    words: tuple[str, ...], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "append", pressed(lambda _path, line: line.round == 3, ledger.append))
+        said = command(*words, "--out", "all")
+    assert said.code == 130
+    assert said.err.endswith("stopped. Go on with: the same command and --resume\n")
+    (only,) = (command.folder / "all").glob("fed*-seed*")
+    assert len(lines(only)) == 3
+    before = (only / "ledger.jsonl").read_bytes()
+    went_on, whole = command(*words, "--out", "all", "--resume", "--json"), command(*words, "--out", "whole", "--json")
+    assert figures(went_on.document["rows"]) == figures(whole.document["rows"])
+    assert (only / "ledger.jsonl").read_bytes() == before
+
+
+def test_ctrl_c_between_two_runs_stops_the_whole_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "build_park", pressed(lambda what: what.seed == 1, launch.build_park))
+    said = command(*COMPARE, "--out", "all")
+    assert said.code == 130
+    assert "Traceback" not in said.err
+    assert said.err.endswith("stopped. Go on with: the same command and --resume\n")
+    done = {path.name: len(lines(path)) for path in (command.folder / "all").glob("*-seed*")}
+    assert done == {"fedavg-seed0": 3, "fedsr-seed0": 3, "fedavg-seed1": 1}
+
+
+def test_the_last_round_of_the_last_run_leaves_nothing_to_stop(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "append", pressed(lambda _path, line: line.round == 3, ledger.append))
+    said = command(*COMPARE[:-4], "--methods", "fedavg", "--out", "all", "--json")
+    assert said.code == 0
+    assert len(said.document["rows"]) == 1
 
 
 REFUSED = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import struct
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from PIL import Image
 
 from commands import Command
 from fedfloor.errors import SettingError
-from fedfloor.inference.arrays import fitting
+from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.inference.inputs import files
 from fedfloor.inference.pictures import picture
 from model_files import SENSORS, write_model
@@ -171,6 +173,26 @@ def test_one_sample_or_many() -> None:
     assert fitting(np.zeros((0, 2, 3), np.uint8), GREY, None, "x").shape == (0, 1, 2, 3)
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_too_large_are_told_once() -> None:
+    with pytest.raises(SettingError, match=r"torque is 1e\+300"):
+        fitting(np.array([[1, 1e300]]), (2,), Sensors(("temp", "torque")), "x")
+
+
+def test_rows_where_windows_are_wanted() -> None:
+    with pytest.raises(SettingError, match=r"samples of shape \(2, 5\).* These are single rows: cut the windows"):
+        fitting(np.zeros((9, 2)), (2, 5), Sensors(("temp", "torque"), (5, 1)), "x")
+
+
+def test_no_samples_at_all(command: Command) -> None:
+    write_model(command.folder / "run", shape=GREY)
+    np.savez(command.folder / "x.npz", x=np.zeros((0, 2, 3), np.uint8), y=np.zeros(0))
+    said = command("predict", "run", "x.npz", "--json", "--csv", "all.csv")
+    assert said.code == 0, said.err
+    assert (said.document["samples"], said.document["rows"], said.document["accuracy"]) == (0, [], None)
+    assert len((command.folder / "all.csv").read_text().splitlines()) == 1
+
+
 ARRAYS = {
     "another shape": (
         {"x": np.zeros((5, 3, 2), np.uint8)}, "array x has shape (5, 3, 2): the model takes samples of shape (1, 2, 3)"
@@ -179,14 +201,14 @@ ARRAYS = {
     "centred": ({"x": np.full((1, 2, 3), -0.5)}, "x is float64 from -0.5 to -0.5: pictures are uint8 from 0 to 255."),
     "too bright": ({"x": np.full((1, 2, 3), 256)}, "x is int64 from 256 to 256"),
     "words": ({"x": np.full((1, 2, 3), "a")}, "x is <U1"),
-    "objects": ({"x": np.array([{}], dtype=object)}, "x.npz holds Python objects (pickles), which are never read."),
+    "objects": ({"x": np.array([{}], dtype=object)}, "x.npz, array 'x': Python objects, which could execute"),
     "pickled labels": (
-        {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array([{}], dtype=object)}, "holds Python objects (pickles)"
+        {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array([{}], dtype=object)}, "x.npz, array 'y': Python objects"
     ),
     "two arrays": (
         {"a": np.zeros(1), "b": np.zeros(1)}, "x.npz has the arrays a, b: name the one with the samples x."
     ),
-    "no array": ({"y": np.zeros(1)}, "x.npz has the arrays none: name the one"),
+    "no array": ({"y": np.zeros(1)}, "x.npz has the arrays y: name the one"),
     "labels missing": (
         {"x": np.zeros((2, 2, 3), np.uint8), "y": np.zeros(1, int)}, "array y has 1 labels for 2 samples."
     ),
@@ -208,17 +230,28 @@ def test_bad_arrays(command: Command, case: str) -> None:
     command.refused(command("predict", "run", "x.npz"), message)
 
 
-def test_channels_that_stand_last(command: Command) -> None:
-    write_model(command.folder / "run", shape=COLOUR)
-    np.savez(command.folder / "x.npz", np.zeros((5, 2, 3, 3), np.uint8))
-    command.refused(command("predict", "run", "x.npz"), "The channels stand last: x = np.moveaxis(x, -1, -3)")
+@pytest.mark.parametrize("shape", [(5, 2, 4, 3), (2, 4, 3)])
+def test_channels_that_stand_last(shape: tuple[int, ...]) -> None:
+    given = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    got = fitting(given, (3, 2, 4), None, "x")
+    assert got.shape == (len(given) if len(shape) == 4 else 1, 3, 2, 4)
+    assert (got[0, :, 1, 2] == given.reshape(-1, 2, 4, 3)[0, 1, 2]).all()
+
+
+def test_an_array_that_says_it_unpacks_to_more_than_there_is(command: Command) -> None:
+    write_model(command.folder / "run", shape=GREY)
+    member = io.BytesIO()
+    np.save(member, np.zeros((2, 2, 3), np.uint8))
+    with zipfile.ZipFile(command.folder / "x.npz", "w") as archive:
+        archive.writestr("arr_0.npy", member.getvalue().replace(b"(2, 2, 3)", b"(9, 2, 3)"))
+    command.refused(command("predict", "run", "x.npz"), "array 'arr_0' (9, 2, 3) needs 54 bytes, but there are 12")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"\x80\x04}."])
 def test_archives_that_are_none(command: Command, content: bytes) -> None:
     write_model(command.folder / "run", shape=GREY)
     (command.folder / "x.npz").write_bytes(content)
-    command.refused(command("predict", "run", "x.npz"), "x.npz ")
+    command.refused(command("predict", "run", "x.npz"), "x.npz: not a whole .npz file")
 
 
 def test_an_archive_that_is_cut_off(command: Command) -> None:
@@ -226,7 +259,7 @@ def test_an_archive_that_is_cut_off(command: Command) -> None:
     np.savez_compressed(command.folder / "x.npz", np.random.default_rng(0).integers(0, 256, (99, 2, 3), np.uint8))
     path = command.folder / "x.npz"
     path.write_bytes(path.read_bytes()[:300])
-    command.refused(command("predict", "run", "x.npz"), "x.npz is damaged, or no .npz archive")
+    command.refused(command("predict", "run", "x.npz"), "x.npz: not a whole .npz file")
 
 
 def test_an_archive_with_a_broken_member(command: Command) -> None:
@@ -236,7 +269,7 @@ def test_an_archive_with_a_broken_member(command: Command) -> None:
     data = bytearray(path.read_bytes())
     data[300] ^= 1  # a pixel: the checksum no longer fits
     path.write_bytes(bytes(data))
-    command.refused(command("predict", "run", "x.npz"), "x.npz is damaged, or no .npz archive: Bad CRC-32")
+    command.refused(command("predict", "run", "x.npz"), "x.npz: not a whole .npz file (Bad CRC-32")
 
 
 def test_sensors_in_arrays(command: Command) -> None:
@@ -248,6 +281,7 @@ def test_sensors_in_arrays(command: Command) -> None:
             np.zeros((4, 3)),
             "has shape (4, 3): the model takes samples of shape (2,), so (n, 2) or one of them.",
         ),
+        "beyond 32 bits": (np.array([[1, 1e300]]), "sample 0, torque is 1e+300: must be a finite number"),
         "words": (np.array([["a", "b"]]), "sensors' values are numbers, such as float32."),
     }
     for x, message in cases.values():

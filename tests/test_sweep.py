@@ -10,7 +10,7 @@ import pytest
 
 from commands import Command, lines
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, FaultSettings, ParkSettings
 from fedfloor.park.partition import Dirichlet
 from fedfloor.parts.work import WorkSettings
@@ -139,7 +139,7 @@ def test_the_file_reads_back_as_the_tuned_experiment(tmp_path: Path) -> None:
     rates = 'work.lr={ kind = "cosine", start = 0.1, end = 1e-5 },0.01'
     got = planned(rates, "methods.fedsr.laps=1,5", "work.epochs=1,2", experiment=FULL, seeds=2)
     best = won(got, [(i / 10, i / 10) for i in (4, 3, 2, 1, 1, 2, 9, 3)])
-    (tmp_path / "best.toml").write_text(sweeps.document(got, best, 7))
+    (tmp_path / "best.toml").write_text(sweeps.document(got, best, 7, tmp_path))
     read = config.read(tmp_path / "best.toml")
     assert read == replace(
         FULL,
@@ -249,6 +249,21 @@ def test_stopping_early_is_the_same_for_all(command: Command) -> None:
     assert "2 trials of every method, 1 rounds each" in (command.folder / "all" / "best.toml").read_text()
 
 
+def test_the_final_model_counts_though_no_round_evaluated_it(command: Command) -> None:
+    said = command(*SWEEP, "--out", "all", "--set", "evaluate.every=2", "--stop-after", "1", "--json").document
+    usual = command(*SWEEP, "--out", "usual", "--stop-after", "1", "--json").document
+    assert said["rows"] == usual["rows"]
+    for path in (command.folder / "all").glob("*-trial*"):
+        assert lines(path)[-1]["accuracy"] is None
+        assert json.loads((path / "evaluation.json").read_text())["on"] == "validation"
+
+
+def test_a_trial_without_its_evaluation(command: Command) -> None:
+    got = planned("work.lr=0.1,0.2")
+    with pytest.raises(RunError, match=r"trial1-seed0/evaluation\.json holds no accuracy .* resume"):
+        sweeps.results(got, command.folder / "all", set())
+
+
 def test_points_left_out_are_told(command: Command) -> None:
     said = command(*SWEEP, "--grid", "methods.fedsr.laps=1,2", "--out", "all", "--stop-after", "1")
     assert "note: 2 of the 4 points of fedsr's grid are drawn" in said.err
@@ -262,7 +277,6 @@ REFUSED = {
     "--grid work.lr=0.1,0.2 --ranks 0": "--ranks 0: must be 1 to 64.",
     "--grid work.lr=0.1,0.2 --set evaluate.validation=1.0": "evaluate.validation = 1.0",
     "--grid work.lr=0.1,0.2 --set evaluate.on=train": "evaluate.on = 'train'",
-    "--grid work.lr=0.1,0.2 --set evaluate.every=2 --stop-after 1": "no trial would ever be evaluated",
     "--grid work.lr=0.1,x": "work.lr = 'x': must be",
 }
 

@@ -119,6 +119,15 @@ def test_a_comparison_is_a_run_for_each_of_its_runs(command: Command, store: str
     assert set(mlflow_runs(store, "tiny")) == {"fedavg-seed0", "fedsr-seed0"}
 
 
+def test_a_sweep_is_a_run_for_each_of_its_trials(command: Command, store: str) -> None:
+    words = ("sweep", "tiny.toml", "--ranks", "1", "--methods", "fedavg", "--grid", "work.lr=0.1,0.2", "--out", "all")
+    assert command(*words, "--track", "mlflow").code == 0
+    runs = [run for number in (1, 2) for run in mlflow_runs(store, f"tiny-trial{number}").items()]
+    assert [name for name, _ in runs] == ["fedavg-trial1-seed0", "fedavg-trial2-seed0"]
+    for name, run in runs:
+        assert run.points == ledger_points(command.folder / "all" / name)
+
+
 def test_without_a_store_named_and_without_a_database_it_is_mlruns(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

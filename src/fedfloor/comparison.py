@@ -101,13 +101,8 @@ def compare(
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
     work = tasks(experiment, methods, seeds, folder)
     size = default_ranks() if ranks is None else ranks
-    done: list[Path] = []
-    why = "finished"
-    for task, why in carry_out(work, limits or Limits(), size, _follow(report), resume=resume):
-        done.append(task.out)
-        if why == "interrupted":
-            break
-    return Comparison(folder, tuple(done), "interrupted" if why == "interrupted" else "finished")
+    ends, whole = carry_out(work, limits or Limits(), size, _follow(report), resume=resume)
+    return Comparison(folder, tuple(ends), "finished" if whole else "interrupted")
 
 
 def _follow(report: Report | None) -> Callable[[Task], AbstractContextManager[Callable[[Line], None]]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ Table = dict[str, Any]
 
 
 def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
-    """Read an experiment file and change single keys. A path to data is looked for beside the file first.
+    """Read an experiment file and change single keys. Paths to data are looked for beside the file first.
 
     Args:
         path: a TOML file.
@@ -43,14 +44,30 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     document.setdefault("name", path.stem)
     for change in changes:
         apply(document, change)
-    found = from_table(document)
-    if found.data.path is None:
-        return found
-    wanted = expanded(found.data.path)
-    there = path.parent / wanted
-    if is_there(wanted) and not is_there(there):
-        return found
-    return dataclasses.replace(found, data=dataclasses.replace(found.data, path=str(there)))
+    return _with_paths(from_table(document), lambda given: _looked_for(given, path.parent))
+
+
+def _looked_for(given: Path, folder: Path) -> Path:
+    there = folder / given
+    return given if is_there(given) and not is_there(there) else there
+
+
+def placed(experiment: Experiment, folder: Path) -> Experiment:
+    """Return the experiment as a file in ``folder`` must say it: relative paths begin there, absolute ones stay."""
+    return _with_paths(experiment, lambda given: given if given.is_absolute() else seen_from(folder, given))
+
+
+def seen_from(folder: Path, path: Path) -> Path:
+    """Return a path as it is from a folder on; ``..`` leads out of where a link really is."""
+    return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve()))
+
+
+def _with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experiment:
+    """Change the paths to data; ``~`` is the user's home."""
+    data = experiment.data
+    given = {"path": data.path, "root": data.root}
+    changed = {key: str(change(expanded(one))) for key, one in given.items() if one}
+    return dataclasses.replace(experiment, data=dataclasses.replace(data, **changed))  # type: ignore[arg-type]
 
 
 def apply(document: Table, change: str) -> None:

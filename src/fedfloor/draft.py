@@ -77,7 +77,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
         document["data"]["missing"] = way
         park = build_park(replace(found, data=replace(found.data, missing=way)))
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
-    document["data"]["path"] = _seen_from(out, expanded(path))
+    document["data"]["path"] = str(config.seen_from(expanded(out).parent, expanded(path)))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)
@@ -93,11 +93,6 @@ def _guess(data: dict[str, Any], path: Path) -> None:
     for sentence in guess.words(guessed, data):
         log.info("%s: %s.", path.name, sentence)
     data.update(guessed)
-
-
-def _seen_from(out: Path, path: Path) -> str:
-    """Return the path of data from an experiment file's folder on; ``..`` leads out of where a link really is."""
-    return os.path.relpath(path.parent.resolve() / path.name, expanded(out).parent.resolve())
 
 
 def _network(data: Dataset) -> str:

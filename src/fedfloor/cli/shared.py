@@ -129,14 +129,9 @@ def compare(
     """
     from fedfloor.runs.compare import carry_out
 
-    done: list[Path] = []
-    why = "finished"
-    for task, why in carry_out(work, stop, size, followed(stop, track), resume=resume):
-        done.append(task.out)
-        if why == "interrupted":
-            break
-    summary(done, out / "report.html", stop.accuracy, as_json=as_json)
-    return why != "interrupted"
+    ends, whole = carry_out(work, stop, size, followed(stop, track), resume=resume)
+    summary(list(ends), out / "report.html", stop.accuracy, as_json=as_json)
+    return whole
 
 
 def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:

@@ -19,7 +19,9 @@ from fedfloor.runs.sweep import Result, Sweep
 from fedfloor.terminal import show
 
 
-def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool) -> bool:
+def sweep(
+    what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
+) -> bool:
     """Carry out a sweep, print its table and write the best settings; return whether all trials were done.
 
     Args:
@@ -29,21 +31,20 @@ def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_j
         size: ranks.
         resume: go on with runs that are there.
         as_json: print JSON.
+        track: sinks that follow each run.
 
     Raises:
-        SettingError: the trials would not be evaluated, or a run's folder is there already and this is no resume.
+        SettingError: a run's folder is there already and this is no resume.
         DivergedError: every trial of a method diverged.
         RunError: a run failed otherwise.
     """
-    sweeps.check_evaluated(what, stop.stop_after)
     _note(what)
     work = what.tasks(out)
-    ends: dict[Path, str] = {}
-    for task, why in carry_out(work, stop, size, shared.followed(stop), resume=resume, tolerant=True):
-        if why == "interrupted":
-            print(f"{len(ends)} of {len(work)} runs done", file=sys.stderr)
-            return False
-        ends[task.out] = why
+    ends, whole = carry_out(work, stop, size, shared.followed(stop, track), resume=resume, tolerant=True)
+    if not whole:
+        done = sum(why != "interrupted" for why in ends.values())
+        print(f"{done} of {len(work)} runs done", file=sys.stderr)
+        return False
     found = sweeps.results(what, out, {folder for folder, why in ends.items() if why == "diverged"})
     best = sweeps.winners(found)
     rounds = min(what.original.rounds, stop.stop_after or what.original.rounds)
@@ -52,7 +53,7 @@ def sweep(what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_j
     write_json(out / "sweep.json", told)
     lost = [name for name in what.sizes if name not in best]
     if not lost:
-        write(out / "best.toml", sweeps.document(what, best, rounds))
+        write(out / "best.toml", sweeps.document(what, best, rounds, out))
     _show(told, out, as_json=as_json)
     if lost:
         raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")

@@ -93,7 +93,7 @@ def sweep(
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Of each method.")] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, resume: Resume = False,
-    as_json: Json = False,
+    track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Find each method's best settings on validation data."""
     from fedfloor.cli import sweeping
@@ -104,7 +104,8 @@ def sweep(
     folder = out or Path("runs") / f"{what.name}-sweep"
     names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
     work = plan(what, names, axes, shared.numbers("seeds", seeds), trials)
-    if not sweeping.sweep(work, folder, limits, shared.ranks(ranks), resume=resume, as_json=as_json):
+    size = shared.ranks(ranks)
+    if not sweeping.sweep(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
         _interrupted("stopped")
 
 

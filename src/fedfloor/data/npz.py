@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from fedfloor.data.samples import samples
 from fedfloor.data.sheet import Sheet
 from fedfloor.data.table import of_entry, write
 from fedfloor.data.zipped import read_arrays
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, nearest
 
 RECIPE = "npz 2"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
@@ -59,7 +59,7 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
 
 
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    arrays = read_arrays(path, KNOWN)
+    arrays = read_arrays(path, lambda names: _known(path, names))
     _check_there(path, arrays)
     parts = ["", "_test"] if "x_test" in arrays else [""]
     sheets = [_sheet(path, arrays, part) for part in parts]
@@ -74,6 +74,14 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
         factory = _with_tests(path, device, factory)
     told = replace(reading, columns=COLUMNS, classes=classes)
     return write(writer, sheets, device, factory, label, told, split if len(parts) == 2 else None)
+
+
+def _known(path: Path, names: Sequence[str]) -> Sequence[str]:
+    """Refuse a name that is not among :data:`KNOWN`."""
+    for name in names:
+        if name not in KNOWN:
+            raise SettingError(f"{path.name}: holds '{name}'.{nearest(name, KNOWN)} Known arrays: {', '.join(KNOWN)}.")
+    return names
 
 
 def _check_there(path: Path, arrays: Arrays) -> None:

@@ -6,7 +6,7 @@ import lzma
 import math
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,40 +16,37 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedfloor.data.files import unreadable
-from fedfloor.errors import SettingError, nearest
+from fedfloor.errors import SettingError
 
 LARGE = 1 << 30  # bytes; what unpacks to more must not be packed to a hundredth: that is no data but a bomb
 RATIO = 100
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def read_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file by name.
+def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) -> dict[str, NDArray[Any]]:
+    """Return arrays of an .npz file by name.
 
     Nothing is executed (no pickles), and nothing is allocated before its size agrees with the archive's.
 
     Args:
         path: the file, as ``np.savez`` or ``np.savez_compressed`` write it.
-        known: the names that may be in it.
+        choose: the names that are in it → those to read; it may refuse the file.
 
     Raises:
-        SettingError: not an .npz file, a damaged or hostile one, an unknown name, or an array of Python objects.
+        SettingError: not an .npz file, a damaged or hostile one, or an array of Python objects.
     """
     with _opened(path) as archive:
         members: dict[str, zipfile.ZipInfo] = {}
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
-            if name not in known or name == info.filename:
-                raise SettingError(
-                    f"{path.name}: holds '{info.filename}'.{nearest(name, known)} Known arrays: {', '.join(known)}."
-                )
             if info.flag_bits & 1:
-                raise SettingError(f"{path.name}: '{info.filename}' has a password. Write it anew with np.savez.")
+                raise SettingError(f"{path}: '{info.filename}' has a password. Write it anew with np.savez.")
             if name in members:
-                raise SettingError(f"{path.name}: holds the array '{name}' twice. Write it anew with np.savez.")
+                raise SettingError(f"{path}: holds the array '{name}' twice. Write it anew with np.savez.")
             members[name] = info
-        _check_size(path, list(members.values()))
-        return {name: _array(path, archive, info, name) for name, info in members.items()}
+        chosen = {name: members[name] for name in choose(list(members))}
+        _check_size(path, list(chosen.values()))
+        return {name: _array(path, archive, info, name) for name, info in chosen.items()}
 
 
 @contextmanager
@@ -61,7 +58,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise unreadable(path, error) from error
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
         raise SettingError(
-            f"{path.name}: not a whole .npz file ({error}). Write it anew with np.savez or np.savez_compressed."
+            f"{path}: not a whole .npz file ({error}). Write it anew with np.savez or np.savez_compressed."
         ) from error
 
 
@@ -69,7 +66,7 @@ def _check_size(path: Path, members: Collection[zipfile.ZipInfo]) -> None:
     unpacked, there = sum(info.file_size for info in members), path.stat().st_size
     if unpacked > LARGE and unpacked > RATIO * there:
         raise SettingError(
-            f"{path.name}: {there:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. If "
+            f"{path}: {there:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. If "
             "that is so, write it with np.savez, which does not pack."
         )
 
@@ -79,7 +76,7 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
         shape, dtype = _header(stream)
         if dtype.hasobject:
             raise SettingError(
-                f"{path.name}, array '{name}': Python objects, which could execute anything and are not read. Write "
+                f"{path}, array '{name}': Python objects, which could execute anything and are not read. Write "
                 "texts as np.array(…, dtype=str), and lists of unequal length as arrays of one shape."
             )
         if not dtype.itemsize:

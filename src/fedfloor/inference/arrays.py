@@ -59,7 +59,8 @@ class Sensors:
 def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
     """Return given numbers as a batch of samples [n, *shape]: uint8 pictures, or float32 rows or windows.
 
-    One sample may come without the batch's axis, and grey pictures without the axis of the one channel.
+    One sample may come without the batch's axis, grey pictures without the axis of the one channel, and the channels
+    of pictures may stand last, as in training.
 
     Args:
         x: what was given.
@@ -84,11 +85,11 @@ def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -
         return x[None]
     if sensors is None and shape[0] == 1 and x.ndim in (2, 3) and x.shape[-2:] == shape[1:]:
         return x.reshape(-1, *shape)
-    hint = ""
     if sensors is None and x.ndim in (3, 4) and x.shape[-3:] == (*shape[1:], shape[0]):
-        hint = " The channels stand last: x = np.moveaxis(x, -1, -3) puts them first."
-    if sensors is not None:
-        hint = f" The columns are {', '.join(sensors.columns)}."
+        return np.moveaxis(x, -1, -3).reshape(-1, *shape)
+    hint = f" The columns are {', '.join(sensors.columns)}." if sensors is not None else ""
+    if sensors is not None and len(shape) == 2 and x.ndim == 2 and x.shape[1] == shape[0]:
+        hint += " These are single rows: cut the windows yourself, or give the rows as a table (.csv), which is cut."
     raise SettingError(
         f"{where} has shape {x.shape}: the model takes samples of shape {shape}, so {('n', *shape)} or one of them."
         f"{hint}".replace("'n'", "n")
@@ -111,7 +112,8 @@ def _bytes(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
 def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32]:
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
         raise SettingError(f"{where} is {x.dtype}: sensors' values are numbers, such as float32.")
-    values = x.astype(np.float32)
+    with np.errstate(over="ignore"):  # what does not fit is infinite, and told below
+        values = x.astype(np.float32)
     bad = np.isinf(values) if sensors.missing == "mean" else ~np.isfinite(values)
     if bad.any():
         sample, channel = np.argwhere(bad)[0][:2]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data import own
 from fedfloor.data.picture import SUFFIXES
+from fedfloor.data.zipped import read_arrays
 from fedfloor.errors import SettingError, nearest
 from fedfloor.inference import pictures
 from fedfloor.inference.arrays import fitting
@@ -83,26 +82,20 @@ def read(paths: Sequence[Path], trained: Trained, *, resize: bool = False, inver
 
 def _archive(path: Path, trained: Trained) -> Samples:
     """Read an ``.npz``: samples under ``x``, or as its only array, and labels under ``y``, if it has them."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise SettingError(f"{path} is one array, no .npz archive: write it with np.savez.")
-            names = [name for name in archive.files if name != "y"]
-            key = "x" if "x" in names else names[0] if len(names) == 1 else None
-            if key is None:
-                said = ", ".join(names) or "none"
-                raise SettingError(f"{path} has the arrays {said}: name the one with the samples x.")
-            x = archive[key]
-            labels = archive["y"] if "y" in archive.files else None
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        if "allow_pickle" in str(error) or "pickle" in str(error).lower():
-            raise SettingError(
-                f"{path} holds Python objects (pickles), which are never read. Save plain arrays."
-            ) from error
-        raise SettingError(f"{path} is damaged, or no .npz archive: {error}.") from error
+    arrays = read_arrays(path, lambda names: _samples_and_labels(path, names))
+    labels = arrays.pop("y", None)
+    ((key, x),) = arrays.items()
     batch = fitting(x, trained.shape, trained.sensors, f"{path}, array {key}")
     y = np.full(len(batch), UNKNOWN) if labels is None else _labels(labels, len(batch), trained, f"{path}, array y")
     return Samples(path, batch, [(i, i) for i in range(len(batch))], y)
+
+
+def _samples_and_labels(path: Path, names: Sequence[str]) -> list[str]:
+    others = [name for name in names if name != "y"]
+    if "x" not in others and len(others) != 1:
+        said = ", ".join(names) or "none"
+        raise SettingError(f"{path} has the arrays {said}: name the one with the samples x.")
+    return ["x" if "x" in others else others[0], *(["y"] if "y" in names else [])]
 
 
 def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> NDArray[np.int64]:
@@ -112,7 +105,7 @@ def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> ND
     if y.dtype.kind in "US":
         return named(y.astype(str).tolist(), trained.classes, lambda i: f"{where}, label {i}")
     most = len(trained.classes) - 1
-    if y.dtype.kind not in "iu" or (count and (y.min() < 0 or y.max() > most)):
+    if count and (y.dtype.kind not in "iu" or y.min() < 0 or y.max() > most):
         raise SettingError(
             f"{where} is {y.dtype} from {y.min()} to {y.max()}: labels are whole numbers from 0 to {most}, or names."
         )

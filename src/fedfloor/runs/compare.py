@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from fedfloor.config import method_of
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment, MethodSettings
 from fedfloor.park.park import Park
-from fedfloor.runs import launch
+from fedfloor.runs import launch, processes
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
 
@@ -63,8 +63,8 @@ def carry_out(
     *,
     resume: bool,
     tolerant: bool = False,
-) -> Iterator[tuple[Task, str]]:
-    """Do the runs one after the other and yield each with why it stopped; one park serves all runs of a seed.
+) -> tuple[dict[Path, str], bool]:
+    """Do the runs one after the other until all are done, or Ctrl-C; one park serves all runs of a seed.
 
     Args:
         work: the runs, seed by seed; they differ in method, seed and settings of the methods only.
@@ -73,6 +73,9 @@ def carry_out(
         follow: entered when a run begins; gives what is called with its ledger lines.
         resume: go on with runs that are there; of finished ones no round is done again.
         tolerant: go on with the next run where training diverges; that one stopped because it ``"diverged"``.
+
+    Returns:
+        Folder → why its run stopped, in the order of doing; and whether all runs were done.
 
     Raises:
         SettingError: a run's folder is there already and this is no resume.
@@ -83,19 +86,23 @@ def carry_out(
     if not resume:
         _check_free(work)
     park: Park | None = None
-    for task in work:
-        if park is None or park.seed != task.experiment.seed:
-            park = launch.build_park(task.experiment)
-        orders = Orders(task.out, resume=(task.out / "experiment.toml").exists(), limits=limits)
-        try:
-            with follow(task) as report:
-                why = launch.start(task.experiment, orders, ranks, report, park)
-        except DivergedError as error:
-            if not tolerant:
-                raise
-            log.info("%s: %s", task.label, error)
-            why = "diverged"
-        yield task, why
+    ends: dict[Path, str] = {}
+    with processes.interrupts() as interrupted:  # also between two runs, and in a run's last round
+        for task in work:
+            if ends and interrupted():
+                return ends, False
+            if park is None or park.seed != task.experiment.seed:
+                park = launch.build_park(task.experiment)
+            orders = Orders(task.out, resume=(task.out / "experiment.toml").exists(), limits=limits)
+            try:
+                with follow(task) as report:
+                    ends[task.out] = launch.start(task.experiment, orders, ranks, report, park, interrupted)
+            except DivergedError as error:
+                if not tolerant:
+                    raise
+                log.info("%s: %s", task.label, error)
+                ends[task.out] = "diverged"
+    return ends, "interrupted" not in ends.values()
 
 
 def _check_free(work: Sequence[Task]) -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,12 @@ def is_first() -> bool:
 
 
 def start(
-    experiment: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park | None = None
+    experiment: Experiment,
+    orders: Orders,
+    ranks: int,
+    report: Callable[[Line], None],
+    park: Park | None = None,
+    interrupted: Callable[[], bool] | None = None,
 ) -> str:
     """Run an experiment with ``ranks`` processes on this machine and return why it stopped.
 
@@ -67,6 +73,7 @@ def start(
         ranks: number of processes, at least 1.
         report: called with each ledger line, in this process.
         park: the experiment's park, if it is there already.
+        interrupted: says whether the user wants to stop; Ctrl-C does where it is left out.
 
     Raises:
         SettingError: something typed or written is wrong.
@@ -78,12 +85,12 @@ def start(
         from fedfloor.runs import torchrun
 
         return torchrun.join(experiment, orders, report)
-    with owned(orders.out), processes.interrupts() as interrupted:
+    with owned(orders.out), nullcontext(interrupted) if interrupted else processes.interrupts() as asked:
         park = park or build_park(experiment)
         loop.prepare(experiment, orders, park)
         if ranks == 1:
-            return loop.execute(experiment, orders, Alone(), park, report, interrupted)
-        return _together(_Start(experiment, orders), ranks, park, report, interrupted)
+            return loop.execute(experiment, orders, Alone(), park, report, asked)
+        return _together(_Start(experiment, orders), ranks, park, report, asked)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 
 from fedfloor import models
 from fedfloor.chance import generator
-from fedfloor.config import method_of, resolved
+from fedfloor.config import method_of, placed, resolved
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.evaluate import Score, evaluate
@@ -231,7 +231,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     out = orders.out
     began = (out / "experiment.toml").exists()
     stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest))
-    document = resolved(stamped)
+    document = resolved(placed(stamped, out))
     if orders.resume:
         if not began:
             raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")

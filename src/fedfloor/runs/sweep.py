@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,6 @@ from fedfloor import config
 from fedfloor.chance import generator
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment, MethodSettings
-from fedfloor.runs import ledger
 from fedfloor.runs.compare import Task, each_once
 from fedfloor.runs.grid import Axis, Grid, grids, shown
 
@@ -179,20 +179,6 @@ def _with(experiment: Experiment, method: str, settings: Settings) -> dict[str, 
     return {**experiment.methods, method: table}
 
 
-def check_evaluated(sweep: Sweep, stop_after: int | None) -> None:
-    """Make sure that every trial will be evaluated.
-
-    Raises:
-        SettingError: they stop before their first evaluation.
-    """
-    every, rounds = sweep.original.evaluate.every, sweep.original.rounds
-    if stop_after is not None and stop_after < min(every, rounds):
-        raise SettingError(
-            f"--stop-after {stop_after}: with evaluate.every = {every} no trial would ever be evaluated. "
-            f"Stop after round {min(every, rounds)} or later, or evaluate more often: --set evaluate.every=1."
-        )
-
-
 def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
     """Read what came of the trials.
 
@@ -209,10 +195,12 @@ def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
 
 
 def _accuracy(folder: Path) -> float:
-    known = [line.accuracy for line in ledger.read(folder / "ledger.jsonl") if line.accuracy is not None]
-    if not known:
-        raise RunError(f"{folder / 'ledger.jsonl'} holds no accuracy. Run that trial again: delete its folder, resume.")
-    return known[-1]
+    """Return the final model's accuracy; the ledger's last one may be of an earlier round."""
+    path = folder / "evaluation.json"
+    try:
+        return float(json.loads(path.read_text())["accuracy"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} holds no accuracy ({error!r}). Delete that trial's folder and resume.") from error
 
 
 def winners(found: Sequence[Result]) -> dict[str, Result]:
@@ -241,13 +229,14 @@ def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
     return replace(one, method=MethodSettings(winner(best).trial.method))
 
 
-def document(sweep: Sweep, best: Mapping[str, Result], rounds: int) -> str:
-    """Return :func:`tuned` as an experiment file that says how it was made.
+def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -> str:
+    """Return :func:`tuned` as an experiment file in a folder; it says how it was made.
 
     Args:
         sweep: what was done.
         best: each method's best trial.
         rounds: that each trial trained.
+        out: the folder.
     """
     seeds = ",".join(map(str, sweep.seeds))
     said = [
@@ -259,7 +248,7 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int) -> str:
         "A fair test on the test data:",
         f"  fedfloor compare best.toml --methods {','.join(best)} --seeds {seeds}",
     ]
-    return "".join(f"# {line}\n" for line in said) + config.brief(tuned(sweep, best))
+    return "".join(f"# {line}\n" for line in said) + config.brief(config.placed(tuned(sweep, best), out))
 
 
 def told(result: Result) -> str:

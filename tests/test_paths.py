@@ -1,0 +1,99 @@
+"""Paths in experiment files: relative ones begin at the file, wherever a command is started."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Command, lines
+from fedfloor import config
+from own_arrays import rows
+
+OWN = """
+rounds = 2
+[data]
+path = "data/own.npz"
+[model]
+name = "logistic"
+[work]
+batch_size = 2
+"""
+
+
+@pytest.fixture
+def plant(command: Command) -> Command:
+    """``plant/own.toml`` with data beside it."""
+    (command.folder / "plant" / "data").mkdir(parents=True)
+    np.savez(command.folder / "plant" / "data" / "own.npz", **rows())
+    (command.folder / "plant" / "own.toml").write_text(OWN)
+    return command
+
+
+def path_in(file: Path) -> str:
+    return str(tomllib.loads(file.read_text())["data"]["path"])
+
+
+def same(one: Path, other: Path) -> bool:
+    return lines(one) == lines(other) and (one / "park.json").read_bytes() == (other / "park.json").read_bytes()
+
+
+def test_a_run_says_its_data_from_its_own_folder(plant: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ("--ranks", "1")
+    assert plant("run", "plant/own.toml", *run, "--out", "runs/a").code == 0
+    first = plant.folder / "runs" / "a"
+    assert path_in(first / "experiment.toml") == "../../plant/data/own.npz"
+    assert plant("run", "runs/a/experiment.toml", *run, "--out", "b").code == 0
+    assert path_in(plant.folder / "b" / "experiment.toml") == "../plant/data/own.npz"
+    monkeypatch.chdir(first)
+    assert plant("run", "experiment.toml", *run, "--out", "../c").code == 0
+    for other in (plant.folder / "b", plant.folder / "runs" / "c"):
+        assert same(first, other)
+
+
+@pytest.mark.parametrize("start", [".", "plant", "runs/a"])
+def test_a_resume_may_be_started_anywhere(start: str, plant: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant("run", "plant/own.toml", "--ranks", "1", "--out", "whole")
+    plant("run", "plant/own.toml", "--ranks", "1", "--out", "runs/a", "--stop-after", "1")
+    monkeypatch.chdir(plant.folder / start)
+    for file in (plant.folder / "plant/own.toml", plant.folder / "runs/a/experiment.toml"):
+        out = plant.folder / "runs" / "a"
+        assert plant("run", str(file), "--ranks", "1", "--out", str(out), "--resume").code == 0
+        assert same(out, plant.folder / "whole")
+
+
+def test_best_settings_say_their_data_from_their_own_folder(plant: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept = ("sweep", "plant/own.toml", "--ranks", "1", "--methods", "fedavg", "--grid", "work.lr=0.1,0.2")
+    assert plant(*swept, "--set", "evaluate.validation=0.4", "--out", "all").code == 0
+    monkeypatch.chdir(plant.folder / "all")
+    assert path_in(Path("best.toml")) == "../plant/data/own.npz"
+    assert plant("compare", "best.toml", "--ranks", "1", "--methods", "fedavg", "--stop-after", "1").code == 0
+
+
+def test_a_link_is_left_by_where_it_leads_to(plant: Command) -> None:
+    (plant.folder / "disk" / "deep" / "er").mkdir(parents=True)
+    (plant.folder / "runs").symlink_to("disk/deep/er")
+    (plant.folder / "own.npz").symlink_to("plant/data/own.npz")
+    said = plant("run", "plant/own.toml", "--set", "data.path=own.npz", "--ranks", "1", "--out", "runs/a")
+    assert said.code == 0
+    assert path_in(plant.folder / "runs" / "a" / "experiment.toml") == "../../../../own.npz"  # the link, not its end
+    assert plant("run", "runs/a/experiment.toml", "--ranks", "1", "--out", "again").code == 0
+
+
+def test_absolute_paths_stay(plant: Command) -> None:
+    there = str(plant.folder / "plant" / "data" / "own.npz")
+    plant("run", "plant/own.toml", "--set", f"data.path={json.dumps(there)}", "--ranks", "1", "--out", "runs/a")
+    assert path_in(plant.folder / "runs" / "a" / "experiment.toml") == there
+
+
+def test_the_folder_of_data_sets_is_a_path_too(plant: Command) -> None:
+    file = plant.folder / "plant" / "published.toml"
+    file.write_text('[data]\nname = "mnist"\nroot = "data"\n')
+    assert config.read(Path("plant/published.toml")).data.root == "plant/data"
+    (plant.folder / "here").mkdir()
+    assert config.read(Path("plant/published.toml"), ["data.root=here"]).data.root == "here"
+    placed = config.placed(config.read(Path("plant/published.toml")), Path("runs/a"))
+    assert placed.data.root == "../../plant/data"
