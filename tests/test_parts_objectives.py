@@ -136,7 +136,7 @@ def test_mmd_by_hand() -> None:
     # derivative in b is 2·Σ (b/s) exp(−b²/(2s))
     a, b = torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), 2.0, dtype=torch.float64, requires_grad=True)
     found = mmd_squared(a, b)
-    assert float(found) == pytest.approx(38 - 2 * sum(math.exp(-2 / s) for s in WIDTHS), rel=1e-12)
+    assert float(found.detach()) == pytest.approx(38 - 2 * sum(math.exp(-2 / s) for s in WIDTHS), rel=1e-12)
     (slope,) = torch.autograd.grad(found, b)
     assert float(slope) == pytest.approx(2 * sum(2 / s * math.exp(-2 / s) for s in WIDTHS), rel=1e-12)
     # two samples, a = (0, 0) and b = (0, 2): the means of k are 19, (19 + c)/2 and (19 + c)/2, c = Σ exp(−2/s), over
@@ -149,7 +149,7 @@ def test_mmd_by_hand() -> None:
 def test_equal_streams_are_no_distance_apart() -> None:
     same = torch.randn(32, 10, generator=torch.Generator().manual_seed(0), requires_grad=True)
     found = mmd_squared(same.detach(), same)
-    assert 0 <= float(found) < 1e-5  # 3·32² kernels of up to 19, added in float32
+    assert 0 <= float(found.detach()) < 1e-5  # 3·32² kernels of up to 19, added in float32
     (slope,) = torch.autograd.grad(found, same)
     assert float(slope.abs().max()) < 1e-3  # the widest slopes are 1/√s = 1000 times a rounding
 
@@ -158,7 +158,7 @@ def test_equal_streams_are_no_distance_apart() -> None:
 def test_the_frozen_stream_is_the_start_in_evaluation_mode_and_leaves_no_trace(
     make: Callable[..., nn.Module],
 ) -> None:
-    of = engine(park(), make((1, 3, 3), 3))
+    of = engine(park(shape=(2, 3, 3)), make((2, 3, 3), 3))  # two channels: channels-last is another order
     network, samples = of.network, of.samples(1)
     x = samples.values(slice(None))
     network.module.eval()
