@@ -26,7 +26,8 @@ from fedfloor.engine.visit import Key, Samples, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Normalise, Park
-from fedfloor.parts import mix, objective, selection
+from fedfloor.parts import mix, objectives, selection
+from fedfloor.parts.objective import Visit
 from fedfloor.plan import nodes, text, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -236,14 +237,14 @@ class _Walk:
         if lost:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
-        goal = objective.objective(node.work.objective, node.work.settings)
+        goal = objectives.objective(node.work.objective, node.work.settings)
         if node.work.scope != "all":
             raise SettingError(f"work.scope = {node.work.scope!r}: this version trains and sends 'all' parameters.")
         flat = engine.network.flat
         if packet["w"] is not flat:
             flat.copy_(packet["w"])
         kept = engine.memory.load(device) if goal.remembers else {}
-        about = objective.Visit(flat.clone() if goal.needs_start else None, kept)
+        about = Visit(flat.clone() if goal.needs_start else None, kept, engine.network)
         samples = engine.samples(device)
         got = train(engine.network, samples, node.work, goal, about, key)
         digest = engine.memory.commit(device, goal.remember(flat, about)) if goal.remembers else None

@@ -143,8 +143,8 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
         for rows in used.split(samples.chunk(work.batch_size)):
             x, y = samples.values(rows), samples.y[rows]
             for bx, by in zip(x.split(work.batch_size), y.split(work.batch_size), strict=True):
-                loss, logits, gradients = _gradients(network, objective, bx, by, visit, key)
-                step(gradients)
+                loss, logits, gradients, extra = _gradients(network, objective, bx, by, visit, key)
+                step(gradients, extra)
                 losses[-1].append(loss)
                 outputs.append(logits)
     right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
@@ -153,11 +153,19 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
 
 def _gradients(
     network: Network, objective: Objective, x: Tensor, y: Tensor, visit: Visit, key: Key
-) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Return (loss [], logits [batch, classes], its gradients) of a mini-batch; what fails there is the user's code."""
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
+    """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [trained]) of a mini-batch.
+
+    What fails there is the user's code.
+    """
     try:
         loss, logits = objective.loss(network.module, x, y, visit)
-        return loss.detach(), logits.detach(), torch.autograd.grad(loss, network.parameters)
+        gradients = torch.autograd.grad(loss, network.parameters)
+        penalty = getattr(objective, "penalty", None)
+        term = None if penalty is None else penalty(network.flat[: network.trained], visit)
+        if term is None:
+            return loss.detach(), logits.detach(), gradients, None
+        return loss.detach() + term[0], logits.detach(), gradients, term[1]
     except FedfloorError:
         raise
     except Exception as error:
@@ -170,23 +178,27 @@ def _gradients(
         raise RunError(f"training failed on {key.where} in round {key.round}: {said}.") from error
 
 
-def _stepper(network: Network, work: Work) -> Callable[[tuple[Tensor, ...]], None]:
-    """Return the function that takes one optimiser step from a tuple of gradients."""
+def _stepper(network: Network, work: Work) -> Callable[[tuple[Tensor, ...], Tensor | None], None]:
+    """Return the function that takes one optimiser step from a tuple of gradients and a flat one [trained], or None."""
     flat = network.flat[: network.trained]
     views = [p.data for p in network.parameters]
     if work.momentum == 0:
 
-        def plain(gradients: tuple[Tensor, ...]) -> None:
+        def plain(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
             if work.weight_decay:
                 flat.mul_(1 - work.rate * work.weight_decay)
+            if extra is not None:
+                flat.add_(extra, alpha=-work.rate)
             torch._foreach_add_(views, gradients, alpha=-work.rate)
 
         return plain
     velocity = torch.zeros_like(flat)
     parts = network.views(velocity)
 
-    def heavy(gradients: tuple[Tensor, ...]) -> None:
+    def heavy(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
         velocity.mul_(work.momentum)
+        if extra is not None:
+            velocity.add_(extra)
         torch._foreach_add_(parts, gradients)
         if work.weight_decay:
             velocity.add_(flat, alpha=work.weight_decay)

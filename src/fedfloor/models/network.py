@@ -68,14 +68,14 @@ class Network:
         parts = vector[: self.trained].split([p.numel() for p in self.parameters])
         return [self.shaped(part, p.shape) for part, p in zip(parts, self.parameters, strict=True)]
 
+    def named(self, vector: Tensor) -> dict[str, Tensor]:
+        """Return views of another flat vector (the model as it arrived, say) by name, shaped as in the module."""
+        parts = vector.split([view.numel() for _, view in self._named])
+        return {name: self.shaped(part, view.shape) for (name, view), part in zip(self._named, parts, strict=True)}
+
     def state(self, vector: Tensor) -> dict[str, Tensor]:
         """Return a flat vector as named tensors in the usual layout, for files and other programs."""
-        sizes = [view.numel() for _, view in self._named]
-        parts = vector.split(sizes)
-        return {
-            name: self.shaped(part, view.shape).contiguous()
-            for (name, view), part in zip(self._named, parts, strict=True)
-        }
+        return {name: view.contiguous() for name, view in self.named(vector).items()}
 
     def span(self, path: str) -> list[slice]:
         """Return where in the flat vector a layer's trained parameters lie, in order, neighbours joined.

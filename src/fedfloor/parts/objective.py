@@ -1,17 +1,18 @@
-"""What a device minimises in a visit."""
+"""What a device minimises in a visit: the contract, and plain cross-entropy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fedfloor.errors import unknown
-from fedfloor.outside import load as load_outside
-from fedfloor.plan.nodes import Scalar
+from fedfloor.errors import RunError
+
+if TYPE_CHECKING:
+    from fedfloor.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,30 @@ class Visit:
     Args:
         start: the flat model as it arrived, float32 [P]; None unless the objective asks with ``needs_start``.
         memory: what this device kept from earlier visits, by name; empty at first.
+        network: the network under training, for objectives that need to know how a flat vector is laid out.
     """
 
     start: Tensor | None
     memory: Mapping[str, Tensor]
+    network: Network | None = None
+
+    def arrived(self) -> Tensor:
+        """Return the flat model as it arrived, [P].
+
+        Raises:
+            RunError: the objective did not ask for it.
+        """
+        if self.start is None:
+            raise RunError("the objective reads the model as it arrived: its 'needs_start' must be true.")
+        return self.start
 
 
 class Objective(Protocol):
-    """A device's objective: the loss of a mini-batch, and what the device remembers afterwards."""
+    """A device's objective: the loss of a mini-batch, and what the device remembers afterwards.
+
+    An objective that has a term of the weights alone (FedProx's pull) may leave it out of ``loss`` and be
+    :class:`Penalised` as well: such a term needs no automatic differentiation.
+    """
 
     @property
     def needs_start(self) -> bool:
@@ -49,12 +66,23 @@ class Objective(Protocol):
         ...
 
 
+class Penalised(Protocol):
+    """What an objective with a term of the weights alone offers beside :class:`Objective`."""
+
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return the term and its gradient ([], [trained]) at the trained weights [trained], or None for no term.
+
+        It is asked once per mini-batch, after ``loss``; the losses reported include it.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Plain:
     """The mean cross-entropy of the mini-batch, F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
 
-    needs_start: bool = False
-    remembers: bool = False
+    needs_start: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Return (cross-entropy [], logits [batch, classes])."""
@@ -64,19 +92,3 @@ class Plain:
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return nothing: a plain visit leaves no trace on the device."""
         return {}
-
-
-OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": Plain}
-
-
-def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
-    """Return an objective by name, or ``module:Name`` of your own, with its settings.
-
-    Raises:
-        SettingError: no objective of this name.
-    """
-    if ":" in name:
-        return load_outside(name, "objective")(**settings)  # type: ignore[no-any-return]
-    if name not in OBJECTIVES:
-        raise unknown("objective", name, OBJECTIVES)
-    return OBJECTIVES[name](**settings)

@@ -1,0 +1,180 @@
+"""Mixing rules that look at every model before they mix: means whose weights depend on the models.
+
+All rules take the n models in the order of the plan's branches, give the same bits for the same order, work on a few
+thousand coordinates at a time, and change nothing that goes in. :mod:`fedfloor.parts.robust` has those that bear
+outliers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fedfloor.errors import SettingError, require
+
+Models = Tensor | Sequence[Tensor]  # [n, P], or n flat models [P]
+T = TypeVar("T", float, Tensor)
+
+CHUNK = 1 << 14  # coordinates: 30 models of them are 2 MB, which stay in cache
+
+
+def rows(models: Models) -> list[Tensor]:
+    """Return the models as a list of flat vectors, views of what came in.
+
+    Raises:
+        SettingError: no models, or models of different sizes.
+    """
+    found = list(models)
+    if not found:
+        raise SettingError("no models to mix: at least one branch must come back.")
+    sizes = sorted({one.numel() for one in found})
+    if len(sizes) > 1:
+        raise SettingError(
+            f"models of {sizes[0]} and of {sizes[-1]} numbers cannot be mixed: they must be of one size."
+        )
+    return found
+
+
+def spans(size: int) -> Iterator[slice]:
+    """Cut ``size`` coordinates into chunks.
+
+    >>> [s.stop - s.start for s in spans(40_000)]
+    [16384, 16384, 7232]
+    """
+    for low in range(0, size, CHUNK):
+        yield slice(low, min(low + CHUNK, size))
+
+
+def mean(models: Models, weights: Sequence[float] | None = None) -> Tensor:
+    """Return the mean Σ_k a_k·w_k / Σ_k a_k, added as a binary tree over the models.
+
+    The order of additions is that of the engine's sums: without weights this is the engine's mean ``equal``, with the
+    sample counts its ``by_samples``, to the bit.
+
+    Args:
+        models: w_k, float32 [n, P].
+        weights: a_k, n numbers above 0; all 1 if left out.
+
+    Raises:
+        SettingError: weights that are no numbers above 0, or not one per model.
+
+    >>> mean(torch.tensor([[1.0, 2.0], [5.0, 2.0]]), [3.0, 1.0])
+    tensor([2., 2.])
+    """
+    found = rows(models)
+    shares = [1.0] * len(found) if weights is None else _checked("weight", weights, len(found), above=True)
+    if len(found) == 1:
+        return found[0].clone()
+    total, out = _tree(shares), torch.empty_like(found[0])
+    for span in spans(out.numel()):
+        parts = [one[span] * share for one, share in zip(found, shares, strict=True)]
+        torch.div(_tree(parts), total, out=out[span])
+    return out
+
+
+def _tree(parts: list[T]) -> T:
+    while len(parts) > 1:
+        left = parts[-1:] if len(parts) % 2 else []
+        parts = [a + b for a, b in zip(parts[:-1:2], parts[1::2], strict=True)] + left
+    return parts[0]
+
+
+def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> Tensor:
+    """IDA: the mean with weights α_k = c_k/(‖w̄ − w_k‖₁ + ε), w̄ the plain mean of the models.
+
+    The rule and its variants by what is passed as ``factors``: nothing is IDA, :func:`intrac` is IDA + INTRAC, the
+    devices' sample counts n_k are IDA + FedAvg. With equal distances and no factors it is the plain mean, up to the
+    rounding of the distances. A model that lies on w̄ takes nearly all the weight, as the formula has it.
+
+    Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665. Chosen here, as the paper's formulas could not be looked up:
+    the 1-norm over all coordinates, ε = 10⁻¹⁰ (it only keeps 1/0 away), and w̄ without weights.
+
+    Args:
+        models: w_k, float32 [n, P].
+        factors: c_k, n numbers above 0; all 1 if left out.
+
+    Raises:
+        SettingError: factors that are no numbers above 0, or not one per model.
+
+    >>> inverse_distance(torch.tensor([[0.0], [2.0], [7.0]]))  # w̄ = 3: weights 1/3, 1, 1/4
+    tensor([2.3684])
+    """
+    return mean(models, inverse_distance_weights(models, factors))
+
+
+def inverse_distance_weights(models: Models, factors: Sequence[float] | None = None) -> list[float]:
+    """Return the weights α_k of :func:`inverse_distance`, divided by the largest."""
+    found = rows(models)
+    shares = [1.0] * len(found) if factors is None else _checked("factor", factors, len(found), above=True)
+    centre = mean(found)
+    far = _totals(found, lambda one, span: (one[span] - centre[span]).abs_())
+    alphas = [share / (distance + 1e-10) for share, distance in zip(shares, far, strict=True)]
+    # relative to the largest: equal ones are exactly 1, and the mean with weights 1 is the plain mean to the bit
+    return [alpha / max(alphas) for alpha in alphas]
+
+
+def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
+    """Return IDA's factors from the devices' training accuracies, c_k = 1/max(1/C, acc_k): who errs counts more.
+
+    Args:
+        accuracies: acc_k, n shares in [0, 1].
+        classes: C; no accuracy counts as less than that of guessing.
+
+    Raises:
+        SettingError: an accuracy outside [0, 1].
+
+    >>> intrac([0.5, 0.01], classes=10)
+    [2.0, 10.0]
+    """
+    for one in accuracies:
+        require(0 <= one <= 1, "training accuracy", one, "a share between 0 and 1")
+    return [1 / max(1 / classes, one) for one in accuracies]
+
+
+def q_fair(start: Tensor, models: Models, losses: Sequence[float], rate: float, q: float) -> Tensor:
+    """q-FedAvg: w ← w − Σ_k F_k^q·u_k / Σ_k h_k, u_k = (w − w_k)/η, h_k = q·F_k^(q−1)·‖u_k‖² + F_k^q/η.
+
+    Formed as w + s·(w̃ − w) with w̃ the mean of the models by weights F_k^q and s = (Σ F_k^q/η)/Σ h_k ≤ 1, which is the
+    same: the larger q, the more the devices with the largest loss count and the shorter the step. With q = 0 it is the
+    plain mean to the bit: FedAvg where all devices hold equally many samples. As in the authors' code 10⁻¹⁰ is added to
+    every loss; devices are meant to be drawn in proportion to their samples and then count equally. Li et al., ICLR
+    2020, arXiv 1905.10497.
+
+    Args:
+        start: w, the model the devices started from, float32 [P].
+        models: w_k, float32 [n, P].
+        losses: F_k, mean loss of w on all samples of device k, n numbers of at least 0.
+        rate: η, the devices' learning rate (1/η stands for the Lipschitz constant).
+        q: q ≥ 0.
+
+    Raises:
+        SettingError: rate, q or a loss out of range, or not one loss per model.
+    """
+    require(0 < rate < math.inf, "rate", rate, "a number above 0")
+    require(0 <= q < math.inf, "q", q, "a number of at least 0")
+    found = rows([start, *models])[1:]
+    felt = [loss + 1e-10 for loss in _checked("loss", losses, len(found), above=False)]
+    powers = [(one / max(felt)) ** q for one in felt]  # every F^q divided by the largest: s and w̃ stay the same
+    norms = [one / rate**2 for one in _totals(found, lambda one, span: (one[span] - start[span]).square_())]
+    curved = sum(q * power / one * norm for power, one, norm in zip(powers, felt, norms, strict=True))
+    straight = sum(powers) / rate
+    # weights that underflow to 0 count as the smallest number there is
+    towards = mean(found, [max(power, 1e-38) for power in powers])
+    return towards if curved == 0 else torch.lerp(start, towards, straight / (curved + straight))
+
+
+def _totals(models: Sequence[Tensor], term: Callable[[Tensor, slice], Tensor]) -> list[float]:
+    """Return Σ over coordinates of term(model, chunk), in float64, for each model."""
+    return [sum(float(term(one, span).sum(dtype=torch.float64)) for span in spans(one.numel())) for one in models]
+
+
+def _checked(what: str, values: Sequence[float], n: int, *, above: bool) -> list[float]:
+    require(len(values) == n, f"the number of {what} values", len(values), f"one per model, {n}")
+    for one in values:
+        good = math.isfinite(one) and (one > 0 if above else one >= 0)
+        require(good, what, one, "a number above 0" if above else "a number of at least 0")
+    return [float(one) for one in values]

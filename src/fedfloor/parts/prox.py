@@ -1,0 +1,54 @@
+"""FedProx's objective: a pull back to the model that arrived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedfloor.errors import require
+from fedfloor.parts.objective import Plain, Visit
+
+
+@dataclass(frozen=True)
+class Prox:
+    """F(w) + (μ/2)‖w − w_start‖² over the trained parameters, with the whole gradient ∇F(w) + μ(w − w_start).
+
+    w_start is the model as it arrived at this visit: the global model where devices train alone, the neighbour's in a
+    ring. Frozen parameters and batch-norm statistics are not pulled. With μ = 0 it is plain cross-entropy to the bit.
+    Li et al., MLSys 2020, arXiv 1812.06127.
+
+    Args:
+        mu: μ ≥ 0. The paper tried 0.001, 0.01, 0.1 and 1; there is no one value for all data, so no default.
+    """
+
+    mu: float
+    remembers: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.mu, (int, float)) and not isinstance(self.mu, bool)
+        require(number and 0 <= self.mu < math.inf, "objective prox: mu", self.mu, "a number of at least 0")
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether there is a pull."""
+        return self.mu > 0
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (cross-entropy [], logits [batch, classes])."""
+        return Plain().loss(module, x, y, visit)
+
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return ((μ/2)‖w − w_start‖² [], μ(w − w_start) [trained]); None with μ = 0."""
+        if self.mu == 0:
+            return None
+        away = weights - visit.arrived()[: len(weights)]
+        return torch.dot(away, away).mul_(self.mu / 2), away.mul_(self.mu)
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return nothing: the next visit starts from a new model."""
+        return {}
