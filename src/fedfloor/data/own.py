@@ -7,9 +7,10 @@ from pathlib import Path
 from fedfloor.data import folder, npz, table
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, nearest
 
 TABLES = (".csv", ".tsv", ".txt")
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
@@ -25,7 +26,11 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """
     path = path.expanduser()
     if not path.exists():
-        raise SettingError(f"[data] path: looked for {path.absolute()}, which does not exist.")
+        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise SettingError(
+            f"[data] path: looked for {path.absolute()}, which does not exist.{nearest(path.name, beside)} Data that "
+            "were moved need another [data] path (--set data.path=PATH)."
+        )
     kind = reading.format or format_of(path)
     if (kind == "folder") != path.is_dir():
         what = "a folder" if path.is_dir() else "a file"
@@ -47,6 +52,8 @@ def format_of(path: Path) -> str:
         return "npz"
     if name.endswith(TABLES):
         return "table"
+    if path.suffix in SHEETS:
+        raise SettingError(f"[data] path: {path} is a workbook. Save its sheet as CSV in UTF-8, and give that.")
     raise SettingError(
         f"[data] path: {path} is no folder, no .npz and no table ({', '.join(TABLES)}, each also with .gz). Set [data] "
         "format if its name misleads."

@@ -40,7 +40,8 @@ def read_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
             name = info.filename.removesuffix(".npy")
             if name not in known or name == info.filename:
                 raise SettingError(
-                    f"{path.name}: holds '{info.filename}'.{nearest(name, known)} Known arrays: {', '.join(known)}."
+                    f"{path.name}: holds '{info.filename}'.{nearest(name.casefold(), known)} Known arrays: "
+                    f"{', '.join(known)}. Write it anew with these names, such as np.savez(FILE, x=…, y=…)."
                 )
             if info.flag_bits & 1:
                 raise SettingError(f"{path.name}: '{info.filename}' has a password. Write it anew with np.savez.")
