@@ -9,6 +9,8 @@ import pytest
 from filelock import FileLock
 
 from commands import Command, idx, lines
+from fedfloor.errors import SettingError
+from fedfloor.runs.folder import check_same
 
 # -- what was typed or written is wrong: exit code 2, and nothing on disk ----------------------------------------------
 
@@ -142,6 +144,9 @@ FILES = {
     "tny.toml": "experiment file tny.toml: No such file or directory. Did you mean 'tiny.toml'?",
     "demoo": "unknown experiment 'demoo'. Did you mean 'demo'?",
     ".": "experiment file .: Is a directory.",
+    "mine": "unknown experiment 'mine'. Did you mean 'mine.toml'?",
+    "press.csv": "press.csv holds data, and is no experiment file. fedfloor new press.csv writes one",
+    "comma.py": "(at line 2, column 7): lr = 0,05",
     "binary.py": "experiment file binary.py is not valid TOML:",
     "empty.py": "[park] devices is not set",
 }
@@ -151,6 +156,9 @@ FILES = {
 def test_files_that_are_no_experiment(command: Command, name: str, message: str) -> None:
     (command.folder / "binary.py").write_bytes(bytes(range(256)))
     (command.folder / "empty.py").write_text("")
+    (command.folder / "mine.toml").write_text("")
+    (command.folder / "press.csv").write_text("device,a,label")
+    (command.folder / "comma.py").write_text("[work]\nlr = 0,05\n")
     command.refused(command("run", name, "--ranks", "1"), message)
 
 
@@ -230,3 +238,9 @@ def test_a_folder_with_other_things_in_it_keeps_them(command: Command) -> None:
     (command.folder / "out" / "notes.txt").write_text("mine")
     command.refused(command.set("model.name=lent"), "unknown model")
     assert (command.folder / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_a_resume_with_other_data_says_so(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text('[provenance]\ndata_sha256 = "a"\n')
+    with pytest.raises(SettingError, match=r"was begun differently, with other data: provenance\.data_sha256: a → b"):
+        check_same(tmp_path, '[provenance]\ndata_sha256 = "b"\n', force=False)

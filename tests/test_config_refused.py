@@ -30,6 +30,7 @@ UNKNOWN = {
     "methods.fedsr.work.epoch = 2": "[methods.fedsr.work] unknown key 'epoch'. Did you mean 'epochs'?",
     "methods.fedsrr.laps = 2": "unknown method 'fedsrr'. Did you mean 'fedsr'?",
     "method.name = 'fed-avg'": "unknown method 'fed-avg'. Did you mean 'fedavg'? Known: centralized, fedavg, fedsr",
+    "method.laps = 3": "[method] unknown key 'laps'. Known: name. A method's own settings stand in [methods.NAME].",
     "method.nmae = 'fedavg'": "[method] unknown key 'nmae'. Did you mean 'name'?",
     "qqq = 1": "unknown key 'qqq'. Known:",
     "data.partition = { kind = 'shard' }": "unknown data.partition.kind 'shard'. Did you mean 'shards'? Known: dir",
@@ -160,6 +161,16 @@ class NoWork(Method):
 class NoDataclass(Method):
     def plan(self, state, view, rng):
         return Train(CLOUD, Work(epochs=1))
+
+@dataclass(frozen=True)
+class NoBase:
+    def plan(self, state, view, rng):
+        return Train(CLOUD, Work(epochs=1))
+
+@dataclass(frozen=True)
+class NoChance(Method):
+    def plan(self, state, view):
+        return Train(CLOUD, Work(epochs=1))
 """
 
 
@@ -189,6 +200,8 @@ OWN_REFUSED = {
     "'own_methods:Mine'.dept": "[methods.own_methods:Mine] unknown key 'dept'. Did you mean 'depth'?",
     "'own_methods:NoWork'.work.lr": "[methods.own_methods:NoWork] unknown key 'work'. Known: table.",
     "'own_methods:NoDataclass'.x": "method 'own_methods:NoDataclass' is no dataclass with a 'plan'",
+    "'own_methods:NoBase'.x": "method 'own_methods:NoBase' has no 'setup', 'init', 'absorb': derive it from",
+    "'own_methods:NoChance'.x": "method 'own_methods:NoChance': plan must take (self, state, view, rng): too many",
     "'own_methods:np'.x": "method 'own_methods:np' is no dataclass with a 'plan'",
     "'own_methods:Mien'.x": "module 'own_methods' has no 'Mien'. Did you mean 'Mine'?",
     "'own_method:Mine'.x": "no module 'own_method'. Looked in the current folder",

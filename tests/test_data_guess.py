@@ -74,3 +74,30 @@ def test_new_and_run_on_a_table_that_names_nothing_as_the_default_does(command: 
     data = tomllib.loads((command.folder / "line.toml").read_text())["data"]
     assert (data["decimal"], data["columns"]["label"]) == (",", "condition")
     assert command("run", "line.toml", "--ranks", "1", "--stop-after", "1").code == 0
+
+
+def test_german_names_and_dates_under_any_name(tmp_path: Path) -> None:
+    text = "Maschine;Werk;wann;Bediener;Druck;Zustand\nM1;Nord;2026-03-01T06:00:00;Anna;3,5;ok\n"
+    assert guess(table(tmp_path, text), {})["columns"] == {
+        "device": "Maschine", "factory": "Werk", "time": "wann", "label": "Zustand", "ignore": ["Bediener"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "date,wann,{}\n2026-03-01,06:00 Uhr,{}",  # the date alone is read; hours of texts are not
+        "datum,{}\n05.10.2026 06:00,{}",  # times that could not be read would end in an error
+        "begin,end,{}\n2026-03-01,2026-03-02,{}",  # which one?
+    ],
+)
+def test_times_are_taken_only_where_they_are_read_and_one(tmp_path: Path, rows: str) -> None:
+    got = guess(table(tmp_path, rows.format("device,a,label", "x,1,ok")), {})
+    assert got["columns"].get("time") == ("date" if "date," in rows else None)
+
+
+def test_without_a_device_nothing_is_guessed_and_the_message_says_so(command: Command) -> None:
+    table(command.folder, GERMAN.replace("Machine", "thing"))
+    said = command("new", "line.csv")
+    command.refused(said, "no column 'device'", "--set data.columns.device=NAME, and likewise label, factory and time")
+    assert "note:" not in said.err

@@ -165,7 +165,14 @@ def test_data_are_looked_for_beside_the_file_then_here(
     assert config.read(Path("plans/a.toml")).data.path == "plans/plant.csv"
     for path in (table, plans / "plant.csv"):
         path.unlink()
-    command.refused(command("run", "plans/a.toml", "--out", "out"), str(plans / "plant.csv"), "does not exist")
+    (plans / "plants.csv").write_text("")
+    missing = command("run", "plans/a.toml", "--out", "out")
+    command.refused(missing, str(plans / "plant.csv"), "does not exist. Did you mean 'plants.csv'?", "--set data.path=")
+
+
+def test_a_workbook_is_no_table(command: Command) -> None:
+    (command.folder / "press.xlsx").write_bytes(b"PK")
+    command.refused(command("new", "press.xlsx"), "press.xlsx is a workbook. Save its sheet as CSV in UTF-8")
 
 
 def test_many_classes_and_odd_names_stay_one_comment(command: Command) -> None:

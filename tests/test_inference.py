@@ -244,6 +244,7 @@ NO_MODEL = {
     "an empty folder": (lambda folder: folder.mkdir(), "run is not a run's folder: there is no model.safe"),
     "a folder of runs": (lambda folder: write_model(folder / "a") and None, "Runs in it: run/a."),
     "not finished": (unfinished, "run has no model yet: a run writes it when it ends or is stopped."),
+    "a name nearly right": (lambda folder: (folder.parent / "runs").mkdir(), "runs/NAME. Did you mean 'runs'?"),
     "damaged": (damaged, "model.safetensors is damaged, or no safetensors file"),
     "another program's": (foreign, "model.safetensors has format 'none': this version reads 'fedfloor 1'"),
     "another version's": (lambda f: header(f, format="fedfloor 9"), "has format 'fedfloor 9'"),

@@ -202,6 +202,7 @@ def test_the_table_is_what_the_runs_say(command: Command) -> None:
     table = command(*SWEEP, "--seeds", "0,1", "--out", "all", "--resume").out
     assert "work.lr" in table
     assert f"best: {told['winner']}; the best settings of each method: all/best.toml" in table
+    assert "test them: fedfloor compare all/best.toml --methods " in table
 
 
 def test_a_trial_is_an_ordinary_run_on_validation_data(command: Command) -> None:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedfloor.data.files import expanded, is_there
-from fedfloor.errors import SettingError, nearest, unknown
+from fedfloor.errors import SettingError, nearest, quoted, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import find
 from fedfloor.methods.contract import Method
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 T = TypeVar("T")
+OWN = " A method's own settings stand in [methods.NAME]."
 Table = dict[str, Any]
 
 
@@ -33,14 +34,16 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     Raises:
         SettingError: the file is not there or not TOML; a key, type or value is wrong.
     """
+    text = ""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        document = tomllib.loads(text)
     except OSError as error:
         beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         near = "" if path.exists() else nearest(path.name, beside)
         raise SettingError(f"experiment file {path}: {error.strerror or error}.{near}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"experiment file {path} is not valid TOML: {error}") from error
+        raise SettingError(f"experiment file {path} is not valid TOML: {error}{quoted(text, error)}") from error
     document.setdefault("name", path.stem)
     for change in changes:
         apply(document, change)
@@ -256,7 +259,9 @@ def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     for key, value in table.items():
         path = f"{where}.{key}".lstrip(".")
         if key not in names:
-            raise SettingError(f"{f'[{where}] ' if where else ''}{unknown('key', key, names)}")
+            raise SettingError(
+                f"{f'[{where}] ' if where else ''}{unknown('key', key, names)}{OWN if where == 'method' else ''}"
+            )
         choices = _choices(hints[key])
         if choices and isinstance(value, dict):
             _check_keys(_chosen(choices, value, path), value, path)

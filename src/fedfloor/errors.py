@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,6 +45,16 @@ def unknown(what: str, got: str, allowed: Iterable[str]) -> SettingError:
     """Build the error for a name that does not exist, naming the nearest one that does."""
     names = sorted(allowed)
     return SettingError(f"unknown {what} '{got}'.{nearest(got, names)} Known: {', '.join(names)}.")
+
+
+def quoted(text: str, error: ValueError) -> str:
+    """Return the line of a text that the error of a reader speaks of, or nothing.
+
+    >>> quoted("a = 1\\nlr = 0,05", ValueError("Expected newline (at line 2, column 7)"))
+    ': lr = 0,05'
+    """
+    number = re.search(r"at line (\d+)", str(error))
+    return f": {text.split(chr(10))[int(number[1]) - 1].strip()[:80]}" if number else ""
 
 
 def require(ok: bool, what: str, got: object, allowed: str) -> None:

@@ -109,7 +109,7 @@ def bench(
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, beside a bare training loop; or how data sets load."""
+    """Measure how fast rounds are, or how data sets load."""
     from fedfloor.terminal import show
 
     if what not in ("simulation", "loading"):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedfloor.runs.compare import Task
     from fedfloor.terminal import Follow
 
+DATA = (".csv", ".tsv", ".npz")
 RESUME = "Go on with: the same command and --resume"
 
 
@@ -36,10 +37,12 @@ def experiment(file: str, changes: Sequence[str] | None) -> Experiment:
 
 def _path(file: str) -> Path:
     path, known = Path(file), bundled()
+    if path.is_file() and path.name.removesuffix(".gz").endswith(DATA):
+        raise SettingError(f"{path} holds data, and is no experiment file. fedfloor new {path} writes one for them.")
     if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in known):
         return path
     if file not in known:
-        raise unknown("experiment", file, known)
+        raise unknown("experiment", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
     return known[file]
 
 

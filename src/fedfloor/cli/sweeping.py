@@ -120,7 +120,9 @@ def _show(told: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     share = f"{told['validation']:.3g} of every device's training samples"
     show(rows, as_json=False, title=f"{told['trials']} trials of {told['rounds']} rounds each; validation: {share}")
     if _complete(told):
+        methods, seeds = ",".join(told["points"]), ",".join(map(str, told["rows"][0]["seeds"]))
         print(f"best: {told['winner']}; the best settings of each method: {file}")
+        print(f"test them: fedfloor compare {file} --methods {methods} --seeds {seeds}")
 
 
 def _mark(row: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,32 @@ from fedfloor.data.sheet import MISSING
 
 LOOKED_AT = 200  # rows
 CALLED = {
-    "device": ("device", "machine", "unit", "asset", "station", "equipment", "device_id", "machine_id", "unit_id"),
-    "factory": ("factory", "plant", "site", "hall", "location"),
-    "time": ("time", "timestamp", "datetime", "date", "date_time", "ts"),
-    "label": ("label", "class", "condition", "state", "status", "fault", "target"),
+    "device": (
+        "device",
+        "machine",
+        "unit",
+        "asset",
+        "station",
+        "equipment",
+        "device_id",
+        "machine_id",
+        "unit_id",
+        "maschine",
+        "anlage",
+    ),
+    "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
+    "time": ("time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum"),
+    "label": ("label", "class", "condition", "state", "status", "fault", "target", "zustand", "klasse"),
 }
 
 
 def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     """Return keys of ``[data]`` that a table probably needs, beside those that were told.
 
-    A column of another common name is taken for the device, factory, time or label; a column of texts that is none of
-    these is ignored; where fractions are written with commas and the delimiter is another, ``decimal`` is a comma.
+    A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
+    for the time; a column of texts that is none of these is ignored; where fractions are written with commas and the
+    delimiter is another, ``decimal`` is a comma. Where no device or label is found nothing is guessed: whoever reads
+    the table says so.
 
     Args:
         path: a table.
@@ -40,7 +55,9 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns: dict[str, Any] = dict(told.get("columns", {}))
-    roles = _roles(names, columns)
+    roles = _roles(names, body, columns)
+    if not {"device", "label"} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
+        return {}
     found: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
     taken = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ()), columns.get("id", "id")}
     free = [i for i, name in enumerate(names) if name not in taken]
@@ -52,16 +69,36 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
 
 
-def _roles(names: Sequence[str], told: Mapping[str, Any]) -> dict[str, str]:
+def _roles(names: Sequence[str], body: Sequence[Sequence[str]], told: Mapping[str, Any]) -> dict[str, str]:
     """Return role → column, as told, as the default is, or by the first common name that there is."""
     roles = {role: str(told[role]) for role in CALLED if role in told}
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
             match = [name for name in names if name.casefold().replace(" ", "_") == word and name not in roles.values()]
-            if match:
+            if match and (role != "time" or word == "time" or _is_time([row[names.index(match[0])] for row in body])):
                 roles[role] = match[0]
                 break
+    if "time" not in roles:
+        known = {*roles.values(), *told.get("values", ()), *told.get("ignore", ()), told.get("id", "id")}
+        dates = [
+            name for i, name in enumerate(names) if name not in known and _is_time([row[i] for row in body], False)
+        ]
+        if len(dates) == 1:
+            roles["time"] = dates[0]
     return roles
+
+
+def _is_time(cells: Sequence[str], numbers: bool = True) -> bool:
+    """Say whether every cell is a date that times are read from, or a number where these will do too."""
+    return bool(cells) and all(_is_date(cell) or (numbers and _is_number(cell.replace(",", "."))) for cell in cells)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return not _is_number(text)  # 20260301 may be a date, or a count
 
 
 def _commas(body: Sequence[Sequence[str]], columns: Sequence[int]) -> bool:

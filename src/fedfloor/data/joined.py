@@ -138,7 +138,7 @@ class Joined:
             more = f" ({len(wrong)} times in all)" if len(wrong) > 1 else ""
             raise SettingError(
                 f"{self.place(row, roles['time'])}: {device} was at a later time in row {self.line[before]} "
-                f"already{more}. Put the rows in order, or set [data] sort = true."
+                f"already{more}. Put the rows in order, or set [data] sort = true (--set data.sort=true)."
             )
         return self.by_start(order, owner)
 

@@ -80,7 +80,10 @@ def _known(path: Path, names: Sequence[str]) -> Sequence[str]:
     """Refuse a name that is not among :data:`KNOWN`."""
     for name in names:
         if name not in KNOWN:
-            raise SettingError(f"{path.name}: holds '{name}'.{nearest(name, KNOWN)} Known arrays: {', '.join(KNOWN)}.")
+            raise SettingError(
+                f"{path.name}: holds '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: {', '.join(KNOWN)}. "
+                "Write it anew with these names, such as np.savez(FILE, x=…, y=…)."
+            )
     return names
 
 

@@ -8,9 +8,10 @@ from fedfloor.data import folder, npz, table
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, nearest
 
 TABLES = (".csv", ".tsv", ".txt")
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
@@ -26,7 +27,11 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """
     path = expanded(path)
     if not is_there(path):
-        raise SettingError(f"[data] path: looked for {path.absolute()}, which does not exist.")
+        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise SettingError(
+            f"[data] path: looked for {path.absolute()}, which does not exist.{nearest(path.name, beside)} Data that "
+            "were moved need another [data] path (--set data.path=PATH)."
+        )
     if not path.is_file() and not path.is_dir():
         raise SettingError(f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device).")
     kind = reading.format or format_of(path)
@@ -50,6 +55,8 @@ def format_of(path: Path) -> str:
         return "npz"
     if name.removesuffix(".gz").endswith(TABLES):
         return "table"
+    if path.suffix in SHEETS:
+        raise SettingError(f"[data] path: {path} is a workbook. Save its sheet as CSV in UTF-8, and give that.")
     raise SettingError(
         f"[data] path: {path} is no folder, no .npz and no table ({', '.join(TABLES)}, each also with .gz). Set [data] "
         "format if its name misleads."

@@ -113,5 +113,5 @@ def _check_alike(other: str, shape: tuple[int, ...], name: str, x: Images) -> No
         )
     raise SettingError(
         f"{name} has {x.shape[1]} × {x.shape[2]} pixels (height × width), but {other} has {shape[1]} × {shape[2]}. "
-        "Scale them all with [data] size = [height, width]."
+        f"Scale them all with [data] size = [height, width], such as --set 'data.size=[{shape[1]},{shape[2]}]'."
     )

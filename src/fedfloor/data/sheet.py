@@ -276,6 +276,8 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> Settin
     same = [other for other in names if other.casefold() == name.casefold()]
     near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
     advice = f"Say what it is called: --set data.columns.{role}=NAME." if role else "The model needs it."
+    if role == "device":
+        advice = advice.removesuffix(".") + ", and likewise label, factory and time."
     if role in ("values", "ignore"):
         advice = f"Mend [data] columns.{role}."
     return SettingError(

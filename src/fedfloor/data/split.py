@@ -228,7 +228,7 @@ def _too_small(
     return SettingError(
         f"{where}: device '{names[0]}' has {count} {noun}{made}{others}: too few to be split "
         f"into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
-        'devices out with [data] small = "drop".'
+        'devices out with [data] small = "drop" (--set data.small=drop).'
     )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, nearest
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.models.network import Network, plain
 
@@ -154,7 +154,9 @@ def _file(path: Path) -> Path:
     if path.is_file():
         return path
     if not path.is_dir():
-        raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.")
+        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = nearest(path.name, beside)
+        raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.{near}")
     model = path / "model.safetensors"
     if model.is_file():
         return model
@@ -174,7 +176,7 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             header = (file.metadata() or {}).get("fedfloor", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
     except (SafetensorError, OSError) as error:
-        raise SettingError(f"{path} is damaged, or no safetensors file: {error}.") from error
+        raise SettingError(f"{path} is damaged, or no safetensors file: {error}. Give a run's folder.") from error
     try:
         about = json.loads(header)
         found = about.get("format", "none")

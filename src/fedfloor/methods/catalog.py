@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.contract import Method
@@ -30,6 +32,15 @@ def find(name: str) -> type[Method]:
         method = load_outside(name, "method")
         if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):
             raise SettingError(f"method '{name}' is no dataclass with a 'plan': see the how-to on writing a method.")
+        lacking = [f"'{one}'" for one in ("setup", "init", "absorb") if not hasattr(method, one)]
+        if lacking:
+            raise SettingError(
+                f"method '{name}' has no {', '.join(lacking)}: derive it from fedfloor.methods.contract.Method."
+            )
+        try:
+            signature(method.plan).bind("self", "state", "view", "rng")
+        except TypeError as error:
+            raise SettingError(f"method '{name}': plan must take (self, state, view, rng): {error}.") from error
         return method
     if name not in METHODS:
         raise unknown("method", name, METHODS)

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,13 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     ]
     if changed and not force:
         raise SettingError(
-            f"the run in {folder} was begun differently: {'; '.join(changed)}. "
+            f"the run in {folder} was begun differently{_data(changed)}: {'; '.join(changed)}. "
             "Resume it unchanged, start a new one with --out, or let `fedfloor run` go on all the same with --force."
         )
+
+
+def _data(changed: Sequence[str]) -> str:
+    return ", with other data" if any(one.startswith("provenance.data_sha256") for one in changed) else ""
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
