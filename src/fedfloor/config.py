@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfloor.errors import SettingError, nearest, unknown
+from fedfloor.errors import SettingError, expanded, nearest, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import find
 from fedfloor.methods.contract import Method
@@ -65,7 +65,7 @@ def _with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Exper
     """Change the paths to data; ``~`` is the user's home."""
     data = experiment.data
     given = {"path": data.path, "root": data.root}
-    changed = {key: str(change(Path(one).expanduser())) for key, one in given.items() if one}
+    changed = {key: str(change(expanded(one))) for key, one in given.items() if one}
     return dataclasses.replace(experiment, data=dataclasses.replace(data, **changed))  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from fedfloor import config
 from fedfloor.data import guess, own
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.table import MissingValuesError
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, expanded
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs.folder import write as write_whole
@@ -37,7 +37,7 @@ def title(path: Path) -> str:
     >>> title(Path("halls/press: A.csv.gz"))
     'press- A'
     """
-    name = path.expanduser().resolve().name
+    name = expanded(path).resolve().name
     with suppress(StopIteration):
         name = next(name.removesuffix(end) for end in ENDINGS if name.endswith(end) and name != end)
     return re.sub(r'[/\\\0:*?"<>|]', "-", name).strip() or "data"
@@ -63,7 +63,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     document: dict[str, Any] = {"name": title(path), "rounds": ROUNDS, "data": {"path": str(path)}}
     for change in changes:
         config.apply(document, change)
-    _guess(document["data"], path.expanduser())
+    _guess(document["data"], expanded(path))
     found: Experiment = config.from_table(document)
     note, way = "", found.data.missing
     try:
@@ -75,7 +75,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
         document["data"]["missing"] = way
         park = build_park(replace(found, data=replace(found.data, missing=way)))
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
-    document["data"]["path"] = str(config.seen_from(out.expanduser().parent, path.expanduser()))
+    document["data"]["path"] = str(config.seen_from(expanded(out).parent, expanded(path)))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from fedfloor.data import sources
 from fedfloor.data.published import PUBLISHED, File, Published
-from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
+from fedfloor.errors import FedfloorError, RunError, SettingError, expanded, unknown
 
 CHUNK = 1 << 16  # bytes
 PATIENCE_S = (10, 30)  # until a server is reached, and between two pieces of its answer
@@ -63,7 +63,7 @@ def get(
     """
     if name not in catalog:
         raise unknown("data set", name, catalog)
-    root = Path(root).expanduser() if root is not None else sources.data_root()
+    root = expanded(root) if root is not None else sources.data_root()
     what, folder = catalog[name], root / name
     if not what.files:
         raise SettingError(f"data set '{name}' cannot be downloaded. {what.by_hand.format(folder=folder)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedfloor.data import folder, npz, table
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, expanded
 
 TABLES = (".csv", ".tsv", ".txt")
 
@@ -23,7 +23,7 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     Raises:
         SettingError: there is nothing, it is of no known format, or a mistake in it.
     """
-    path = path.expanduser()
+    path = expanded(path)
     if not path.exists():
         raise SettingError(f"[data] path: looked for {path.absolute()}, which does not exist.")
     kind = reading.format or format_of(path)

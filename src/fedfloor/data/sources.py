@@ -11,7 +11,7 @@ from fedfloor.data import cifar, idx, leaf, tep
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.data.labels import labels
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError, unknown
+from fedfloor.errors import SettingError, expanded, unknown
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def data_root() -> Path:
     """Return the folder data sets are looked for in: ``$FEDFLOOR_DATA``, or else the user's data folder."""
     chosen = os.environ.get("FEDFLOOR_DATA")
     if chosen:
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     import platformdirs
 
     return Path(platformdirs.user_data_dir("fedfloor", appauthor=False))
@@ -187,7 +187,7 @@ def _samples(name: str, folder: Path) -> tuple[int, int] | None:
 
 
 def _folder(name: str, root: Path | str | None) -> Path:
-    return (Path(root).expanduser() if root is not None else data_root()) / name
+    return (expanded(root) if root is not None else data_root()) / name
 
 
 def _how(name: str, folder: Path) -> str:
