@@ -160,6 +160,17 @@ def test_the_cache_knows_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert moved.digest != first.digest
 
 
+def test_pictures_of_another_shape_are_other_data(tmp_path: Path) -> None:
+    digests = set()
+    for shape in ((4, 6), (6, 4)):
+        root = tmp_path / str(shape[0]) / "data"
+        for label in ("bad", "ok"):
+            for i in range(5):
+                picture(root / "press" / label / f"{i}.png", i, shape)
+        digests.add(load(root, Reading(), 0).digest)
+    assert len(digests) == 2
+
+
 # -- what lies in the wrong place --------------------------------------------------------------------------------------
 
 

@@ -82,9 +82,17 @@ def test_truncated_packing(tmp_path: Path) -> None:
 
 def test_samples_of_a_damaged_header(tmp_path: Path) -> None:
     path = write(tmp_path) / "train-images-idx3-ubyte.gz"
-    for damaged in (b"", b"no gzip", gzip.compress(b"\0")):
+    good = gzip.compress(bytes(range(256)))
+    broken = good[:10] + b"\xff" * 50 + good[60:]  # a good beginning, and then what was never packed
+    wrong = {
+        "not a gzip": b"",
+        "gzip file": b"no gzip",
+        "header cannot be read": gzip.compress(b"\0"),
+        "gzip data": broken,
+    }
+    for words, damaged in wrong.items():
         path.write_bytes(damaged)
-        with pytest.raises(SettingError, match="header cannot be read"):
+        with pytest.raises(SettingError, match=words):
             idx.samples(tmp_path)
 
 

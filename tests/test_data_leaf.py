@@ -69,6 +69,24 @@ def test_plain_and_packed_have_one_digest(tmp_path: Path) -> None:
     assert plain.digest == packed.digest
 
 
+def test_how_many_a_damaged_file_holds_is_unknown(tmp_path: Path) -> None:
+    path = write(tmp_path, good()) / "train" / "all_data_0.json.gz"
+    data = path.read_bytes()
+    path.write_bytes(data[:10] + b"\xff" * 20 + data[30:])
+    assert leaf.samples(tmp_path) is None
+
+
+def test_the_same_files_divided_otherwise_are_other_data(tmp_path: Path) -> None:
+    digests = set()
+    for middle in ("train", "test"):
+        for number, part in enumerate(("train", middle, "test")):
+            path = tmp_path / middle / part / f"{number}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content(**{f"w{number}": ([image(0.5)], [number])})))
+        digests.add(leaf.load("femnist", tmp_path / middle).digest)
+    assert len(digests) == 2
+
+
 def test_writers_of_the_test_part_only_come_last(tmp_path: Path) -> None:
     test = content(adam=([image(1.0)], [2]), zoe=([image(1.0)], [3]))
     data = leaf.load("femnist", write(tmp_path, good(), test))

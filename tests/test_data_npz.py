@@ -156,6 +156,11 @@ def test_missing_values_in_windows(tmp_path: Path) -> None:
         read(tmp_path, rows(x=x), Reading(missing="previous"))
 
 
+@pytest.mark.parametrize("x", [np.arange(N * 6.0).reshape(N, 2, 3), np.arange(N * 6, dtype=np.uint8).reshape(N, 2, 3)])
+def test_samples_of_another_shape_are_other_data(tmp_path: Path, x: np.ndarray) -> None:
+    assert read(tmp_path, rows(x=x)).digest != read(tmp_path, rows(x=x.reshape(N, 3, 2))).digest
+
+
 def test_arrays_in_the_other_order_of_memory(tmp_path: Path) -> None:
     plain = read(tmp_path, rows())
     turned = read(tmp_path, rows(x=np.asfortranarray(rows()["x"])))
@@ -163,6 +168,14 @@ def test_arrays_in_the_other_order_of_memory(tmp_path: Path) -> None:
     packed = tmp_path / "packed.npz"
     np.savez_compressed(packed, **rows(x=rows()["x"].astype(">f4")))
     assert load(packed, Reading(), 0).digest == plain.digest
+
+
+def test_images_are_put_in_order_of_time(tmp_path: Path) -> None:
+    late_first = rows(x=np.arange(N * 4, dtype=np.uint8).reshape(N, 2, 2), time=np.arange(N)[::-1])
+    with pytest.raises(SettingError, match=r"set \[data\] sort = true"):
+        read(tmp_path, late_first)
+    data = read(tmp_path, late_first, Reading(sort=True))
+    assert taken(data) == [4.0 * row for row in range(4, N)]  # the first four are the latest: for testing
 
 
 # -- the whole way -----------------------------------------------------------------------------------------------------

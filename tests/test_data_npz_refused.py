@@ -160,6 +160,11 @@ def bomb(path: Path) -> None:
             x.write(piece)
 
 
+def pair() -> list[tuple[str, bytes]]:
+    """Two samples and their labels."""
+    return [("x.npy", header("(2, 1)") + bytes(16)), ("y.npy", header("(2,)", "<i8") + struct.pack("<2q", 0, 1))]
+
+
 def twice(path: Path) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(3))
@@ -183,6 +188,23 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a negative shape": (lambda path: members(path, ("x.npy", header("(-1, -1)") + bytes(8))), "not a whole .npz file"),
     "more than its shape": (lambda path: members(path, ("x.npy", header("(1,)") + bytes(16))), "needs 8 bytes"),
+    "texts of no length": (
+        lambda path: members(path, ("classes.npy", header("(1000000000000,)", "<U0"))),
+        "array 'classes' has elements of no length",
+    ),
+    "a header that no parser survives": (
+        lambda path: members(path, ("x.npy", header("-" * 9000 + "1"))),
+        "not a whole .npz file (a header that cannot be read: ",
+    ),
+    "a header that never ends": (lambda path: members(path, ("x.npy", header("[" * 3000))), "cannot be read: "),
+    "half a character": (
+        lambda path: members(path, *pair(), ("device.npy", header("(2,)", "<U1") + struct.pack("<2I", 65, 0xD800))),
+        "array 'device': holds what is no Unicode text",
+    ),
+    "no character": (
+        lambda path: members(path, *pair(), ("device.npy", header("(2,)", "<U1") + struct.pack("<2I", 65, 0xD800000))),
+        "array 'device': holds what is no Unicode text",
+    ),
     "a pickle": (
         lambda path: members(path, ("x.npy", header("(1,)", "|O") + b"cos\nsystem\n(S'x'\ntR.")),
         "Python objects, which could execute anything",

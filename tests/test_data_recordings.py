@@ -131,3 +131,22 @@ def test_a_folder_trains(kind: str, command: Command) -> None:
     said = command("run", "mine.toml", "--ranks", "1", "--out", "out")
     assert said.code == 0, said.err
     assert any(name.endswith("ledger.jsonl") for name in said.new)
+
+
+def test_train_and_test_that_change_places_are_other_data(tmp_path: Path) -> None:
+    digests = set()
+    for early, late in (("train", "test"), ("test", "train")):
+        root = tmp_path / early / "data"
+        table(root / early / "p" / "a.csv", start=0)
+        table(root / late / "p" / "b.csv", start=100)
+        digests.add(load(root, Reading(), 0).digest)
+    assert len(digests) == 2
+
+
+def test_sensors_that_change_names_are_other_data(tmp_path: Path) -> None:
+    digests = set()
+    for number, head in enumerate(("time,a,b,label", "time,c,b,label")):
+        path = table(tmp_path / str(number) / "data" / "p" / "1.csv")
+        path.write_text(path.read_text().replace("time,a,b,label", head))
+        digests.add(load(tmp_path / str(number) / "data", Reading(), 0).digest)
+    assert len(digests) == 2

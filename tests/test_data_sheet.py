@@ -172,3 +172,16 @@ def test_many_columns(tmp_path: Path) -> None:
     row = ",".join(["1"] * 3000)
     path = written(tmp_path, f"{','.join(names)},device,label\n{row},d,a\n{row},d,b\n")
     assert sheet.read(path, Reading(), ROLES).x.shape == (2, 3000)
+
+
+def test_a_cell_with_a_nul_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "device;label;a;b\np;good;1,5;2,5\np;good;1\0003;2,5\n")
+    with pytest.raises(SettingError, match=r"plant.csv, row 3, column 'a': .* is not a number"):
+        sheet.read(path, Reading(decimal=","), ROLES)
+
+
+def test_neither_utf8_nor_whole(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).bytes(3000).hex().encode()
+    packed = gzip.compress(b"device,label,a\np,good,1\np,\xe9" + noise)
+    with pytest.raises(SettingError, match=r"plant.csv.gz: not UTF-8 text"):
+        sheet.read(written(tmp_path, packed[:-800], "plant.csv.gz"), Reading(), ROLES)

@@ -11,6 +11,7 @@ import pytest
 
 from commands import Command
 from fedfloor.data import cache, table
+from fedfloor.data.joined import MissingValuesError
 from fedfloor.data.names import natural_order
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError
@@ -220,7 +221,7 @@ def test_names_are_ordered_as_people_count() -> None:
 
 def test_holes_are_refused_unless_something_is_said(tmp_path: Path) -> None:
     holes = plant(lambda rows: (put(9, "speed", "")(rows), put(17, "temp", " n/a ")(rows)))
-    with pytest.raises(table.MissingValuesError, match=r"row 9, column 'speed': no value \(2 missing") as said:
+    with pytest.raises(MissingValuesError, match=r"row 9, column 'speed': no value \(2 missing") as said:
         load(tmp_path, holes)
     assert (said.value.count, said.value.has_time) == (2, True)
     previous = load(tmp_path, holes, Reading(missing="previous"))
@@ -237,7 +238,7 @@ def test_a_recording_without_any_value_cannot_be_carried_on(tmp_path: Path) -> N
     for row in rows[1:]:
         if row[0] == "press 1":
             row[HEADER.index("flow")] = ""
-    with pytest.raises(table.MissingValuesError) as said:
+    with pytest.raises(MissingValuesError) as said:
         load(tmp_path, rows)
     assert not said.value.has_time
     with pytest.raises(SettingError, match=r"plant.csv, row 3, column 'flow': no value, and device 'press 1'"):

@@ -188,6 +188,41 @@ def test_small_devices_make_small_batches(command: Command) -> None:
     assert config.read(Path("plant.toml")).work.batch_size == 4  # of five rows the last one is for testing
 
 
+def test_what_is_told_is_checked_before_anything_is_guessed(command: Command, table: Path) -> None:
+    for told, words in (
+        ("data=5", "data = 5: must be a table"),
+        ("data.columns=5", "data.columns = 5: must be a table"),
+        ("data.columns.ignore=speed", "data.columns.ignore = 'speed'"),
+    ):
+        said = command("new", "plant.csv", "--set", told)
+        assert (said.code, said.new) == (2, set())
+        assert words in said.err
+
+
+def test_a_name_that_misleads(command: Command, table: Path) -> None:
+    for name in ("plant.dat", "PLANT.CSV"):
+        (command.folder / name).write_text(table.read_text())
+    said = command("new", "plant.dat", "--out", "a.toml", "--set", "data.format=table")
+    assert said.code == 0, said
+    said = command("new", "PLANT.CSV")
+    assert (said.code, said.new) == (0, {"PLANT.toml"})
+
+
+def test_paths_that_cannot_be(command: Command, table: Path) -> None:
+    os.mkfifo(command.folder / "pipe.csv")
+    assert command("new", "plant.csv").code == 0
+    for path, words in (
+        ("~nobody-of-this-name/a.csv", "Give the whole path"),
+        (f"{'a' * 300}.csv", "File name too long"),
+        ("pipe.csv", "neither a file nor a folder"),
+    ):
+        for arguments in (("new", path), ("run", "plant.toml", "--out", "out", "--set", f"data.path={path}")):
+            said = command(*arguments)
+            assert (said.code, said.new) == (2, set()), said
+            assert words in said.err
+            assert "Traceback" not in said.err
+
+
 def test_titles() -> None:
     said = ["a/plant.csv", "plant.tsv.gz", "plant.npz", "halls.v2", ".csv", "a:b.csv"]
     assert [draft.title(Path(path)) for path in said] == ["plant", "plant", "plant", "halls.v2", ".csv", "a-b"]

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import fedfloor
 from commands import lines
+from fedfloor.data import own
 from fedfloor.data.dataset import Dataset, Indices, Pool, pooled
 from fedfloor.data.labels import labels
+from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.park import build as parks
@@ -114,6 +116,76 @@ def test_where_there_is_time_the_last_samples_are_held_out() -> None:
         assert rest.tolist() == [i for i in part if i in set(rest)]
     _, kept = validation.hold_out(replace(timed, time=np.zeros(16)), parts, 0.3, 0)
     assert kept[0].tolist() == parts[0][:7].tolist()  # at the same time: the last ones in the device's order
+
+
+# -- windows that overlap ---------------------------------------------------------------------------------------------
+
+
+def windows(folder: Path, files: dict[str, int], *, times: bool, step: int, test: float = 0.2) -> Dataset:
+    """Windows of 10 rows of tables whose every value occurs once: those that share a row share a value."""
+    for number, (name, rows) in enumerate(files.items()):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table = [f"{1000 * number + row},{row // 7 % 2}" + (f",{row}" if times else "") for row in range(rows)]
+        path.write_text("\n".join(["a,label" + (",time" if times else ""), *table]))
+    return own.load(folder, Reading(window=Window(10, step), split=TimeSplit(test=test)), 0)
+
+
+def values(x: np.ndarray) -> set[float]:
+    return set(x.ravel().tolist())
+
+
+@pytest.mark.parametrize("times", [False, True])
+@pytest.mark.parametrize("step", [1, 4, 10])
+@pytest.mark.parametrize("partition", [Natural(), Iid()])
+def test_no_window_shares_a_row_with_one_held_out(
+    tmp_path: Path, times: bool, step: int, partition: Natural | Iid
+) -> None:
+    files = {"one/a.csv": 200, "one/b.csv": 300, "two/a.csv": 150}  # where they have times, each begins at 0
+    data = windows(tmp_path, files, times=times, step=step)
+    devices = None if isinstance(partition, Natural) else 3
+    park = parks.build(data, partition=partition, devices=devices, validation=0.2)
+    held = values(park.test()[0])
+    assert park.test_samples >= 0.15 * len(data.y)
+    for device in range(park.devices):
+        assert not held & values(park.samples(device)[0])
+
+
+def test_windows_without_times_are_held_out_at_the_end_of_every_recording(tmp_path: Path) -> None:
+    data = windows(tmp_path, {"one/a.csv": 125, "one/b.csv": 250}, times=False, step=1)  # 100 and 200 rows for training
+    park = parks.build(data, validation=0.1)
+    assert park.test_samples == round(0.1 * (91 + 191))
+    held = values(park.test()[0])
+    assert {99.0, 1199.0} < held  # the last rows of both
+    # the last tenth of 91 and of 191 windows begins at rows 82 and 172
+    assert min(value for value in held if value < 1000) in (81, 82, 83)
+    assert min(value for value in held if value > 1000) in (1171, 1172, 1173)
+
+
+def test_of_a_folder_per_label_every_label_is_held_out(tmp_path: Path) -> None:
+    for number, label in enumerate(("good", "worn")):  # first the one, then the other was recorded
+        table = [f"{100 * number + row},{100 * number + row}" for row in range(100)]
+        (tmp_path / "press" / label).mkdir(parents=True)
+        (tmp_path / "press" / label / "1.csv").write_text("\n".join(["a,time", *table]))
+    park = parks.build(own.load(tmp_path, Reading(), 0), validation=0.1)  # rows 0 to 79 are for training
+    assert sorted(values(park.test()[0])) == [*range(72, 80), *range(172, 180)]
+
+
+def test_a_device_whose_windows_all_share_rows_gives_none(tmp_path: Path) -> None:
+    data = windows(tmp_path, {"one/a.csv": 30, "two/a.csv": 200}, times=True, step=1, test=0.5)
+    park = parks.build(data, validation=0.2)
+    assert park.sizes[0] == 6  # windows of 15 rows
+    assert park.dataset.owner_test is not None
+    assert set(park.dataset.owner_test.tolist()) == {1}
+    alone = windows(tmp_path / "alone", {"one/a.csv": 30}, times=True, step=1, test=0.5)
+    with pytest.raises(SettingError, match="no device has two training windows that share no row"):
+        parks.build(alone, validation=0.2)
+
+
+def test_windows_of_one_recording_on_too_many_devices(tmp_path: Path) -> None:
+    data = windows(tmp_path, {"one/a.csv": 100}, times=False, step=1)
+    with pytest.raises(SettingError, match=r"device \d+ share rows with windows held out of other devices"):
+        parks.build(data, partition=Iid(), devices=35, validation=0.2)
 
 
 def test_rendered_samples_are_printed_by_the_device_that_holds_them() -> None:

@@ -106,4 +106,4 @@ def test_the_folder_of_data_sets_is_a_path_too(plant: Command) -> None:
     "datasets get mnist --root ~nobodyatall",
 ])  # fmt: skip
 def test_a_user_who_is_not_there(words: str, command: Command) -> None:
-    command.refused(command(*words.split()), "~nobodyatall", "no such user's home")
+    command.refused(command(*words.split()), "~nobodyatall", "Give the whole path.")

@@ -10,8 +10,9 @@ from twins import METHODS, Pair, compare, table
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_engine_is_its_plain_twin(method: str, data_root: Path) -> None:
-    pair = compare(method, seed=0, rounds=2, root=str(data_root))
-    assert len(pair.engine) == len(pair.twin) == 2
+    rounds = 2 if method == "fedavg" else 1  # that the second begins where the first ended is the same for all
+    pair = compare(method, seed=0, rounds=rounds, root=str(data_root))
+    assert len(pair.engine) == len(pair.twin) == rounds
     assert pair.points <= 2  # what was promised
     # Same data, weights, rings and batches: what is left is rounding (pixels times 1/255 or divided by 255, the order
     # in which models are added), some 10^-7 of a weight: enough for pictures on the very border, of which 10,000 that

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfloor.errors import SettingError, expanded, nearest, unknown
+from fedfloor.data.files import expanded, is_there
+from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import find
 from fedfloor.methods.contract import Method
@@ -48,7 +49,7 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
 
 def _looked_for(given: Path, folder: Path) -> Path:
     there = folder / given
-    return given if given.exists() and not there.exists() else there
+    return given if is_there(given) and not is_there(there) else there
 
 
 def placed(experiment: Experiment, folder: Path) -> Experiment:

@@ -16,8 +16,9 @@ import numpy as np
 from fedfloor import config
 from fedfloor.data import guess, own
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.table import MissingValuesError
-from fedfloor.errors import SettingError, expanded
+from fedfloor.data.files import expanded, is_there
+from fedfloor.data.joined import MissingValuesError
+from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs.folder import write as write_whole
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 20
 BATCH = 32
-ENDINGS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt", ".npz") for packed in ("", ".gz"))
+ENDINGS = (".npz", *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", ".gz")))
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 
@@ -39,7 +40,7 @@ def title(path: Path) -> str:
     """
     name = expanded(path).resolve().name
     with suppress(StopIteration):
-        name = next(name.removesuffix(end) for end in ENDINGS if name.endswith(end) and name != end)
+        name = next(name[: -len(end)] for end in ENDINGS if name.casefold().endswith(end) and len(name) > len(end))
     return re.sub(r'[/\\\0:*?"<>|]', "-", name).strip() or "data"
 
 
@@ -63,6 +64,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     document: dict[str, Any] = {"name": title(path), "rounds": ROUNDS, "data": {"path": str(path)}}
     for change in changes:
         config.apply(document, change)
+    config.from_table(document)  # what was told must be right before anything is guessed beside it
     _guess(document["data"], expanded(path))
     found: Experiment = config.from_table(document)
     note, way = "", found.data.missing
@@ -85,7 +87,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
 
 def _guess(data: dict[str, Any], path: Path) -> None:
     """Fill in what a table's columns probably are, and say so."""
-    if not path.is_file() or data.get("format", own.format_of(path)) != "table":
+    if not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
         return
     guessed = guess.guess(path, data)
     for sentence in guess.words(guessed, data):
@@ -154,9 +156,10 @@ def check_free(out: Path, *, force: bool) -> None:
     Raises:
         SettingError: it is there, or it is a folder, or its folder is not there.
     """
+    there = is_there(out)
     if out.is_dir():
         raise SettingError(f"{out} is a folder. Give the name of a file with --out.")
-    if out.exists() and not force:
+    if there and not force:
         raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
         raise SettingError(f"{out}: {out.parent} is no folder that can be written in. Give another place with --out.")

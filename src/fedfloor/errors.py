@@ -57,18 +57,6 @@ def require(ok: bool, what: str, got: object, allowed: str) -> None:
         raise SettingError(f"{what} = {got!r}: must be {allowed}.")
 
 
-def expanded(path: Path | str) -> Path:
-    """Return a path with ``~`` or ``~user`` put in full.
-
-    Raises:
-        SettingError: there is no such user.
-    """
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise SettingError(f"{path}: there is no such user's home. A folder called so is ./{path}") from error
-
-
 def disk_error(path: Path, error: OSError) -> RunError:
     """Return what to tell the user when a file of the run could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

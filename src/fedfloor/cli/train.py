@@ -23,10 +23,10 @@ def new(
     import shlex
 
     from fedfloor import draft
-    from fedfloor.errors import expanded
+    from fedfloor.data.files import expanded
     from fedfloor.terminal import show
 
-    file = expanded(out or f"{draft.title(data)}.toml")
+    file = expanded(out or Path(f"{draft.title(data)}.toml"))
     draft.check_free(file, force=force)
     text, park = draft.draft(data, file, changes or [])
     draft.write(text, file, force=force)

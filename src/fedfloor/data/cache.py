@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedfloor.data.files import expanded, unreadable
 from fedfloor.data.workshop import workshop
 from fedfloor.errors import RunError, SettingError
 
@@ -152,10 +153,7 @@ def cache_root() -> Path:
     """
     chosen = os.environ.get("FEDFLOOR_CACHE")
     if chosen:
-        try:
-            return Path(chosen).expanduser().absolute()
-        except RuntimeError as error:
-            raise SettingError(f"FEDFLOOR_CACHE = {chosen}: {error} Give the whole path.") from error
+        return expanded(chosen, "FEDFLOOR_CACHE = ").absolute()
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("fedfloor", appauthor=False))
@@ -171,8 +169,7 @@ def content_hash(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise SettingError(f"{path}: cannot be read ({reason}). Check the folder and its permissions.") from error
+        raise unreadable(path, error) from error
 
 
 def _key(recipe: str, files: Sequence[Path], root: Path | None) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Labels, Pool, pooled
-from fedfloor.data.files import content, damaged, find
+from fedfloor.data.files import content, damaged, find, unreadable
 from fedfloor.errors import SettingError
 
 SHAPE = (3, 32, 32)
@@ -209,8 +209,7 @@ def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # what damaged headers lead to
         raise damaged(archive, f"not a whole tar archive ({error})") from error
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise SettingError(f"{archive}: cannot be read ({reason}). Check the folder and its permissions.") from error
+        raise unreadable(archive, error) from error
 
 
 def _opened(archive: Path) -> io.BufferedIOBase:

@@ -17,8 +17,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from fedfloor.data import sources
+from fedfloor.data.files import expanded
 from fedfloor.data.published import PUBLISHED, File, Published
-from fedfloor.errors import FedfloorError, RunError, SettingError, expanded, unknown
+from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 
 CHUNK = 1 << 16  # bytes
 PATIENCE_S = (10, 30)  # until a server is reached, and between two pieces of its answer

@@ -17,12 +17,58 @@ def damaged(path: Path, problem: str) -> SettingError:
     return SettingError(f"{path}: {problem}. Get this file again from its authors and put it in the same place.")
 
 
+def unreadable(path: Path, error: OSError) -> SettingError:
+    """Build the error for a file that the operating system does not give."""
+    reason = error.strerror or type(error).__name__
+    return SettingError(f"{path}: cannot be read ({reason}). Check the path and its permissions.")
+
+
+def expanded(path: Path | str, where: str = "") -> Path:
+    """Return a path with the user's home folder for ``~``.
+
+    Args:
+        path: as it was given.
+        where: before it in the message.
+
+    Raises:
+        SettingError: it is the home folder of a user who is not there.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise SettingError(f"{where}{path}: {error} Give the whole path.") from error
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is something at a path.
+
+    Raises:
+        SettingError: nobody can tell: its name is too long, or a folder on the way may not be entered.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def find(folder: Path, name: str) -> Path | None:
     """Return ``name.gz`` or else ``name`` in the folder, or None where neither is."""
     for path in (folder / f"{name}.gz", folder / name):
         if path.is_file():
             return path
     return None
+
+
+def needed(folder: Path, name: str) -> Path:
+    """Return what :func:`find` finds.
+
+    Raises:
+        SettingError: neither is there.
+    """
+    path = find(folder, name)
+    if path is None:
+        raise SettingError(f"{folder / name}.gz is missing (or {name}, unpacked). Put it there, or set FEDFLOOR_DATA.")
+    return path
 
 
 def content(path: Path) -> bytes:
@@ -34,8 +80,7 @@ def content(path: Path) -> bytes:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise SettingError(f"{path}: cannot be read ({reason}). Check the folder and its permissions.") from error
+        raise unreadable(path, error) from error
     if raw[:2] != b"\x1f\x8b":
         if path.suffix == ".gz":
             raise damaged(path, f"not a gzip file: it starts with {raw[:4].hex() or 'nothing'}, not 1f8b")
@@ -70,5 +115,18 @@ def pieces(path: Path) -> Iterator[bytes]:
     except (gzip.BadGzipFile, zlib.error) as error:
         raise damaged(path, f"damaged gzip data ({error})") from error
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise SettingError(f"{path}: cannot be read ({reason}). Check the folder and its permissions.") from error
+        raise unreadable(path, error) from error
+
+
+def head(path: Path, length: int) -> bytes:
+    """Return the first bytes of what :func:`content` returns.
+
+    Raises:
+        SettingError: as :func:`content`, where it goes wrong that early.
+    """
+    start = b""
+    for piece in pieces(path):
+        start += piece
+        if len(start) >= length:
+            break
+    return start[:length]

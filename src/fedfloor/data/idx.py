@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Pool, pooled
-from fedfloor.data.files import damaged, find, pieces
-from fedfloor.errors import SettingError
+from fedfloor.data.files import damaged, head, needed, pieces
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 DIGITS = tuple("0123456789")
@@ -35,7 +33,7 @@ def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
     Raises:
         SettingError: a file is missing, cut short, damaged, or disagrees with its neighbour.
     """
-    paths = [_there(folder, file) for file in FILES]
+    paths = [needed(folder, file) for file in FILES]
     entry = remember(f"idx 1, {len(classes)} classes", paths, lambda writer: _parse(paths, len(classes), writer))
     found = entry.arrays
     train, test = Pool(found["x"], found["y"]), Pool(found["x_test"], found["y_test"])
@@ -50,22 +48,14 @@ def samples(folder: Path) -> tuple[int, int]:
     """
     counts = []
     for file in (FILES[0], FILES[2]):
-        path = _there(folder, file)
+        path = needed(folder, file)
         try:
-            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-                magic, count = struct.unpack(">II", stream.read(8))
-        except (OSError, EOFError, struct.error) as error:
+            magic, count = struct.unpack_from(">II", head(path, 8))
+        except struct.error as error:
             raise damaged(path, f"its header cannot be read ({error})") from error
         _check_magic(path, magic, 3)
         counts.append(count)
     return counts[0], counts[1]
-
-
-def _there(folder: Path, file: str) -> Path:
-    path = find(folder, file)
-    if path is None:
-        raise SettingError(f"{folder / file}.gz is missing (or {file}, unpacked). Put it there, or set FEDFLOOR_DATA.")
-    return path
 
 
 def _parse(paths: Sequence[Path], classes: int, writer: Writer) -> Mapping[str, Any]:

@@ -162,10 +162,14 @@ class Joined:
         )
         return MissingValuesError(message, count, has_time=self.time is not None and carried)
 
-    def digest(self, words: Sequence[str], reading: Reading) -> str:
-        """Return the SHA-256 of what was read."""
-        digest = hashlib.sha256(reading.recipe().encode())
-        for part in (*(sheet.x for sheet in self.sheets), self.line, *([] if self.time is None else [self.time])):
-            digest.update(np.ascontiguousarray(part).data)
+    def digest(self, words: Sequence[str], part: NDArray[np.int8] | None, reading: Reading) -> str:
+        """Return the SHA-256 of what was read: shapes and names of columns too, and which rows are for testing."""
+        arrays = [
+            array for array in (*(sheet.x for sheet in self.sheets), self.line, self.time, part) if array is not None
+        ]
+        told = [reading.recipe(), self.columns, [(array.shape, array.dtype.str) for array in arrays]]
+        digest = hashlib.sha256(repr(told).encode())
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
         digest.update("\0".join(words).encode())
         return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 
 from fedfloor.data.cache import Entry, Writer, remember
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, Pool, pooled
-from fedfloor.data.files import damaged, pieces
+from fedfloor.data.files import damaged, head, pieces
 from fedfloor.data.scan import Scan
 from fedfloor.errors import SettingError
 
@@ -47,7 +46,7 @@ def load(name: str, folder: Path) -> Dataset:
         SettingError: no files, or one that is cut short, damaged or contradicts itself.
     """
     train, test = files(folder / "train"), files(folder / "test")
-    recipe = f"leaf 1, {len(train)} for training"  # names of files do not tell which part they are of
+    recipe = f"leaf 2, {len(train)} for training"  # names of files do not tell which part they are of
     entry = remember(recipe, [*train, *test], lambda writer: _parse(train, test, writer))
     return pooled(name, LETTERS_AND_DIGITS, _pool(entry, ""), _pool(entry, "_test"), entry.facts["digest"])
 
@@ -59,9 +58,8 @@ def samples(folder: Path) -> tuple[int, int] | None:
         total = 0
         for path in files(folder / part):
             try:
-                with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-                    found = re.search(rb'"num_samples"\s*:\s*\[([\d\s,]*)\]', stream.read(HEAD))
-            except (OSError, EOFError):
+                found = re.search(rb'"num_samples"\s*:\s*\[([\d\s,]*)\]', head(path, HEAD))
+            except SettingError:
                 return None
             if found is None:
                 return None
@@ -90,8 +88,8 @@ def _pool(entry: Entry, part: str) -> Pool:
 
 
 def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mapping[str, Any]:
-    digest = hashlib.sha256()
-    parts = {"": _part(train, "x", writer, digest), "_test": _part(test, "x_test", writer, digest)}
+    hashes = hashlib.sha256(), hashlib.sha256()  # one for each part: the same files divided otherwise are other data
+    parts = {"": _part(train, "x", writer, hashes[0]), "_test": _part(test, "x_test", writer, hashes[1])}
     names = sorted(parts[""]) + sorted(set(parts["_test"]) - set(parts[""]))
     number = {name: i for i, name in enumerate(names)}
     for part, people in parts.items():
@@ -102,7 +100,7 @@ def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mappi
         rows = np.concatenate([people[name].start + np.arange(len(people[name].y)) for name in ordered])
         if (rows != np.arange(len(rows))).any():
             writer.append(f"rows{part}", rows, np.int64)
-    return {"digest": digest.hexdigest()}
+    return {"digest": hashlib.sha256(b"".join(part.digest() for part in hashes)).hexdigest()}
 
 
 def _part(paths: Sequence[Path], array: str, writer: Writer, digest: hashlib._Hash) -> dict[str, _Person]:

@@ -8,11 +8,12 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError
 
 DELIMITERS = ",;\t|"
@@ -41,15 +42,14 @@ def opened(path: Path) -> Iterator[Iterator[Row]]:
         SettingError: it cannot be read, is cut short, is not UTF-8, or has a quotation mark too many.
     """
     try:
-        with _bytes(path) as stream:
-            yield _parsed(path, io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""))
+        with _bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+            yield _parsed(path, text)
     except UnicodeDecodeError as error:
         raise _not_utf8(path) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise SettingError(f"{path.name}: not a whole table ({error}).") from error
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise SettingError(f"{path}: cannot be read ({reason}). Check the path and its permissions.") from error
+        raise unreadable(path, error) from error
 
 
 def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -104,7 +104,7 @@ def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
 def _not_utf8(path: Path) -> SettingError:
     """Return the error for a file that is no UTF-8 text, with the first cell that is not."""
     advice = "Save the table as CSV in UTF-8."
-    with _bytes(path) as stream:
+    with suppress(EOFError, OSError, zlib.error), _bytes(path) as stream:  # it may be cut short as well
         head = stream.readline()
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             return SettingError(f"{place(path, 1)}: UTF-16 text. {advice}")

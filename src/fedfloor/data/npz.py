@@ -19,13 +19,13 @@ from fedfloor.data.table import of_entry, write
 from fedfloor.data.zipped import read_arrays
 from fedfloor.errors import SettingError, nearest
 
-RECIPE = "npz 1"
+RECIPE = "npz 2"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
-IMAGES = ("classes", "split", "small")
+IMAGES = ("classes", "split", "small", "sort")
 WINDOWS = (*IMAGES, "missing")
-ROWS = (*WINDOWS, "window", "sort")
+ROWS = (*WINDOWS, "window")
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -138,7 +138,11 @@ def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
     array = arrays[name]
     if array.dtype.kind not in "iuU":
         raise SettingError(f"{path.name}, array '{name}': {array.dtype}. Give whole numbers, or texts (dtype=str).")
-    texts = [str(value).strip() for value in array.tolist()]
+    try:
+        texts = [str(value).strip() for value in array.tolist()]
+        "".join(texts).encode()
+    except (ValueError, SystemError) as error:  # numbers that are no characters
+        raise SettingError(f"{path.name}, array '{name}': holds what is no Unicode text. Write it anew.") from error
     if "" in texts:
         raise SettingError(f"{path.name}, row {texts.index('')}, array '{name}': empty. Every sample needs a {name}.")
     return texts

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fedfloor.data import folder, npz, table
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files import expanded, is_there
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError, expanded
+from fedfloor.errors import SettingError
 
 TABLES = (".csv", ".tsv", ".txt")
 
@@ -24,8 +25,10 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
         SettingError: there is nothing, it is of no known format, or a mistake in it.
     """
     path = expanded(path)
-    if not path.exists():
+    if not is_there(path):
         raise SettingError(f"[data] path: looked for {path.absolute()}, which does not exist.")
+    if not path.is_file() and not path.is_dir():
+        raise SettingError(f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device).")
     kind = reading.format or format_of(path)
     if (kind == "folder") != path.is_dir():
         what = "a folder" if path.is_dir() else "a file"
@@ -42,10 +45,10 @@ def format_of(path: Path) -> str:
     """
     if path.is_dir():
         return "folder"
-    name = path.name.removesuffix(".gz")
+    name = path.name.casefold()
     if name.endswith(".npz"):
         return "npz"
-    if name.endswith(TABLES):
+    if name.removesuffix(".gz").endswith(TABLES):
         return "table"
     raise SettingError(
         f"[data] path: {path} is no folder, no .npz and no table ({', '.join(TABLES)}, each also with .gz). Set [data] "

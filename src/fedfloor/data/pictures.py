@@ -18,7 +18,7 @@ from fedfloor.data.table import of_entry
 from fedfloor.data.tree import Found
 from fedfloor.errors import SettingError
 
-RECIPE = "pictures 1"
+RECIPE = "pictures 2"
 MEANT = ("classes", "split", "small", "size")
 
 
@@ -90,6 +90,7 @@ def _write_pixels(files: Sequence[Found], reading: Reading, writer: Writer) -> h
         x, is_wide = decode(one.path, one.name, reading.size)
         if first is None:
             first = one.name, x.shape
+            digest.update(repr(x.shape).encode())
         _check_alike(*first, one.name, x)
         if is_wide:
             wide, brightest = wide or one.name, max(brightest, int(x.max()))

@@ -18,7 +18,7 @@ from fedfloor.data.table import MEANT, of_entry, write
 from fedfloor.data.tree import Found
 from fedfloor.errors import SettingError
 
-RECIPE = "recordings 1"
+RECIPE = "recordings 2"
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,6 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[
     labelled = depth == 3 or (depth == 2 and not _has_label(sheets, reading))
     taken = _recordings(ordered, sheets, depth, labelled)
     apart = labelled or any(one.sheet.time is None for one in taken)
-    if not apart:
-        taken.sort(key=lambda one: 0.0 if one.sheet.time is None else float(one.sheet.time.min()))
     for one in taken:
         _check_agreement(one, reading)
     device = [one.device for one in taken for _ in one.sheet.line]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Values
+from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Times, Values
 from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.data.split import Cut, Rows, divided, runs, split_of
 from fedfloor.errors import SettingError
@@ -95,6 +95,8 @@ def _dataset(
     start, start_test = cut.start[~cut.test], cut.start[cut.test]
     last, last_test = cut.last[~cut.test], cut.last[cut.test]
     x, length = rows.x, cut.length if windows else None
+    overlap = length is not None and inputs.step is not None and inputs.step < length
+    apart = overlap if rows.time is None else rows.apart
     owner = None if rows.owner is None else rows.owner[last].astype(np.int32)
     tested = None if rows.owner is None or by_device else rows.owner[last_test].astype(np.int32)
     return Dataset(
@@ -103,8 +105,18 @@ def _dataset(
         lambda indices, device: _gather(x, start[indices], length),  # noqa: ARG005
         lambda indices: _gather(x, start_test[indices], length),
         scale=1 / 255 if x.dtype == np.uint8 else 1.0, time=None if rows.time is None else rows.time[last],
-        owned=owned, inputs=inputs,
+        first=start if overlap else None, through=_through(rows.segment)[last] if apart else None, owned=owned,
+        inputs=inputs,
     )  # fmt: skip
+
+
+def _through(segment: Owners) -> Times:
+    """Return how far through its recording each row lies.
+
+    >>> _through(np.array([0, 0, 0, 0, 1]))
+    array([0.25, 0.5 , 0.75, 1.  , 1.  ])
+    """
+    return np.concatenate([np.arange(1, end - first + 1) / (end - first) for first, end in runs(segment, None)])
 
 
 def _gather(x: Values, start: Indices, length: int | None) -> Values:

@@ -183,7 +183,9 @@ class _Layout:
         if "_" in joined or (self.decimal == "," and "." in joined):
             return None
         if self.decimal == ",":
-            cells = joined.replace(",", ".").split("\0")
+            many, cells = len(cells), joined.replace(",", ".").split("\0")
+            if len(cells) != many:  # one of them holds a NUL
+                return None
         try:
             values = np.array([float(cell) if cell else np.nan for cell in cells])
         except ValueError:

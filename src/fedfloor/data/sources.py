@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fedfloor.data import cifar, idx, leaf, tep
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset
+from fedfloor.data.files import expanded
 from fedfloor.data.labels import labels
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError, expanded, unknown
+from fedfloor.errors import SettingError, unknown
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def data_root() -> Path:
     """Return the folder data sets are looked for in: ``$FEDFLOOR_DATA``, or else the user's data folder."""
     chosen = os.environ.get("FEDFLOOR_DATA")
     if chosen:
-        return expanded(chosen)
+        return expanded(chosen, "FEDFLOOR_DATA = ")
     import platformdirs
 
     return Path(platformdirs.user_data_dir("fedfloor", appauthor=False))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
 from fedfloor.data.joined import Joined
-from fedfloor.data.joined import MissingValuesError as MissingValuesError
 from fedfloor.data.names import classes_of, codes, natural_order
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble, fill, say_missing
@@ -20,9 +19,8 @@ from fedfloor.data.sheet import Sheet, read
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 
-RECIPE = "table 4"
+RECIPE = "table 5"
 MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal")
-BLOCK = 1 << 23  # bytes of samples put in order at once
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
@@ -121,7 +119,7 @@ def write(
     return {
         "columns": everything.columns, "classes": classes, "devices": devices, "factories": factories,
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
-        "digest": everything.digest([*(device or ()), *(factory or ()), *label], reading),
+        "digest": everything.digest([*(device or ()), *(factory or ()), *label], part, reading),
     }  # fmt: skip
 
 

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned
-from fedfloor.data.files import content, damaged, find
+from fedfloor.data.files import content, damaged, needed
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble
 from fedfloor.data.split import Rows
-from fedfloor.errors import SettingError
 
 COLUMNS = (*(f"XMEAS({i})" for i in range(1, 42)), *(f"XMV({i})" for i in range(1, 12)))
 CLASSES = ("normal", *(f"IDV({i})" for i in range(1, 22)))
@@ -46,7 +45,7 @@ def load(name: str, folder: Path, reading: Reading) -> Dataset:
     Raises:
         SettingError: a file is missing or damaged.
     """
-    paths = [_there(folder, file) for file in FILES]
+    paths = [needed(folder, file) for file in FILES]
     entry = remember("tep 1", paths, lambda writer: _parse(paths, writer))
     found = entry.arrays
     rows = Rows(found["x"], found["y"], found["segment"], part=found["part"])
@@ -61,16 +60,9 @@ def samples(folder: Path) -> tuple[int, int]:
         SettingError: a file is missing.
     """
     for file in FILES:
-        _there(folder, file)
+        needed(folder, file)
     faults = len(CLASSES) - 1
     return TRAINING_ROWS[1] + faults * TRAINING_ROWS[0], TEST_ROWS * len(CLASSES)
-
-
-def _there(folder: Path, file: str) -> Path:
-    path = find(folder, file)
-    if path is None:
-        raise SettingError(f"{folder / file}.gz is missing (or {file}, unpacked). Put it there, or set FEDFLOOR_DATA.")
-    return path
 
 
 def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError
 
 DEEPEST = 5  # folders: train or test, factory, device, label, and one too many to complain about
@@ -66,8 +67,11 @@ def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Pa
         yield folder, above, True
     for path in entries:
         name = "/".join((*above, path.name))
-        _check_inside(path, root, name)
-        kind = path.stat().st_mode
+        try:
+            _check_inside(path, root, name)
+            kind = path.stat().st_mode
+        except OSError as error:
+            raise unreadable(path, error) from error
         if stat.S_ISDIR(kind):
             if len(above) == DEEPEST:
                 raise SettingError(f"{name}: too deep. In the data folder there are a factory, a device and a label.")

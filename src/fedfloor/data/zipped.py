@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError
 
 LARGE = 1 << 30  # bytes; what unpacks to more must not be packed to a hundredth: that is no data but a bomb
@@ -54,8 +55,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise SettingError(f"{path}: cannot be read ({reason}). Check the path and its permissions.") from error
+        raise unreadable(path, error) from error
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
         raise SettingError(
             f"{path}: not a whole .npz file ({error}). Write it anew with np.savez or np.savez_compressed."
@@ -79,6 +79,8 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
                 f"{path}, array '{name}': Python objects, which could execute anything and are not read. Write "
                 "texts as np.array(…, dtype=str), and lists of unequal length as arrays of one shape."
             )
+        if not dtype.itemsize:
+            raise ValueError(f"array '{name}' has elements of no length")  # any number of them would fit
         stated, there = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
         if stated != there:
             raise ValueError(f"array '{name}' {shape} needs {stated:,} bytes, but there are {there:,}")
@@ -90,5 +92,8 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = npy.read_magic(stream)
     if version not in HEADERS:
         raise ValueError(f"NPY version {version}")
-    shape, _, dtype = HEADERS[version](stream)
+    try:
+        shape, _, dtype = HEADERS[version](stream)
+    except Exception as error:  # it is parsed as Python is, and what that raises on damaged text is anybody's guess
+        raise ValueError(f"a header that cannot be read: {str(error) or type(error).__name__}") from error
     return shape, dtype

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from fedfloor.chance import generator
-from fedfloor.data.dataset import Dataset, Indices, Values
+from fedfloor.data.dataset import Dataset, Indices, Times, Values
 from fedfloor.errors import SettingError, require
 
 
@@ -17,8 +17,9 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     r"""Hold out m_k = min(n_k − 1, max(1, ⌊share·n_k⌉)) of the n_k training samples of every device k.
 
     So every device with two samples or more gives at least one, and none gives all it has. Which ones is drawn by
-    (seed, device); where samples have times they are the device's last ones, and training windows that share rows with
-    them are left out. The test data are not looked at.
+    (seed, device); where samples have times they are the device's last ones, and those that lie last in their
+    recordings where these have no order or windows without times overlap. Training windows that share rows with any
+    held-out one are left out; a device all of whose windows would be gives none. The test data are not looked at.
 
     Args:
         dataset: whose samples they are.
@@ -31,7 +32,7 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
         in their old order.
 
     Raises:
-        SettingError: a share out of range, or no device with two samples.
+        SettingError: a share out of range, or no device that has a sample to give.
 
     >>> from fedfloor.data.labels import labels
     >>> data, kept = hold_out(labels(2, 20, seed=0), [np.arange(20), np.arange(20, 40)], 0.1, seed=0)
@@ -39,33 +40,58 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     ((4,), [18, 18])
     """
     require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
-    held, kept = [], []
-    for device, part in enumerate(parts):
-        count, rng = _number(len(part), share), generator(seed, "validation", device)
-        order = rng.permutation(len(part)) if dataset.time is None else np.argsort(dataset.time[part], kind="stable")
-        cut = len(part) - count
-        held.append(part[np.sort(order[cut:])])
-        kept.append(part[np.sort(order[: max(1, cut - _overlap(dataset))])])
+    held = _held(dataset, parts, share, seed)
     samples = np.concatenate(held)
-    if not len(samples):
+    kept = [_apart(dataset, _rest(part, mine), samples) for part, mine in zip(parts, held, strict=True)]
+    if not all(len(part) for part in kept):
+        device = next(k for k, part in enumerate(kept) if not len(part))
         raise SettingError(
-            "[evaluate] on = 'validation': no device has two training samples, one to hold out. Use fewer devices."
+            f"[evaluate] on = 'validation': all training windows of device {device} share rows with windows held out "
+            "of other devices. Use fewer devices, or windows that overlap less: [data] window step."
         )
     owners = None if dataset.owner is None else dataset.owner[samples]
     take = _Held(dataset, tuple(held)).take
     return replace(dataset, y_test=dataset.y[samples], owner_test=owners, take_test=take), kept
 
 
-def _number(size: int, share: float) -> int:
-    return min(size - 1, max(1, round(share * size)))
+def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> list[Indices]:
+    """Return the samples that each device gives, none where it would have no other left that shares no row with them.
+
+    Raises:
+        SettingError: no device gives any.
+    """
+    place = dataset.time if dataset.through is None else dataset.through
+    held = [_last(part, share, place, generator(seed, "validation", k)) for k, part in enumerate(parts)]
+    for k, part in enumerate(parts):
+        if not len(_apart(dataset, _rest(part, held[k]), held[k])):
+            held[k] = part[:0]
+    if not any(len(mine) for mine in held):
+        what = "two training samples" if dataset.first is None else "two training windows that share no row"
+        raise SettingError(f"[evaluate] on = 'validation': no device has {what}, one to hold out. Use fewer devices.")
+    return held
 
 
-def _overlap(dataset: Dataset) -> int:
-    """Return how many windows in the order of time share rows with the one after them: they are left out in between."""
-    inputs = dataset.inputs
-    if dataset.time is None or inputs.length is None or inputs.step is None:
-        return 0
-    return -(-inputs.length // inputs.step) - 1
+def _last(part: Indices, share: float, place: Times | None, rng: np.random.Generator) -> Indices:
+    """Return the share of a device's samples that comes last, or a random one where none comes before another."""
+    count = min(len(part) - 1, max(1, round(share * len(part))))
+    order = rng.permutation(len(part)) if place is None else np.argsort(place[part], kind="stable")
+    return part[np.sort(order[len(part) - count :])]
+
+
+def _rest(part: Indices, held: Indices) -> Indices:
+    return part[~np.isin(part, held)]
+
+
+def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
+    """Return those of a device's samples that share no row with any held-out one."""
+    if dataset.first is None:
+        return part
+    mine, theirs = dataset.first[part], np.sort(dataset.first[held])
+    length = dataset.inputs.length or 1
+    apart: Indices = part[
+        np.searchsorted(theirs, mine - length, "right") == np.searchsorted(theirs, mine + length, "left")
+    ]
+    return apart
 
 
 class _Held:
