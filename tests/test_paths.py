@@ -97,3 +97,13 @@ def test_the_folder_of_data_sets_is_a_path_too(plant: Command) -> None:
     assert config.read(Path("plant/published.toml"), ["data.root=here"]).data.root == "here"
     placed = config.placed(config.read(Path("plant/published.toml")), Path("runs/a"))
     assert placed.data.root == "../../plant/data"
+
+
+@pytest.mark.parametrize("words", [
+    "run tiny.toml --set data.path=~nobodyatall/x.csv",
+    "run tiny.toml --set data.name=mnist --set data.root=~nobodyatall",
+    "new ~nobodyatall/x.csv",
+    "datasets get mnist --root ~nobodyatall",
+])  # fmt: skip
+def test_a_user_who_is_not_there(words: str, command: Command) -> None:
+    command.refused(command(*words.split()), "~nobodyatall", "Give the whole path.")
