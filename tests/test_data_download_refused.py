@@ -139,7 +139,11 @@ def test_ctrl_c_says_how_to_go_on(command: Command, server: Server, monkeypatch:
     server.files = {"/a": ONE, "/b": TWO}
     server.strikes = {"/b": lambda: os.kill(os.getpid(), signal.SIGINT)}
     monkeypatch.setitem(PUBLISHED, "tiny", published(server.url)["tiny"])
-    said = command("datasets", "get", "tiny", "--root", "data")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
+    try:
+        said = command("datasets", "get", "tiny", "--root", "data")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (said.code, said.out) == (130, "")
     assert said.err.endswith("stopped: whole files are kept, the rest is fetched by the same command.\n")
     assert said.new == {"data", "data/tiny", "data/tiny/a"}

@@ -21,19 +21,8 @@ OPTIONAL = (
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
 BASE = {"_version", "errors", "chance", "outside", "threads"}
-TRAINING = BASE | {
-    "data",
-    "park",
-    "plan",
-    "parts",
-    "methods",
-    "models",
-    "network",
-    "engine",
-    "solvers",
-    "experiment",
-    "config",
-}
+TRAINING = BASE | {"config", "data", "engine", "experiment", "methods", "models", "network", "park", "parts", "places"}
+TRAINING |= {"plan", "solvers"}
 MAY = {
     "_version": set(),
     "errors": set(),
@@ -50,13 +39,14 @@ MAY = {
     "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},
     "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},
     "experiment": BASE | {"data", "park", "parts", "network"},
-    "config": BASE | {"experiment", "methods", "data", "park", "parts", "network"},
+    "places": BASE | {"data", "experiment"},
+    "config": BASE | {"experiment", "places", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
-    "draft": BASE | {"config", "experiment", "data", "park", "runs"},
+    "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
     "bench": TRAINING | {"runs"},
     "inference": BASE | {"models", "data", "park", "runs", "terminal"},
 }

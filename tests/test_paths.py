@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import Command, lines
-from fedfloor import config
+from fedfloor import config, places
 from own_arrays import rows
 
 OWN = """
@@ -95,7 +95,7 @@ def test_the_folder_of_data_sets_is_a_path_too(plant: Command) -> None:
     assert config.read(Path("plant/published.toml")).data.root == "plant/data"
     (plant.folder / "here").mkdir()
     assert config.read(Path("plant/published.toml"), ["data.root=here"]).data.root == "here"
-    placed = config.placed(config.read(Path("plant/published.toml")), Path("runs/a"))
+    placed = places.placed(config.read(Path("plant/published.toml")), Path("runs/a"))
     assert placed.data.root == "../../plant/data"
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfloor.data.files import expanded, is_there
 from fedfloor.errors import SettingError, nearest, quoted, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import find
 from fedfloor.methods.contract import Method
 from fedfloor.parts.work import DEFAULTS, WorkSettings
+from fedfloor.places import looked_for, with_paths
 
 T = TypeVar("T")
 OWN = " A method's own settings stand in [methods.NAME]."
@@ -47,30 +46,7 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     document.setdefault("name", path.stem)
     for change in changes:
         apply(document, change)
-    return _with_paths(from_table(document), lambda given: _looked_for(given, path.parent))
-
-
-def _looked_for(given: Path, folder: Path) -> Path:
-    there = folder / given
-    return given if is_there(given) and not is_there(there) else there
-
-
-def placed(experiment: Experiment, folder: Path) -> Experiment:
-    """Return the experiment as a file in ``folder`` must say it: relative paths begin there, absolute ones stay."""
-    return _with_paths(experiment, lambda given: given if given.is_absolute() else seen_from(folder, given))
-
-
-def seen_from(folder: Path, path: Path) -> Path:
-    """Return a path as it is from a folder on; ``..`` leads out of where a link really is."""
-    return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve()))
-
-
-def _with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experiment:
-    """Change the paths to data; ``~`` is the user's home."""
-    data = experiment.data
-    given = {"path": data.path, "root": data.root}
-    changed = {key: str(change(expanded(one))) for key, one in given.items() if one}
-    return dataclasses.replace(experiment, data=dataclasses.replace(data, **changed))  # type: ignore[arg-type]
+    return with_paths(from_table(document), lambda given: looked_for(given, path.parent))
 
 
 def apply(document: Table, change: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import config
+from fedfloor import config, places
 from fedfloor.data import guess, own
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
@@ -77,7 +77,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
         document["data"]["missing"] = way
         park = build_park(replace(found, data=replace(found.data, missing=way)))
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
-    document["data"]["path"] = str(config.seen_from(expanded(out).parent, expanded(path)))
+    document["data"]["path"] = str(places.seen_from(expanded(out).parent, expanded(path)))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)

@@ -12,7 +12,7 @@ import torch
 
 from fedfloor import models
 from fedfloor.chance import generator
-from fedfloor.config import method_of, placed, resolved
+from fedfloor.config import method_of, resolved
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.evaluate import Score, evaluate
@@ -23,6 +23,7 @@ from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.park.park import Park
+from fedfloor.places import placed
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.runs import checkpoint, checks, folder, ledger, results
