@@ -193,7 +193,7 @@ def test_a_method_of_your_own_has_its_table() -> None:
 
 @pytest.mark.usefixtures("_own")
 def test_a_method_of_your_own_with_types_only_it_knows() -> None:
-    method_of(from_table({"method": {"name": "own_methods:NoWork"}}))
+    assert type(method_of(from_table({"method": {"name": "own_methods:NoWork"}}))).__name__ == "NoWork"
 
 
 OWN_REFUSED = {

@@ -26,21 +26,21 @@ from model_files import SENSORS, write_model
 
 
 @pytest.fixture(scope="session")
-def test_samples() -> tuple[np.ndarray, np.ndarray]:
+def tested() -> tuple[np.ndarray, np.ndarray]:
     """The test samples of ``labels_run``."""
     data = labels(devices=4, samples_per_device=310, seed=0)
     return data.take_test(np.arange(len(data.y_test))), data.y_test
 
 
 @pytest.fixture
-def arrays(command: Command, test_samples: tuple[np.ndarray, np.ndarray]) -> Path:
-    x, y = test_samples
+def arrays(command: Command, tested: tuple[np.ndarray, np.ndarray]) -> Path:
+    x, y = tested
     np.savez(command.folder / "test.npz", x=x, y=y)
     return Path("test.npz")
 
 
-def test_loss_and_accuracy_are_the_ledgers(labels_run: Path, test_samples: tuple[np.ndarray, np.ndarray]) -> None:
-    x, y = test_samples
+def test_loss_and_accuracy_are_the_ledgers(labels_run: Path, tested: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = tested
     last = lines(labels_run)[-1]
     trained = fedfloor.load_model(labels_run)
     probabilities, logits = trained.outputs(x)
@@ -59,9 +59,9 @@ def test_predict_npz_reports_the_ledgers_accuracy(command: Command, labels_run: 
 
 
 def test_predict_pictures_gives_what_the_arrays_gave(
-    command: Command, labels_run: Path, arrays: Path, test_samples: tuple[np.ndarray, np.ndarray]
+    command: Command, labels_run: Path, arrays: Path, tested: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    x, y = test_samples
+    x, y = tested
     (command.folder / "photos").mkdir()
     for i, picture in enumerate(x):
         Image.fromarray(picture[0]).save(command.folder / "photos" / f"{i:03}.png")
