@@ -20,7 +20,7 @@ from fedfloor.methods.contract import Method, State, View
 from fedfloor.models import build
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
-from fedfloor.parts.objective import Visit
+from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Node, Parallel, Train, Work, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import processes
@@ -120,11 +120,12 @@ def everywhere(ranks: int, body: Callable[[Team], object]) -> list[object]:
 
 
 @dataclass(frozen=True)
-class Counting:
+class Counting(Objective):
     """An objective that remembers: visit n of a device has the loss (cross-entropy)/(1 + n), n = 0, 1, …"""
 
-    needs_start: bool = False
-    remembers: bool = True
+    @property
+    def remembers(self) -> bool:
+        return True
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         logits = module(x)

@@ -146,7 +146,16 @@ _meetings = st.just(CLOUD) | _numbers.map(edge)
 _radios = st.none() | st.builds(Radio, st.integers(0, 8), _positive)
 leaves = (
     st.builds(Train, st.just(CLOUD) | _numbers.map(device), works(), _radios)
-    | st.builds(Select, _words, st.lists(_numbers, min_size=1, max_size=4).map(tuple), st.just(1), works(), _meetings)
+    | st.builds(
+        Select,
+        _words,
+        st.lists(_numbers, min_size=1, max_size=4).map(tuple),
+        st.just(1),
+        works(),
+        _meetings,
+        _words,
+        _settings,
+    )
     | st.builds(Broadcast, _devices, _words)
     | st.builds(Probe, _devices, _words, _meetings)
 )
@@ -156,7 +165,7 @@ def _branches(below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     several = st.lists(below, max_size=3).map(tuple)
     return (
         st.builds(Sequence, several)
-        | st.builds(Parallel, several, _meetings, _words)
+        | st.builds(Parallel, several, _meetings, _words, _settings)
         | st.builds(Repeat, st.integers(1, 4), below, st.booleans())
     )
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine.ranks import Engine
-from fedfloor.engine.visit import Key, Samples, Trained, train
+from fedfloor.engine.samples import Samples
+from fedfloor.engine.visit import Key, Trained, train
 from fedfloor.errors import RunError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
@@ -96,7 +97,7 @@ def test_many_small_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -
     # how many samples are turned into floats at a time must not move the mini-batches' boundaries
     whole, pieces = big(), big()
     visit(whole, Work(epochs=2, batch_size=16, rate=0.1))
-    monkeypatch.setattr("fedfloor.engine.visit.CHUNK_BYTES", 1)
+    monkeypatch.setattr("fedfloor.engine.samples.CHUNK_BYTES", 1)
     visit(pieces, Work(epochs=2, batch_size=16, rate=0.1))
     assert bits(whole.network.flat) == bits(pieces.network.flat)
 

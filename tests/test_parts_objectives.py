@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from fedfloor.engine.ranks import Engine
 from fedfloor.engine.visit import Key, Trained, train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
-from fedfloor.parts.mmd import WIDTHS, Mmd, frozen, mmd_squared
+from fedfloor.parts.frozen import frozen
+from fedfloor.parts.mmd import WIDTHS, Mmd, mmd_squared
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.parts.prox import Prox
@@ -43,11 +45,13 @@ def batch(n: int = 5) -> tuple[Tensor, Tensor]:
 
 def total(goal: Objective, network: Network, visit: Visit) -> tuple[Tensor, Tensor]:
     """Return the whole objective [] and its gradient as the engine forms it [trained]."""
-    loss, _ = goal.loss(network.module, *batch(), visit)
+    x, y = batch()
+    visit = replace(visit, aside=goal.aside(x, visit))
+    loss, _ = goal.loss(network.module, x, y, visit)
     gradient = torch.zeros(network.trained, dtype=torch.float64)
     for into, one in zip(network.views(gradient), torch.autograd.grad(loss, network.parameters), strict=True):
         into.copy_(one)
-    term = goal.penalty(network.flat[: network.trained], visit) if isinstance(goal, Prox) else None
+    term = goal.penalty(network.flat[: network.trained], visit)
     return (loss.detach(), gradient) if term is None else (loss.detach() + term[0], gradient + term[1])
 
 
@@ -218,12 +222,13 @@ def test_with_weight_0_it_is_plain_to_the_bit(
         ("prox", {"nu": 1.0}, "unknown setting of objective 'prox' 'nu'. Known: mu."),
         ("prox", {"mu": -1.0}, "objective prox: mu = -1.0: must be a number of at least 0."),
         ("prox", {"mu": math.nan}, "objective prox: mu = nan"),
-        ("prox", {"mu": "0.1"}, "objective prox: mu = '0.1'"),
-        ("prox", {"mu": True}, "objective prox: mu = True"),
+        ("prox", {"mu": "0.1"}, "objective 'prox': mu = '0.1': must be a number."),
+        ("prox", {"mu": True}, "objective 'prox': mu = True: must be a number."),
         ("mmd", {"weight": math.inf}, "objective mmd: weight = inf: must be a number of at least 0."),
         ("mmd", {"needs_start": True}, "unknown setting of objective 'mmd' 'needs_start'"),
         ("plain", {"mu": 0.1}, "objective 'plain' has no settings, but got 'mu': leave it out."),
-        ("floor:Counting", {"rememberz": True}, "Did you mean 'remembers'?"),
+        ("floor:Counting", {"remembers": True}, "has no settings, but got 'remembers'"),
+        ("floor:Rememberer", {}, "has no 'needs_start': derive it from fedfloor.parts.objective.Objective"),
     ],
 )
 def test_settings_are_checked(name: str, settings: dict[str, object], said: str) -> None:

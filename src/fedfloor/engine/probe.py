@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from fedfloor.engine.team import Team
+from fedfloor.engine.gradient import full
+from fedfloor.engine.team import Blob, Team
 from fedfloor.engine.tree import Packet
-from fedfloor.errors import unknown
+from fedfloor.errors import SettingError, unknown
 from fedfloor.plan.nodes import Probe
 
 if TYPE_CHECKING:
@@ -37,14 +40,21 @@ def loss(engine: Engine, device: int, packet: Packet, tick: int) -> float:  # no
     return total / len(samples)
 
 
-QUESTIONS: dict[str, Callable[[Engine, int, Packet, int], Any]] = {"census": census, "loss": loss}
+def gradient(engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:  # noqa: ARG001
+    """Answer the gradient of the arriving model's mean cross-entropy over all the device's samples, [trained]."""
+    if packet["w"] is not engine.network.flat:
+        engine.network.flat.copy_(packet["w"])
+    return full(engine.network, engine.samples(device))
+
+
+QUESTIONS: dict[str, Callable[[Engine, int, Packet, int], Any]] = {"census": census, "loss": loss, "gradient": gradient}
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:
     """Ask every device of the node, each rank of ``team`` its share; return all answers on every rank.
 
     Returns:
-        Device → question → answer.
+        Device → question → answer: JSON, or a tensor.
 
     Raises:
         SettingError: an unknown question.
@@ -56,7 +66,24 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     mine = {k: QUESTIONS[node.what](engine, k, still, tick) for k in node.devices[team.rank :: team.size]}
     if "w" in packet and packet["w"] is own:
         own.copy_(still["w"])
+    vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}
+    plain = {k: said for k, said in mine.items() if k not in vectors}
+    parts: list[Blob] = [json.dumps([plain, list(vectors)]).encode()]
+    parts += [one.numpy().data.cast("B") for one in vectors.values()]
     answers: dict[int, Any] = {}
-    for (said,) in team.gather([json.dumps(mine).encode()]):
-        answers.update({int(k): answer for k, answer in json.loads(bytes(said)).items()})
+    for head, *rest in team.gather(parts):
+        told, devices = json.loads(bytes(head))
+        answers.update({int(k): answer for k, answer in told.items()})
+        kind = torch.empty(0, dtype=own.dtype).numpy().dtype
+        answers.update({k: torch.tensor(np.frombuffer(one, kind)) for k, one in zip(devices, rest, strict=True)})
     return {k: {node.what: answers[k]} for k in node.devices}
+
+
+def no_vector(answer: object) -> str:
+    """Refuse an answer that cannot be told as JSON: ``json.dumps(…, default=no_vector)``.
+
+    Raises:
+        SettingError: always.
+    """
+    kind = type(answer).__name__
+    raise SettingError(f"a Probe that answers with a {kind} stands in a branch of a Parallel: ask before they part.")

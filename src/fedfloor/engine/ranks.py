@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -18,15 +19,18 @@ import torch
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine.deal import deal
+from fedfloor.engine.gradient import full
+from fedfloor.engine.meeting import Meeting, learnt
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.probe import ask
+from fedfloor.engine.probe import ask, no_vector
+from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Alone, Team
-from fedfloor.engine.tree import Packet, TreeSum
-from fedfloor.engine.visit import Key, Samples, is_lost, train
+from fedfloor.engine.tree import Packet
+from fedfloor.engine.visit import Key, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Normalise, Park
-from fedfloor.parts import mix, objectives, selection
+from fedfloor.parts import objectives, selection
 from fedfloor.parts.objective import Visit
 from fedfloor.plan import nodes, text, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
@@ -116,6 +120,7 @@ class _Walk:
         self.engine = engine
         self.round = round_number
         self.visits: Counter[int] = Counter()
+        self.heard: Answers = {}  # what probes asked so far, for rules that mix by it
 
     # -- by the whole team ------------------------------------------------------------------------------------------
 
@@ -125,7 +130,7 @@ class _Walk:
         if team.size == 1 or isinstance(node, Broadcast):
             return self.walk(node, packet, tick)
         if isinstance(node, Probe):
-            return Passed(packet, node, answers=ask(self.engine, node, packet, tick, team))
+            return self._ask(node, packet, tick, team)
         if isinstance(node, Select):
             return self.team_walk(self._choose(node, tick), packet, tick)
         if not walk.meets(node):
@@ -144,7 +149,7 @@ class _Walk:
         sizes = engine.park.sizes.tolist()
         shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
         mine = shares[team.rank]
-        tree, done = self._branches(node, packet, tick, mine)
+        meeting, done = self._branches(node, packet, tick, mine)
         said = [
             [
                 None if one.resolved is node.children[i] else text.to_json(one.resolved),
@@ -153,15 +158,15 @@ class _Walk:
             ]
             for i, one in zip(mine, done, strict=True)
         ]
-        everyone = team.gather([json.dumps(said).encode(), *tree.unfinished()])
-        whole = TreeSum(len(node.children))
+        everyone = team.gather([json.dumps(said, default=no_vector).encode(), *meeting.unfinished()])
+        whole = Meeting(node, meeting.start)
         branches: list[Passed] = []
         for heard, *parts in everyone:
-            whole.take(parts, packet)
+            whole.take(parts)
             for child, rows, answers in json.loads(bytes(heard)):
                 known = node.children[len(branches)] if child is None else text.from_json(child)
                 branches.append(Passed({}, known, [Receipt(*row) for row in rows], answers=dict(answers)))
-        return self._met(node, whole.mean(packet), branches)
+        return self._met(node, whole, branches)
 
     # -- by one rank ------------------------------------------------------------------------------------------------
 
@@ -172,21 +177,19 @@ class _Walk:
         if isinstance(node, Select):
             return self.walk(self._choose(node, tick), packet, tick)
         if isinstance(node, Parallel):
-            tree, done = self._branches(node, packet, tick, range(len(node.children)))
-            return self._met(node, tree.mean(packet), done)
+            meeting, done = self._branches(node, packet, tick, range(len(node.children)))
+            return self._met(node, meeting, done)
         if isinstance(node, Broadcast):
             return Passed(packet, node)
         if isinstance(node, Probe):
-            return Passed(packet, node, answers=ask(self.engine, node, packet, tick, Alone()))
+            return self._ask(node, packet, tick, Alone())
         return self._in_turn(node, packet, tick, self.walk)
 
-    def _branches(self, node: Parallel, packet: Packet, tick: int, mine: range) -> tuple[TreeSum, list[Passed]]:
+    def _branches(self, node: Parallel, packet: Packet, tick: int, mine: range) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
         own = self.engine.network.flat
         start = {name: value.clone() if value is own else value for name, value in packet.items()}
-        if not node.children:
-            raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
-        tree, done = TreeSum(len(node.children)), []
+        meeting, done = Meeting(node, start), []
         before, held = self.visits, self.engine.memory.held
         ahead: Counter[int] = Counter()
         for index, child in enumerate(node.children):
@@ -196,15 +199,19 @@ class _Walk:
                 self.visits = Counter({k: before[k] + ahead[k] for k in known})
                 one = self.walk(child, start, tick)
                 self._hold(memory)  # branches happen at the same time: none sees what another one left on a device
-                samples = sum(self._size(k) for k in one.trained)
-                tree.add(index, one.packet, mix.weight(node.mix, samples))
+                meeting.add(index, one.packet, sum(self._size(k) for k in one.trained))
                 done.append(replace(one, packet={}))
             ahead.update(walk.visits(child))
             ahead[-1] += walk.cloud_visits(child)
         self.visits = before
-        return tree, done
+        return meeting, done
 
-    def _met(self, node: Parallel, packet: Packet, branches: list[Passed]) -> Passed:
+    def _met(self, node: Parallel, meeting: Meeting, branches: list[Passed]) -> Passed:
+        answers = _merged([one.answers for one in branches])
+        self.heard = _merged([self.heard, answers])
+        sizes = {k: self._size(k) for one in branches for k in one.trained | {r.device for r in one.receipts}}
+        known = [learnt(one.receipts, sizes, self.heard) for one in branches]
+        packet = meeting.mixed(known, len(self.engine.park.dataset.classes))
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
         self._hold({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
@@ -212,7 +219,12 @@ class _Walk:
         same = all(a is b for a, b in zip(children, node.children, strict=True))
         trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
         resolved = node if same else replace(node, children=tuple(children))
-        return Passed(packet, resolved, receipts, trained, _merged(branches))
+        return Passed(packet, resolved, receipts, trained, answers)
+
+    def _ask(self, node: Probe, packet: Packet, tick: int, team: Team) -> Passed:
+        one = Passed(packet, node, answers=ask(self.engine, node, packet, tick, team))
+        self.heard = _merged([self.heard, one.answers])
+        return one
 
     def _in_turn(self, node: Node, packet: Packet, tick: int, step: Callable[[Node, Packet, int], Passed]) -> Passed:
         """Walk a chain: each child starts where and when the last one ended."""
@@ -225,7 +237,13 @@ class _Walk:
             tick += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
         receipts = [receipt for one in done for receipt in one.receipts]
         trained = frozenset().union(*(one.trained for one in done))
-        return Passed(packet, walk.rebuilt(node, [one.resolved for one in done]), receipts, trained, _merged(done))
+        return Passed(
+            packet,
+            walk.rebuilt(node, [one.resolved for one in done]),
+            receipts,
+            trained,
+            _merged([one.answers for one in done]),
+        )
 
     def _visit(self, node: Train, packet: Packet, tick: int) -> Passed:
         engine = self.engine
@@ -240,17 +258,20 @@ class _Walk:
         goal = objectives.objective(node.work.objective, node.work.settings)
         if node.work.scope != "all":
             raise SettingError(f"work.scope = {node.work.scope!r}: this version trains and sends 'all' parameters.")
-        flat = engine.network.flat
+        flat, samples = engine.network.flat, engine.samples(device)
         if packet["w"] is not flat:
             flat.copy_(packet["w"])
         kept = engine.memory.load(device) if goal.remembers else {}
-        about = Visit(flat.clone() if goal.needs_start else None, kept, engine.network)
-        samples = engine.samples(device)
+        goal.arrive(flat, kept)
+        beside = objectives.beside(goal, node.work.objective, packet)
+        steps, start = node.work.batches(len(samples)), flat.clone() if goal.needs_start else None
+        gradient = partial(full, engine.network, samples)
+        about = Visit(start, kept, engine.network, beside, node.work, steps, gradient)
         got = train(engine.network, samples, node.work, goal, about, key)
         digest = engine.memory.commit(device, goal.remember(flat, about)) if goal.remembers else None
         said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
         receipt = Receipt(device, key.visit, tick, *said, size, lost=False, memory=digest)
-        return Passed({**packet, "w": flat}, node, [receipt], frozenset({device}))
+        return Passed({**packet, "w": flat, **goal.send(flat, about)}, node, [receipt], frozenset({device}))
 
     def _hold(self, memory: Mapping[int, str | None]) -> None:
         for device, digest in memory.items():
@@ -271,12 +292,12 @@ class _Walk:
         place = (self.round, tick, min(node.candidates, default=-1), sum(seen))  # the next choice is another draw
         rng = generator(self.engine.seed, f"select {node.policy} {node.at}", *place)
         chosen = selection.choose(node.policy, node.candidates, node.how_many, census, rng)
-        return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix)
+        return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix, node.settings)
 
 
-def _merged(done: Sequence[Passed]) -> Answers:
+def _merged(said: Sequence[Answers]) -> Answers:
     answers: Answers = {}
-    for one in done:
-        for device, said in one.answers.items():
-            answers[device] = {**answers.get(device, {}), **said}
+    for one in said:
+        for device, heard in one.items():
+            answers[device] = {**answers.get(device, {}), **heard}
     return answers

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
+from fedfloor.engine.samples import Samples
 from fedfloor.errors import DivergedError, FedfloorError, RunError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
-CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,62 +44,6 @@ class Key:
 def is_lost(key: Key, chance: float) -> bool:
     """Return whether a visit is lost: one draw per visit, the same for engine and price."""
     return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
-
-
-class Samples:
-    """A device's samples as the network wants them: bytes until a batch is needed.
-
-    Args:
-        x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
-        y: int64 [n].
-        mean, std: normalisation per channel, value = (scale·x − mean)/std.
-        scale: factor that turns a stored number into its value.
-        channels_last: the network's memory format.
-        missing: whether x may hold NaN, which stands for its channel's mean.
-    """
-
-    def __init__(
-        self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool,
-        missing: bool = False,
-    ) -> None:  # fmt: skip
-        data = torch.from_numpy(x)
-        self._channels_last, self._missing = channels_last and data.dim() == 4, missing
-        if self._channels_last:
-            data = data.permute(0, 2, 3, 1).contiguous()
-        self._x = data
-        self.y = torch.from_numpy(y)
-        side = (1,) * (data.dim() - 2)
-        form = (1, *side, -1) if self._channels_last else (1, -1, *side)
-        self._factor = (scale / std).view(form)
-        centred = bool((mean != 0).any())
-        # (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as
-        # 1000.1 and 1000.2 divided by 0.01 would lose what tells them apart
-        self._mean = (mean / scale).view(form) if centred and data.is_floating_point() else None
-        self._shift = (-mean / std).view(form) if centred and self._mean is None else None
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def values(self, rows: Tensor | slice) -> Tensor:
-        """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
-        x = self._x[rows]
-        # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
-        if self._mean is not None:
-            x = (x - self._mean).mul_(self._factor)
-        elif x.dtype == self._factor.dtype:
-            x = x * self._factor
-        else:
-            x = x.to(self._factor.dtype).mul_(self._factor)
-        if self._shift is not None:
-            x.add_(self._shift)
-        if self._missing:
-            x.masked_fill_(x.isnan(), 0.0)  # the mean, by now
-        return x.permute(0, 3, 1, 2) if self._channels_last else x
-
-    def chunk(self, batch_size: int) -> int:
-        """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
-        sample = max(1, self._x[0].numel() * 4)
-        return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
 
 
 @dataclass(frozen=True)
@@ -131,7 +76,11 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
     """
     torch.default_generator.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
     rng = generator(key.seed, "batches", *key.place())
-    step = _stepper(network, work)
+    visit = _told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
+    part = objective.trains(network)
+    parameters = network.within(part)
+    step = _stepper(network.flat[part], network.shaped_like(parameters), work)
+    asides = _Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
     losses: list[list[Tensor]] = []
     outputs: list[Tensor] = []
@@ -142,46 +91,91 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
         used = torch.from_numpy(order[: count * work.batch_size])
         for rows in used.split(samples.chunk(work.batch_size)):
             x, y = samples.values(rows), samples.y[rows]
-            for bx, by in zip(x.split(work.batch_size), y.split(work.batch_size), strict=True):
-                loss, logits, gradients, extra = _gradients(network, objective, bx, by, visit, key)
+            for bx, by, about in asides.batches(rows, x, y, work.batch_size, key):
+                loss, logits, gradients, extra = _gradients(network, parameters, part, objective, bx, by, about, key)
                 step(gradients, extra)
                 losses[-1].append(loss)
                 outputs.append(logits)
+        asides.known = True
     right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
     return _account(losses, int(right), len(used), work, key)
 
 
-def _gradients(
-    network: Network, objective: Objective, x: Tensor, y: Tensor, visit: Visit, key: Key
-) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
-    """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [trained]) of a mini-batch.
+class _Asides:
+    """What an objective says aside of each sample: worked out in a visit's first pass, kept for the others."""
 
-    What fails there is the user's code.
-    """
+    def __init__(self, objective: Objective, visit: Visit, samples: int, *, several: bool) -> None:
+        self._objective, self._visit, self._samples, self._several = objective, visit, samples, several
+        self._kept: dict[str, Tensor] = {}
+        self.known = False
+
+    def batches(
+        self, rows: Tensor, x: Tensor, y: Tensor, size: int, key: Key
+    ) -> Iterator[tuple[Tensor, Tensor, Visit]]:
+        """Cut a chunk of samples into mini-batches (x, y, what their visit says)."""
+        said = self._of(rows, x, key)
+        for low in range(0, len(rows), size):
+            part = slice(low, low + size)
+            about = replace(self._visit, aside={name: one[part] for name, one in said.items()}) if said else self._visit
+            yield x[part], y[part], about
+
+    def _of(self, rows: Tensor, x: Tensor, key: Key) -> Mapping[str, Tensor]:
+        if self.known and self._several:
+            return {name: one[rows] for name, one in self._kept.items()}
+        with torch.no_grad():
+            said = _told(lambda: self._objective.aside(x, self._visit), len(x), key)
+        if self._several:
+            for name, one in said.items():
+                if name not in self._kept:
+                    self._kept[name] = one.new_empty(self._samples, *one.shape[1:])
+                self._kept[name][rows] = one
+        return said
+
+
+def _told(ask: Callable[[], T], batch: int, key: Key) -> T:
+    """Ask an objective; what fails there is the user's code, and the error names the device."""
     try:
-        loss, logits = objective.loss(network.module, x, y, visit)
-        gradients = torch.autograd.grad(loss, network.parameters)
-        penalty = getattr(objective, "penalty", None)
-        term = None if penalty is None else penalty(network.flat[: network.trained], visit)
-        if term is None:
-            return loss.detach(), logits.detach(), gradients, None
-        return loss.detach() + term[0], logits.detach(), gradients, term[1]
+        return ask()
     except FedfloorError:
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}".removesuffix(".")
         if "more than 1 value per channel" in said:
             said += (
-                f". Batch norm cannot be trained on a mini-batch of {len(y)}: choose a work.batch_size that leaves no "
+                f". Batch norm cannot be trained on a mini-batch of {batch}: choose a work.batch_size that leaves no "
                 "last mini-batch of one sample"
             )
         raise RunError(f"training failed on {key.where} in round {key.round}: {said}.") from error
 
 
-def _stepper(network: Network, work: Work) -> Callable[[tuple[Tensor, ...], Tensor | None], None]:
-    """Return the function that takes one optimiser step from a tuple of gradients and a flat one [trained], or None."""
-    flat = network.flat[: network.trained]
-    views = [p.data for p in network.parameters]
+def _gradients(
+    network: Network, parameters: list[nn.Parameter], part: slice, objective: Objective, x: Tensor, y: Tensor,
+    visit: Visit, key: Key,
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
+    """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [part]) of a mini-batch."""
+
+    def ask() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
+        loss, logits = objective.loss(network.module, x, y, visit)
+        gradients = torch.autograd.grad(loss, parameters)
+        term = objective.penalty(network.flat[part], visit)
+        if term is None:
+            return loss.detach(), logits.detach(), gradients, None
+        return loss.detach() + term[0], logits.detach(), gradients, term[1]
+
+    return _told(ask, len(y), key)
+
+
+def _stepper(
+    flat: Tensor, shaped: Callable[[Tensor], list[Tensor]], work: Work
+) -> Callable[[tuple[Tensor, ...], Tensor | None], None]:
+    """Return the function that takes one optimiser step from a tuple of gradients and a flat one, or None.
+
+    Args:
+        flat: what is trained, changed in place.
+        shaped: cuts a vector like ``flat`` into views shaped like the parameters.
+        work: rate, momentum, weight decay.
+    """
+    views = shaped(flat)
     if work.momentum == 0:
 
         def plain(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
@@ -193,7 +187,7 @@ def _stepper(network: Network, work: Work) -> Callable[[tuple[Tensor, ...], Tens
 
         return plain
     velocity = torch.zeros_like(flat)
-    parts = network.views(velocity)
+    parts = shaped(velocity)
 
     def heavy(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
         velocity.mul_(work.momentum)

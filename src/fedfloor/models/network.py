@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -14,6 +14,8 @@ from fedfloor.errors import SettingError, unknown
 from fedfloor.models import classifier as classifiers
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import load as load_outside
+
+Adapt = Callable[[nn.Module, str | None, int], tuple[nn.Module, str | None]]
 
 
 class Network:
@@ -63,10 +65,32 @@ class Network:
             return part.view(out, height, width, into).permute(0, 3, 1, 2)
         return part.view(shape)
 
+    def within(self, part: slice) -> list[nn.Parameter]:
+        """Return the trained parameters that lie in a part of the flat vector.
+
+        Raises:
+            SettingError: the part cuts a parameter, or holds none.
+        """
+        found, at = [], 0
+        for parameter in self.parameters:
+            if part.start <= at and at + parameter.numel() <= part.stop:
+                found.append(parameter)
+            at += parameter.numel()
+        if not found or sum(p.numel() for p in found) != part.stop - part.start:
+            raise SettingError(
+                f"the part {part.start} to {part.stop} of the model is no whole number of its {len(self.parameters)} "
+                "trained parameters: an objective's 'trains' must name whole layers."
+            )
+        return found
+
+    def shaped_like(self, parameters: list[nn.Parameter]) -> Callable[[Tensor], list[Tensor]]:
+        """Return the function that cuts a flat vector (momentum, say) into views shaped like these parameters."""
+        sizes, shapes = [p.numel() for p in parameters], [p.shape for p in parameters]
+        return lambda vector: [self.shaped(one, shape) for one, shape in zip(vector.split(sizes), shapes, strict=True)]
+
     def views(self, vector: Tensor) -> list[Tensor]:
-        """Return views of another flat vector (momentum, say) shaped like the trained parameters."""
-        parts = vector[: self.trained].split([p.numel() for p in self.parameters])
-        return [self.shaped(part, p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+        """Return views of another flat vector shaped like the trained parameters."""
+        return self.shaped_like(self.parameters)(vector[: self.trained])
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """Return views of another flat vector (the model as it arrived, say) by name, shaped as in the module."""
@@ -119,7 +143,9 @@ def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
     return found
 
 
-def build(name: str, shape: Shape, classes: int, seed: int, classifier: str | None = None) -> Network:
+def build(
+    name: str, shape: Shape, classes: int, seed: int, classifier: str | None = None, adapt: Adapt | None = None
+) -> Network:
     """Build a network by name, with initial weights that depend on the seed alone.
 
     Args:
@@ -130,6 +156,8 @@ def build(name: str, shape: Shape, classes: int, seed: int, classifier: str | No
         seed: the experiment's seed.
         classifier: path of the layer that is the classifier; left out, it is found as
             :func:`fedfloor.models.classifier.find` says.
+        adapt: makes of (network, its classifier's path, classes) the network that is trained, and its classifier's
+            path: an objective's head or gates.
 
     Raises:
         SettingError: unknown name or layer, or a network that does not fit the samples or the classes.
@@ -140,11 +168,22 @@ def build(name: str, shape: Shape, classes: int, seed: int, classifier: str | No
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "weights"))
-        module = plain(name, shape, classes)
+        return Network(*assembled(name, shape, classes, classifier, adapt))
+
+
+def assembled(
+    name: str, shape: Shape, classes: int, classifier: str | None, adapt: Adapt | None
+) -> tuple[nn.Module, str | None]:
+    """Return the module of :func:`build`, weights from PyTorch's global generator, and its classifier's path."""
+    module = plain(name, shape, classes)
+    with _as_found(module):
+        _check_fit(name, module, shape, classes)
+        head = classifiers.find(name, module, shape, classes, classifier)
+    if adapt is not None:
+        module, head = adapt(module, head, classes)
         with _as_found(module):
             _check_fit(name, module, shape, classes)
-            head = classifiers.find(name, module, shape, classes, classifier)
-    return Network(module, head)
+    return module, head
 
 
 @contextmanager

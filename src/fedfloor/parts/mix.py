@@ -1,25 +1,279 @@
-"""How models that meet become one: the weight of each branch in their mean."""
+"""How models that meet become one: the rules by name, and what a rule may look at."""
 
 from __future__ import annotations
 
-from fedfloor.errors import unknown
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-RULES = {
-    "by_samples": "each branch weighs as many samples as the distinct devices that trained in it hold",
-    "equal": "each branch in which somebody trained weighs the same",
+from fedfloor.errors import SettingError, require
+from fedfloor.parts import named
+from fedfloor.plan.nodes import Scalar
+
+if TYPE_CHECKING:  # methods name their rule, and looking at methods does not wait for PyTorch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What is known of one branch in which somebody trained.
+
+    Args:
+        samples: samples of the distinct devices that trained in it.
+        accuracy: their training accuracy in their last visits, weighted by samples, in [0, 1].
+        loss: mean loss of the model as it went out over all their samples; None where no ``Probe`` asked.
+    """
+
+    samples: int
+    accuracy: float
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What a rule that looks at every model may look at.
+
+    Args:
+        start: the model that went out, float32 [P].
+        models: those that came back, in the plan's order, without branches in which every visit was lost.
+        branches: one per model.
+        rate: the devices' learning rate η.
+        classes: number of classes.
+    """
+
+    start: Tensor
+    models: Sequence[Tensor]
+    branches: Sequence[Branch]
+    rate: float
+    classes: int
+
+
+class Mix(Protocol):
+    """A mixing rule, a frozen dataclass of its numbers: a mean with weights known from the plan, or one that looks at
+    every model (``whole``).
+
+    Attributes:
+        whole: whether the rule has to look at every model; then it writes ``mixed``, else ``weight``.
+        asks: the question a ``Probe`` must have put to the devices before they train, such as ``loss``.
+    """
+
+    whole: ClassVar[bool] = False
+    asks: ClassVar[str | None] = None
+
+    @property
+    def least(self) -> int:
+        """The fewest models the rule can do with; if fewer come back, the model that went out stays."""
+        return 1
+
+    def weight(self, samples: int) -> float:
+        """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
+        return float(samples > 0)
+
+    def mixed(self, met: Meeting) -> Tensor:
+        """Return the mixed model [P], a new tensor."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BySamples(Mix):
+    """Σ_k n_k w_k / Σ_k n_k: each branch weighs as many samples as the distinct devices that trained in it hold."""
+
+    kind: Literal["by_samples"] = "by_samples"
+
+    def weight(self, samples: int) -> float:
+        """Return n_k."""
+        return float(samples)
+
+
+@dataclass(frozen=True)
+class Equal(Mix):
+    """(1/n) Σ_k w_k: each branch in which somebody trained weighs the same."""
+
+    kind: Literal["equal"] = "equal"
+
+
+@dataclass(frozen=True)
+class InverseDistance(Mix):
+    """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.meeting.inverse_distance`.
+
+    Args:
+        factors: what the weights are multiplied by: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
+            accuracy); ``samples``, IDA + FedAvg's n_k.
+    """
+
+    factors: Literal["none", "accuracy", "samples"] = "none"
+    kind: Literal["inverse_distance"] = "inverse_distance"
+    whole: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        known = ("none", "accuracy", "samples")
+        require(self.factors in known, "mix.factors", self.factors, f"one of {', '.join(known)}")
+
+    def mixed(self, met: Meeting) -> Tensor:
+        """Return Σ_k α_k w_k / Σ_k α_k."""
+        from fedfloor.parts import meeting
+
+        factors: list[float] | None = None
+        if self.factors == "accuracy":
+            factors = meeting.intrac([one.accuracy for one in met.branches], met.classes)
+        elif self.factors == "samples":
+            factors = [float(one.samples) for one in met.branches]
+        return meeting.inverse_distance(met.models, factors)
+
+
+@dataclass(frozen=True)
+class QFair(Mix):
+    """q-FedAvg: who has the larger loss counts more; see :func:`fedfloor.parts.meeting.q_fair`.
+
+    Args:
+        q: q ≥ 0; 0 is the plain mean.
+    """
+
+    q: float = 1.0
+    kind: Literal["q_fair"] = "q_fair"
+    whole: ClassVar[bool] = True
+    asks: ClassVar[str | None] = "loss"  # of the model as it goes out
+
+    def __post_init__(self) -> None:
+        require(0 <= self.q < math.inf, "mix.q", self.q, "a number of at least 0")
+
+    def mixed(self, met: Meeting) -> Tensor:
+        """Return w − Σ_k Δ_k / Σ_k h_k."""
+        from fedfloor.parts.meeting import q_fair
+
+        losses = [one.loss for one in met.branches if one.loss is not None]
+        if len(losses) < len(met.branches):
+            raise SettingError("mix 'q_fair' needs every device's loss: put Probe(devices, 'loss') before the visits.")
+        return q_fair(met.start, met.models, losses, met.rate, self.q)
+
+
+@dataclass(frozen=True)
+class Median(Mix):
+    """The median of every coordinate; see :func:`fedfloor.parts.robust.median`."""
+
+    kind: Literal["median"] = "median"
+    whole: ClassVar[bool] = True
+
+    def mixed(self, met: Meeting) -> Tensor:
+        """Return the coordinates' medians."""
+        from fedfloor.parts.robust import median
+
+        return median(met.models)
+
+
+@dataclass(frozen=True)
+class TrimmedMean(Mix):
+    """The mean of every coordinate without its extremes; see :func:`fedfloor.parts.robust.trimmed_mean`.
+
+    Args:
+        share: b, trimmed at each end, in [0, 1/2).
+    """
+
+    share: float = 0.1
+    kind: Literal["trimmed_mean"] = "trimmed_mean"
+    whole: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        allowed = "at least 0 and below 0.5, as half at each end is everyone"
+        require(0 <= self.share < 0.5, "mix.share", self.share, allowed)
+
+    def mixed(self, met: Meeting) -> Tensor:
+        """Return the coordinates' trimmed means."""
+        from fedfloor.parts.robust import trimmed_mean
+
+        return trimmed_mean(met.models, self.share)
+
+
+@dataclass(frozen=True)
+class Krum(Mix):
+    """The one model nearest to its neighbours; see :func:`fedfloor.parts.robust.krum`.
+
+    Args:
+        outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
+    """
+
+    outliers: int = 1
+    kind: Literal["krum"] = "krum"
+    whole: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
+
+    @property
+    def least(self) -> int:
+        """2f + 3."""
+        return 2 * self.outliers + 3
+
+    def mixed(self, met: Meeting) -> Tensor:
+        """Return the chosen model."""
+        from fedfloor.parts.robust import krum
+
+        return krum(met.models, self.outliers)
+
+
+@dataclass(frozen=True)
+class MultiKrum(Mix):
+    """The plain mean of the models with the best Krum scores; see :func:`fedfloor.parts.robust.multi_krum`.
+
+    Args:
+        outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
+        keep: m, how many are kept; n − f where it is left out.
+    """
+
+    outliers: int = 1
+    keep: int | None = None
+    kind: Literal["multi_krum"] = "multi_krum"
+    whole: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
+        require(self.keep is None or self.keep >= 1, "mix.keep", self.keep, "a whole number of at least 1")
+
+    @property
+    def least(self) -> int:
+        """2f + 3, and m + f."""
+        return max(2 * self.outliers + 3, (self.keep or 0) + self.outliers)
+
+    def mixed(self, met: Meeting) -> Tensor:
+        """Return the mean of the chosen models."""
+        from fedfloor.parts.robust import multi_krum
+
+        return multi_krum(met.models, self.outliers, self.keep)
+
+
+MIXES: dict[str, Callable[..., Mix]] = {
+    "by_samples": BySamples,
+    "equal": Equal,
+    "inverse_distance": InverseDistance,
+    "q_fair": QFair,
+    "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "krum": Krum,
+    "multi_krum": MultiKrum,
 }
 
 
-def weight(rule: str, samples: int) -> float:
-    """Return the weight of a branch: w = Σ weight_i·w_i / Σ weight_i; 0 leaves the branch out of the mean.
+def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
+    """Return a mixing rule by name, or ``module:Name`` of your own, with its numbers.
 
-    Args:
-        rule: one of :data:`RULES`.
-        samples: samples of the distinct devices that trained in the branch; 0 if every visit in it was lost.
+    Raises:
+        SettingError: no rule of this name, a setting it does not have, one that is missing or out of range.
 
-    >>> weight("by_samples", 600), weight("equal", 600), weight("equal", 0)
+    >>> rule("by_samples", {}).weight(600), rule("equal", {}).weight(600), rule("equal", {}).weight(0)
     (600.0, 1.0, 0.0)
     """
-    if rule not in RULES:
-        raise unknown("mixing rule", rule, RULES)
-    return float(samples if rule == "by_samples" else samples > 0)
+    return named.make("mixing rule", name, settings, MIXES)  # type: ignore[no-any-return]
+
+
+def check(found: Mix, name: str, branches: int) -> None:
+    """Check that a rule can do with so many branches.
+
+    Raises:
+        SettingError: they are too few.
+    """
+    if branches < found.least:
+        raise SettingError(
+            f"mix '{name}' has {branches} models to mix: it needs at least {found.least}. Let "
+            f"{found.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep)."
+        )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
+from fedfloor.errors import require
+from fedfloor.parts.frozen import frozen
+from fedfloor.parts.objective import Objective, Plain, Visit
 
-from fedfloor.errors import RunError, require
-from fedfloor.parts.objective import Plain, Visit
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 WIDTHS = (
     1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 100.0, 1e3, 1e4, 1e5, 1e6,
@@ -19,7 +20,7 @@ WIDTHS = (
 
 
 @dataclass(frozen=True)
-class Mmd:
+class Mmd(Objective):
     """F(w) + λ·MMD²(logits of w_start, logits of w) on the same mini-batch.
 
     w_start, the model as it arrived, is the frozen stream: no gradient, in evaluation mode (no dropout, batch norm by
@@ -33,52 +34,25 @@ class Mmd:
     """
 
     weight: float = 0.1
-    remembers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        number = isinstance(self.weight, (int, float)) and not isinstance(self.weight, bool)
-        good = number and 0 <= self.weight < math.inf
-        require(good, "objective mmd: weight", self.weight, "a number of at least 0")
+        require(0 <= self.weight < math.inf, "objective mmd: weight", self.weight, "a number of at least 0")
 
     @property
     def needs_start(self) -> bool:
         """Whether there is a second stream."""
         return self.weight > 0
 
+    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return the logits of the model as it arrived, [samples, classes]."""
+        return {"logits": frozen(visit, x)} if self.weight else {}
+
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (cross-entropy + λ·MMD² [], logits of the trained stream [batch, classes])."""
         loss, logits = Plain().loss(module, x, y, visit)
         if self.weight:
-            loss = loss + self.weight * mmd_squared(frozen(visit, x), logits)
+            loss = loss + self.weight * mmd_squared(visit.aside["logits"], logits)
         return loss, logits
-
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Return nothing: the next visit starts from a new model."""
-        return {}
-
-
-def frozen(visit: Visit, x: Tensor) -> Tensor:
-    """Return the logits [batch, classes] of the model as it arrived: no gradient, evaluation mode, nothing changed.
-
-    Args:
-        visit: the visit, with its network and the model as it arrived.
-        x: samples [batch, …].
-
-    Raises:
-        RunError: the visit has no network.
-    """
-    start, network = visit.arrived(), visit.network
-    if network is None:
-        raise RunError("a second stream needs the network under training: Visit(start, memory, network).")
-    module = network.module
-    was_training = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            said: Tensor = torch.func.functional_call(module, network.named(start), (x,))
-    finally:
-        module.train(was_training)
-    return said
 
 
 def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
@@ -90,9 +64,12 @@ def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
         fixed: samples a [n, C], which get no gradient.
         b: samples [n, C].
 
+    >>> import torch
     >>> round(float(mmd_squared(torch.zeros(3, 2), torch.zeros(3, 2))), 4)
     0.0
     """
+    import torch
+
     n, a = len(b), fixed.detach()
     both = _kernel(b, torch.cat([a, b]))  # one pass for the two that need a gradient
     return (_kernel(a, a).sum() + both[n:].sum() - 2 * both[:n].sum()).clamp(min=0) / n**2
@@ -100,6 +77,8 @@ def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
 
 def _kernel(a: Tensor, b: Tensor) -> Tensor:
     """Return Σ_i k(aᵢ, bⱼ) for every j, [m]."""
+    import torch
+
     squares = (a.unsqueeze(1) - b).square().sum(2)
     factors = torch.tensor([-0.5 / s for s in WIDTHS], dtype=a.dtype)
     return torch.outer(factors, squares.flatten()).exp().view(-1, len(b)).sum(0)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
-
-import torch
-from torch import Tensor, nn
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from fedfloor.errors import RunError
+from fedfloor.plan.nodes import Work
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # methods name their objective, and looking at methods does not wait for PyTorch
+    from torch import Tensor, nn
+
     from fedfloor.models.network import Network
 
 
@@ -23,11 +23,24 @@ class Visit:
         start: the flat model as it arrived, float32 [P]; None unless the objective asks with ``needs_start``.
         memory: what this device kept from earlier visits, by name; empty at first.
         network: the network under training, for objectives that need to know how a flat vector is laid out.
+        packet: what travels beside the model ``w``, by name, as it arrived.
+        work: epochs or steps, rate, momentum.
+        steps: mini-batches of the whole visit.
+        gradient: works out the gradient of the mean cross-entropy over all the device's samples at the network's
+            present weights, float32 [trained]; it costs a pass over the samples.
+        ready: what :meth:`Objective.begin` worked out on arrival.
+        aside: what :meth:`Objective.aside` says of the present mini-batch.
     """
 
     start: Tensor | None
     memory: Mapping[str, Tensor]
     network: Network | None = None
+    packet: Mapping[str, Tensor] = field(default_factory=dict)
+    work: Work = field(default_factory=Work)
+    steps: int = 0
+    gradient: Callable[[], Tensor] | None = None
+    ready: Mapping[str, Tensor] = field(default_factory=dict)
+    aside: Mapping[str, Tensor] = field(default_factory=dict)
 
     def arrived(self) -> Tensor:
         """Return the flat model as it arrived, [P].
@@ -39,56 +52,111 @@ class Visit:
             raise RunError("the objective reads the model as it arrived: its 'needs_start' must be true.")
         return self.start
 
+    def resident(self) -> Network:
+        """Return the network under training.
+
+        Raises:
+            RunError: the visit has none.
+        """
+        if self.network is None:
+            raise RunError("this objective needs the network under training: Visit(start, memory, network).")
+        return self.network
+
 
 class Objective(Protocol):
-    """A device's objective: the loss of a mini-batch, and what the device remembers afterwards.
+    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; what they leave out is that
+    of plain training."""
 
-    An objective that has a term of the weights alone (FedProx's pull) may leave it out of ``loss`` and be
-    :class:`Penalised` as well: such a term needs no automatic differentiation.
-    """
+    # -- what it asks for ---------------------------------------------------------------------------------------------
 
     @property
     def needs_start(self) -> bool:
         """Whether :attr:`Visit.start` is wanted."""
-        ...
+        return False
 
     @property
     def remembers(self) -> bool:
         """Whether the device keeps something between visits."""
-        ...
+        return False
+
+    @property
+    def travels(self) -> tuple[str, ...]:
+        """Names that must travel beside ``w``; the method gives them their first values."""
+        return ()
+
+    @property
+    def personal(self) -> bool:
+        """Whether a device's own numbers are part of the model it is evaluated with; see :meth:`arrive`."""
+        return False
+
+    # -- before the run -----------------------------------------------------------------------------------------------
+
+    def adapt(self, module: nn.Module, classifier: str | None, classes: int) -> tuple[nn.Module, str | None]:  # noqa: ARG002
+        """Return the network this objective trains, and the path of its classifier, made of the experiment's.
+
+        Called once, before training, with the random numbers of the initial weights; the module may be changed.
+
+        Args:
+            module: the experiment's network.
+            classifier: path of its classifier; None where it is unknown.
+            classes: number of classes.
+
+        Raises:
+            SettingError: the network does not fit.
+        """
+        return module, classifier
+
+    def trains(self, network: Network) -> slice:
+        """Return the part of the flat model that is trained."""
+        return slice(0, network.trained)
+
+    # -- a visit ------------------------------------------------------------------------------------------------------
+
+    def arrive(self, model: Tensor, memory: Mapping[str, Tensor]) -> None:  # noqa: ARG002
+        """Put what the device keeps to itself into the flat model [P], in place; before it is trained or evaluated."""
+        return
+
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
+        return {}
+
+    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.
+
+        Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.aside` in every pass.
+        """
+        return {}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (loss [], logits [batch, classes]) of a mini-batch."""
         ...
 
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what the device keeps until its next visit, given the flat model it ended with."""
-        ...
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
+        """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
 
-
-class Penalised(Protocol):
-    """What an objective with a term of the weights alone offers beside :class:`Objective`."""
-
-    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return the term and its gradient ([], [trained]) at the trained weights [trained], or None for no term.
-
-        It is asked once per mini-batch, after ``loss``; the losses reported include it.
+        Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
+        ``loss``, with the weights that are trained; the losses reported include it.
         """
-        ...
+        return None
+
+    # -- afterwards ---------------------------------------------------------------------------------------------------
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return what the device keeps until its next visit, given the flat model it ended with."""
+        return {}
+
+    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
+        return {}
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Objective):
     """The mean cross-entropy of the mini-batch, F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
-
-    needs_start: ClassVar[bool] = False
-    remembers: ClassVar[bool] = False
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Return (cross-entropy [], logits [batch, classes])."""
-        logits = module(x)
-        return torch.nn.functional.cross_entropy(logits, y), logits
+        from torch.nn.functional import cross_entropy
 
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Return nothing: a plain visit leaves no trace on the device."""
-        return {}
+        logits = module(x)
+        return cross_entropy(logits, y), logits

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from fedfloor.errors import SettingError, unknown
-from fedfloor.outside import load as load_outside
+from fedfloor.errors import SettingError
+from fedfloor.parts import named
 from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
 from fedfloor.plan.nodes import Scalar
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": Plain, "prox": Prox, "mmd": Mmd}
+HOOKS = ("needs_start", "remembers", "travels", "personal", "adapt", "trains", "arrive", "begin", "aside", "loss",
+         "penalty", "remember", "send")  # fmt: skip
 
 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
@@ -24,28 +29,34 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     >>> objective("prox", {"mu": 0.1})
     Prox(mu=0.1)
     """
-    if ":" in name:
-        make: Callable[..., Objective] = load_outside(name, "objective")
-    elif name in OBJECTIVES:
-        make = OBJECTIVES[name]
-    else:
-        raise unknown("objective", name, OBJECTIVES)
-    _check(name, make, settings)
-    return make(**settings)
+    goal = named.make("objective", name, settings, OBJECTIVES)
+    lacking = [hook for hook in HOOKS if not hasattr(goal, hook)]
+    if lacking:
+        raise SettingError(
+            f"objective '{name}' has no '{lacking[0]}': derive it from fedfloor.parts.objective.Objective, or Plain."
+        )
+    return goal  # type: ignore[no-any-return]
 
 
-def _check(name: str, make: Callable[..., Objective], settings: Mapping[str, Scalar]) -> None:
-    try:
-        known = inspect.signature(make).parameters
-    except (TypeError, ValueError):  # not everything callable says what it takes
-        return
-    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
-        return
-    for key in settings:
-        if not known:
-            raise SettingError(f"objective '{name}' has no settings, but got '{key}': leave it out.")
-        if key not in known:
-            raise unknown(f"setting of objective '{name}'", key, known)
-    for key, one in known.items():
-        if key not in settings and one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
-            raise SettingError(f"objective '{name}' needs the setting '{key}': it has no default.")
+def spoken(goal: Objective) -> tuple[str, dict[str, Scalar]]:
+    """Return an objective's name and settings.
+
+    >>> spoken(Prox(0.5))
+    ('prox', {'mu': 0.5})
+    """
+    return named.spoken(goal, OBJECTIVES)
+
+
+def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what an objective reads of a packet beside the model.
+
+    Raises:
+        SettingError: something it needs does not travel.
+    """
+    for wanted in goal.travels:
+        if wanted not in packet:
+            raise SettingError(
+                f"objective '{name}' needs '{wanted}' to travel beside the model: use it with the method it belongs "
+                "to, whose server keeps it."
+            )
+    return {wanted: packet[wanted] for wanted in goal.travels}

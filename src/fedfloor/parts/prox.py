@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from fedfloor.errors import require
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.objective import Objective, Plain, Visit
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Prox:
+class Prox(Objective):
     """F(w) + (μ/2)‖w − w_start‖² over the trained parameters, with the whole gradient ∇F(w) + μ(w − w_start).
 
     w_start is the model as it arrived at this visit: the global model where devices train alone, the neighbour's in a
@@ -27,11 +26,9 @@ class Prox:
     """
 
     mu: float
-    remembers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        number = isinstance(self.mu, (int, float)) and not isinstance(self.mu, bool)
-        require(number and 0 <= self.mu < math.inf, "objective prox: mu", self.mu, "a number of at least 0")
+        require(0 <= self.mu < math.inf, "objective prox: mu", self.mu, "a number of at least 0")
 
     @property
     def needs_start(self) -> bool:
@@ -47,8 +44,4 @@ class Prox:
         if self.mu == 0:
             return None
         away = weights - visit.arrived()[: len(weights)]
-        return torch.dot(away, away).mul_(self.mu / 2), away.mul_(self.mu)
-
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Return nothing: the next visit starts from a new model."""
-        return {}
+        return away.dot(away).mul_(self.mu / 2), away.mul_(self.mu)

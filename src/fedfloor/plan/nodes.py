@@ -106,11 +106,15 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Copies go out, one per child, and meet again at ``at``, where rule ``mix`` makes one of them."""
+    """Copies go out, one per child, and meet again at ``at``, where rule ``mix`` makes one of them.
+
+    ``settings`` are the rule's own numbers, such as the share that a trimmed mean leaves out.
+    """
 
     children: tuple[Node, ...]
     at: Site = CLOUD
     mix: str = "by_samples"
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,7 @@ class Select:
     work: Work
     at: Site = CLOUD
     mix: str = "by_samples"
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

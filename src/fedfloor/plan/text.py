@@ -45,7 +45,8 @@ def to_json(node: Node) -> dict[str, Any]:
         raise SettingError(f"a plan is made of {', '.join(KINDS)}; got {node!r}.")
     body: dict[str, Any] = {"node": NAMES[type(node)]}
     for name, value in vars(node).items():
-        body[name] = _value_to_json(value)
+        if name != "settings" or value:  # most rules have none, and say nothing of them
+            body[name] = dict(value) if name == "settings" else _value_to_json(value)
     return body
 
 

@@ -125,6 +125,16 @@ def batch_sizes(node: Node) -> set[int]:
     return fold(node, sizes)
 
 
+def rates(node: Node) -> set[float]:
+    """Return the learning rates that devices train with."""
+
+    def found(at: Node, below: list[set[float]]) -> set[float]:
+        own = {at.work.rate} if isinstance(at, (Select, Train)) else set[float]()
+        return own.union(*below)
+
+    return fold(node, found)
+
+
 def devices(node: Node) -> set[int]:
     """Return every device the plan names, trained or not."""
 

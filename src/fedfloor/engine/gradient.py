@@ -1,0 +1,33 @@
+"""The gradient over all of a device's samples, as methods ask for it that correct local steps by it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedfloor.engine.samples import Samples
+from fedfloor.models.network import Network
+
+BLOCK = 500  # fixed, so that the same samples meet in the same products
+
+
+def full(network: Network, samples: Samples) -> Tensor:
+    """Return the cross-entropy's ∇F(w) = (1/n) Σ_i ∇ℓ(w; x_i, y_i), float32 [trained].
+
+    In evaluation mode: no dropout, batch norm by its own statistics, nothing is changed.
+
+    Args:
+        network: holds w.
+        samples: n of them, all of a device's.
+    """
+    total = torch.zeros(network.trained, dtype=network.flat.dtype)
+    parts = network.shaped_like(network.parameters)(total)
+    was_training = network.module.training
+    network.module.eval()
+    for first in range(0, len(samples), BLOCK):
+        rows = slice(first, first + BLOCK)
+        logits = network.module(samples.values(rows))
+        loss = torch.nn.functional.cross_entropy(logits, samples.y[rows], reduction="sum")
+        torch._foreach_add_(parts, torch.autograd.grad(loss, network.parameters))
+    network.module.train(was_training)
+    return total.div_(len(samples))

@@ -1,0 +1,111 @@
+"""Where models meet: summed as they come where the rule is a mean, kept whole where it has to look at each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfloor.engine.tree import Packet, TreeSum
+from fedfloor.errors import SettingError
+from fedfloor.parts import mix
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Parallel
+from fedfloor.plan.outcome import Receipt
+
+
+class Meeting:
+    """The branches of one ``Parallel``, of which this rank walks some.
+
+    Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally.
+
+    Args:
+        node: where they meet.
+        start: the packet that goes out; it comes back where too little arrives.
+
+    Raises:
+        SettingError: an unknown rule, too few branches for it, or none.
+    """
+
+    def __init__(self, node: Parallel, start: Packet) -> None:
+        if not node.children:
+            raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
+        self._node, self.start = node, start
+        self._rule = mix.rule(node.mix, node.settings)
+        mix.check(self._rule, node.mix, len(node.children))
+        self._sums = TreeSum(len(node.children))
+        self._models: dict[int, Tensor] = {}
+
+    def add(self, index: int, packet: Packet, samples: int) -> None:
+        """Add what came out of a branch; it is copied.
+
+        Args:
+            index: the branch's place in the plan.
+            packet: named flat tensors.
+            samples: samples of the distinct devices that trained in it; 0 leaves it out.
+        """
+        if self._rule.whole:
+            if samples:
+                self._models[index] = packet["w"].clone()
+            packet = {name: value for name, value in packet.items() if name != "w"}
+        self._sums.add(index, packet, self._rule.weight(samples))
+
+    def unfinished(self) -> list[bytes | memoryview]:
+        """Return what is held here as byte strings, for the other ranks' :meth:`take`."""
+        models = [self._models[index].numpy().data.cast("B") for index in self._models]
+        return [json.dumps(list(self._models)).encode(), *models, *self._sums.unfinished()]
+
+    def take(self, parts: Sequence[memoryview]) -> None:
+        """Take over what another rank held."""
+        indices = json.loads(bytes(parts[0]))
+        kind = torch.empty(0, dtype=self.start["w"].dtype).numpy().dtype
+        for index, part in zip(indices, parts[1:], strict=False):
+            self._models[index] = torch.from_numpy(np.frombuffer(part, kind))
+        self._sums.take(parts[1 + len(indices) :], self.start)
+
+    def mixed(self, known: Sequence[mix.Branch | None], classes: int) -> Packet:
+        """Return the one packet the branches' become.
+
+        Args:
+            known: what is known of each branch; None where every visit was lost.
+            classes: number of classes.
+        """
+        packet = self._sums.mean(self.start)
+        if not self._rule.whole:
+            return packet
+        order = sorted(self._models)
+        if len(order) < self._rule.least:
+            return dict(self.start)
+        models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
+        met = mix.Meeting(self.start["w"], models, branches, self._rate(), classes)
+        return {**packet, "w": self._rule.mixed(met)}
+
+    def _rate(self) -> float:
+        rates = walk.rates(self._node)
+        if self._rule.asks == "loss" and len(rates) > 1:
+            raise SettingError(f"mix '{self._node.mix}' needs one learning rate for all branches, not {sorted(rates)}.")
+        return max(rates, default=0.0)
+
+
+def learnt(
+    receipts: Sequence[Receipt], sizes: Mapping[int, int], heard: Mapping[int, Mapping[str, Any]]
+) -> mix.Branch | None:
+    """Return what is known of a branch by its receipts; None where every visit in it was lost.
+
+    Args:
+        receipts: of its visits, in plan order.
+        sizes: samples of each device; −1 is the cloud.
+        heard: device → question → answer, so far in the round.
+    """
+    last = {one.device: one for one in receipts if not one.lost}
+    if not last:
+        return None
+    total = sum(sizes[k] for k in last)
+    accuracy = sum(sizes[k] * one.accuracy for k, one in last.items()) / total
+    losses = {k: heard[k]["loss"] for k in last if "loss" in heard.get(k, {})}
+    loss = sum(sizes[k] * value for k, value in losses.items()) / total
+    return mix.Branch(total, accuracy, loss if len(losses) == len(last) else None)

@@ -1,0 +1,65 @@
+"""A device's samples as a network wants them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
+
+
+class Samples:
+    """A device's samples as the network wants them: bytes until a batch is needed.
+
+    Args:
+        x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
+        y: int64 [n].
+        mean, std: normalisation per channel, value = (scale·x − mean)/std.
+        scale: factor that turns a stored number into its value.
+        channels_last: the network's memory format.
+        missing: whether x may hold NaN, which stands for its channel's mean.
+    """
+
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool,
+        missing: bool = False,
+    ) -> None:  # fmt: skip
+        data = torch.from_numpy(x)
+        self._channels_last, self._missing = channels_last and data.dim() == 4, missing
+        if self._channels_last:
+            data = data.permute(0, 2, 3, 1).contiguous()
+        self._x = data
+        self.y = torch.from_numpy(y)
+        side = (1,) * (data.dim() - 2)
+        form = (1, *side, -1) if self._channels_last else (1, -1, *side)
+        self._factor = (scale / std).view(form)
+        centred = bool((mean != 0).any())
+        # (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as
+        # 1000.1 and 1000.2 divided by 0.01 would lose what tells them apart
+        self._mean = (mean / scale).view(form) if centred and data.is_floating_point() else None
+        self._shift = (-mean / std).view(form) if centred and self._mean is None else None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def values(self, rows: Tensor | slice) -> Tensor:
+        """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
+        x = self._x[rows]
+        # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
+        if self._mean is not None:
+            x = (x - self._mean).mul_(self._factor)
+        elif x.dtype == self._factor.dtype:
+            x = x * self._factor
+        else:
+            x = x.to(self._factor.dtype).mul_(self._factor)
+        if self._shift is not None:
+            x.add_(self._shift)
+        if self._missing:
+            x.masked_fill_(x.isnan(), 0.0)  # the mean, by now
+        return x.permute(0, 3, 1, 2) if self._channels_last else x
+
+    def chunk(self, batch_size: int) -> int:
+        """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
+        sample = max(1, self._x[0].numel() * 4)
+        return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))

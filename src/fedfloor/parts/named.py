@@ -1,0 +1,99 @@
+"""Parts by name: a rule of the house, or ``module:Name`` of your own, with its settings checked; and back again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fedfloor.errors import SettingError, unknown
+from fedfloor.outside import load as load_outside
+from fedfloor.plan.nodes import Scalar
+
+WORDS = {
+    float: "a number", int: "a whole number", str: "a text", bool: "true or false", type(None): "left out",
+}  # fmt: skip
+Makers = Mapping[str, Callable[..., Any]]
+
+
+def maker(what: str, name: str, known: Makers) -> Callable[..., Any]:
+    """Return what makes a part of this name.
+
+    Args:
+        what: such as ``objective``, for error messages.
+        name: one of ``known``, or ``module:Name``.
+        known: the house's own.
+
+    Raises:
+        SettingError: no such part; the nearest one is named.
+    """
+    if ":" in name:
+        return load_outside(name, what)  # type: ignore[no-any-return]
+    if name not in known:
+        raise unknown(what, name, known)
+    return known[name]
+
+
+def make(what: str, name: str, settings: Mapping[str, Scalar], known: Makers) -> Any:
+    """Return a part with its settings.
+
+    Raises:
+        SettingError: no part of this name, a setting it does not have, one that is missing or out of range.
+    """
+    made = maker(what, name, known)
+    check(what, name, made, settings)
+    return made(**settings)
+
+
+def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
+    """Check that settings are those a part has.
+
+    Raises:
+        SettingError: one it does not have, or one that is missing.
+    """
+    try:
+        known = {key: one for key, one in inspect.signature(made).parameters.items() if key != "kind"}
+    except (TypeError, ValueError):  # not everything callable says what it takes
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        return
+    for key in settings:
+        if not known:
+            raise SettingError(f"{what} '{name}' has no settings, but got '{key}': leave it out.")
+        if key not in known:
+            raise unknown(f"setting of {what} '{name}'", key, known)
+    hints = get_type_hints(made) if is_dataclass(made) else {}
+    for key, value in settings.items():
+        wanted = _wanted(hints.get(key, Any))
+        if wanted and not any(_fits(value, one) for one in wanted):
+            words = " or ".join(WORDS.get(one, repr(one)) for one in wanted)
+            raise SettingError(f"{what} '{name}': {key} = {value!r}: must be {words}.")
+    for key, one in known.items():
+        if key not in settings and one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
+            raise SettingError(f"{what} '{name}' needs the setting '{key}': it has no default.")
+
+
+def _wanted(hint: Any) -> tuple[Any, ...]:
+    """Return the scalar types or texts a type hint allows; nothing where it allows others too."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType, Literal) else (hint,)
+    return parts if all(part in WORDS or isinstance(part, str) for part in parts) else ()
+
+
+def _fits(value: object, wanted: Any) -> bool:
+    if isinstance(wanted, str):
+        return value == wanted
+    if wanted is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return type(value) is wanted
+
+
+def spoken(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
+    """Return a part's name and settings, as a plan writes them down: the other way round than :func:`make`."""
+    names = {made: name for name, made in known.items()}
+    kind = type(part)
+    name = names.get(kind, f"{kind.__module__}:{kind.__qualname__}")
+    shown = fields(part) if is_dataclass(part) else ()
+    said = {f.name: getattr(part, f.name) for f in shown if f.name != "kind"}
+    return name, {key: value for key, value in said.items() if value is not None}

@@ -1,0 +1,54 @@
+"""The same plan with parts of it exchanged: what is done in visits, and how models meet at the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import CLOUD, Node, Parallel, Probe, Repeat, Scalar, Select, Sequence, Train, Work
+
+
+def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
+    """Return the plan with every visit's work changed.
+
+    >>> from fedfloor.plan.nodes import device
+    >>> with_work(Train(device(1), Work(epochs=1)), lambda work: replace(work, rate=0.5)).work.rate
+    0.5
+    """
+
+    def change_one(node: Node, below: list[Node]) -> Node:
+        if isinstance(node, (Train, Select)):
+            return replace(node, work=change(node.work))
+        return _with_children(node, below)
+
+    return walk.fold(plan, change_one)
+
+
+def with_mix(plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None) -> tuple[Node, int]:
+    """Return the plan with another rule where models meet at the cloud, and how many such places there are.
+
+    Args:
+        plan: any plan; meetings at edges stay as they are.
+        mix: the rule's name.
+        settings: its numbers.
+        asks: a question to be put to the devices before they set out, if the rule mixes by it.
+    """
+    places = 0
+
+    def change_one(node: Node, below: list[Node]) -> Node:
+        nonlocal places
+        node = _with_children(node, below)
+        if not isinstance(node, (Parallel, Select)) or node.at != CLOUD:
+            return node
+        places += 1
+        changed = replace(node, mix=mix, settings=dict(settings))
+        return changed if asks is None else Sequence((Probe(tuple(sorted(walk.devices(node))), asks), changed))
+
+    return walk.fold(plan, change_one), places
+
+
+def _with_children(node: Node, below: list[Node]) -> Node:
+    if isinstance(node, (Sequence, Parallel)):
+        return replace(node, children=tuple(below))
+    return replace(node, child=below[0]) if isinstance(node, Repeat) else node
