@@ -8,6 +8,7 @@ from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.contract import Method
 from fedfloor.methods.fedavg import FedAvg
+from fedfloor.methods.fedprox import FedProx
 from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.hierfavg import HierFAVG
 from fedfloor.methods.ring import Ring
@@ -15,6 +16,7 @@ from fedfloor.outside import load as load_outside
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
+    "fedprox": FedProx,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,
@@ -32,7 +34,7 @@ def find(name: str) -> type[Method]:
         method = load_outside(name, "method")
         if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):
             raise SettingError(f"method '{name}' is no dataclass with a 'plan': see the how-to on writing a method.")
-        lacking = [f"'{one}'" for one in ("setup", "init", "absorb") if not hasattr(method, one)]
+        lacking = [f"'{one}'" for one in ("setup", "init", "absorb", "objective", "server") if not hasattr(method, one)]
         if lacking:
             raise SettingError(
                 f"method '{name}' has no {', '.join(lacking)}: derive it from fedfloor.methods.contract.Method."

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from fedfloor.errors import SettingError
+from fedfloor.parts.objective import Objective, Plain
+from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 
@@ -26,8 +28,11 @@ class View:
         rounds: rounds of the whole schedule.
         sizes: samples of each device, int64 [K].
         factory_of: factory of each device, int32 [K].
-        start: the initial global packet.
+        start: the initial global packet; empty where a plan is only looked at.
         receipts: what the last round's visits said; empty at first.
+        trained: how many numbers at the front of the model are trained.
+        layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
+        invited: the devices that may take part in this round; all where it is left out.
     """
 
     round: int
@@ -36,17 +41,20 @@ class View:
     factory_of: np.ndarray
     start: Mapping[str, Tensor]
     receipts: tuple[Receipt, ...] = ()
+    trained: int = 0
+    layout: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    invited: tuple[int, ...] | None = None
 
     @property
-    def devices(self) -> range:
-        """All device numbers."""
-        return range(len(self.sizes))
+    def devices(self) -> Sequence[int]:
+        """The numbers of the devices that may take part, ascending."""
+        return range(len(self.sizes)) if self.invited is None else self.invited
 
     @property
     def factories(self) -> list[list[int]]:
-        """Device numbers of each factory."""
-        count = int(self.factory_of.max()) + 1
-        return [np.flatnonzero(self.factory_of == m).tolist() for m in range(count)]
+        """The numbers of the devices of each factory that may take part."""
+        count, here = int(self.factory_of.max()) + 1, np.asarray(self.devices)
+        return [here[self.factory_of[here] == m].tolist() for m in range(count)]
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,16 @@ class State:
 class Method(Protocol):
     """A federated method: a frozen dataclass of its hyper-parameters. Most methods write only ``plan``."""
 
+    @property
+    def objective(self) -> Objective:
+        """What devices minimise; the network is made for it, and ``plan`` hands it to ``work.at``."""
+        return Plain()
+
+    @property
+    def server(self) -> Server:
+        """What the cloud does with the model the round's models were mixed to, before ``absorb`` sees it."""
+        return Sgd()
+
     def setup(self, view: View) -> Node | None:  # noqa: ARG002
         """Return what to ask before the first round (``Probe`` nodes only), or nothing."""
         return None
@@ -104,5 +122,5 @@ class Method(Protocol):
         ...
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Return the next state; the new global packet enters here. Pure."""
+        """Return the next state; the new global packet, after the server's step, enters here. Pure."""
         return State(outcome.packet, state.notes, state.tensors)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.errors import require
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.parts.selection import fraction
+from fedfloor.methods.star import check_share, star
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Node, Parallel, Train, device
+from fedfloor.plan.nodes import Node
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,8 @@ class FedAvg(Method):
     work: WorkSettings = WorkSettings(epochs=5)
 
     def __post_init__(self) -> None:
-        require(0 < self.fraction <= 1, "methods.fedavg.fraction", self.fraction, "above 0 and at most 1")
+        check_share("fedavg", self.fraction)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Visit the drawn devices in parallel."""
-        work = self.work.at(view.round, view.rounds)
-        return Parallel(tuple(Train(device(k), work) for k in fraction(view.devices, self.fraction, rng)))
+        return star(self, self.work, view, self.fraction, rng)

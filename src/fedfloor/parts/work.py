@@ -4,12 +4,13 @@ schedule."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from fedfloor.errors import SettingError, require
-from fedfloor.plan.nodes import Scalar, Work
+from fedfloor.parts.objective import Objective, Plain
+from fedfloor.parts.objectives import spoken
+from fedfloor.plan.nodes import Work
 
 
 @dataclass(frozen=True)
@@ -103,21 +104,26 @@ class WorkSettings:
             base |= {"epochs": None, "steps": None}
         return WorkSettings(**{**base, **said})
 
-    def at(
-        self, round_number: int, rounds: int, objective: str = "plain", settings: Mapping[str, Scalar] | None = None
-    ) -> Work:
-        """Return the work of one round, with the schedule's rate and the defaults filled in."""
+    def at(self, round_number: int, rounds: int, objective: Objective | None = None) -> Work:
+        """Return the work of one round, with the schedule's rate and the defaults filled in.
+
+        Args:
+            round_number: from 1.
+            rounds: of the whole schedule.
+            objective: what devices minimise; plain cross-entropy where it is left out.
+        """
+        name, settings = spoken(objective or Plain())
         full = self.over(DEFAULTS)
         rate = full.lr.at(round_number, rounds) if isinstance(full.lr, (Cosine, Exponential)) else full.lr
         return Work(
-            objective=objective,
+            objective=name,
             epochs=full.epochs,
             steps=full.steps,
             batch_size=full.batch_size or 0,
             rate=float(rate or 0),
             momentum=full.momentum or 0.0,
             weight_decay=full.weight_decay or 0.0,
-            settings=dict(settings or {}),
+            settings=settings,
         )
 
 
