@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedfloor.config import method_of
+from fedfloor.config import combined
 from fedfloor.errors import DivergedError, SettingError
-from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import launch, processes
 from fedfloor.runs.ledger import Line
@@ -39,8 +39,8 @@ def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], 
     found = []
     for seed in seeds:
         for method in methods:
-            one = replace(experiment, seed=seed, method=MethodSettings(method))
-            method_of(one)
+            one = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
+            combined(one)
             found.append(Task(f"{method} seed {seed}", one, out / f"{method.replace(':', '.')}-seed{seed}"))
     return found
 
