@@ -11,7 +11,7 @@ import pytest
 from fedfloor.config import method_of
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
 from fedfloor.report import ledger
 from fedfloor.reproduce import catalog, fedsr, figures, work
@@ -69,7 +69,8 @@ def round_of(table: Table, cell: Cell) -> int:
     what = table.experiment(cell, 500)
     devices, factories = what.park.devices or 0, what.park.factories or 0
     view = View(1, 500, np.full(devices, 600), np.arange(devices, dtype=np.int32) % factories, {})
-    return figures.models_sent(method_of(what).plan(State({}), view, np.random.default_rng(0)))
+    method, rng = method_of(what), np.random.default_rng(0)
+    return figures.models_sent(method.plan(method.init(view, {}, rng), view, rng))
 
 
 def test_a_round_sends_what_the_third_table_counts() -> None:
@@ -133,8 +134,6 @@ def test_what_is_lacking_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_runs_go_seed_by_seed_and_park_by_park(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "lacking", lambda _cells: {})
-    for name in ("fedprox", "moon"):
-        monkeypatch.setitem(METHODS, name, METHODS["fedavg"])
     table = catalog.find("fedsr-table2")
     small = replace(table, cells=tuple(cell for cell in table.cells if cell.method in ("centralized", "fedsr", "ring")))
     tasks = work.plan(small, "mnist/", 1.0, [0, 7], tmp_path).tasks()

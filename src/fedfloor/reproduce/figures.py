@@ -119,7 +119,8 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
     """Return a figure as runs have it that differ in their seed.
 
     An accuracy is read in the last round up to the wanted one that every seed has evaluated; a note says so where that
-    is an earlier one. Rounds and traffic to a target are there once every seed has reached it.
+    is an earlier one. Rounds and traffic to a target are there once every seed has reached it; every round sends
+    as many models as the first, whose plan is in the run's folder.
 
     Args:
         figure: what to read.
