@@ -27,7 +27,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 for _command in (
     train.new, train.run, train.compare, train.sweep, train.demo, reproducing.reproduce, look.draw, look.report,
-    look.track, use.predict, use.export, catalog.methods, catalog.models,
+    look.track, use.predict, use.export, catalog.methods, catalog.parts, catalog.models,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")

@@ -17,21 +17,39 @@ def methods(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this method's card.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the methods, or show one method's card."""
+    """List the methods, or show one method's card and its settings."""
     import inspect
 
-    from fedfloor.methods.catalog import METHODS, find
+    from fedfloor.methods.catalog import METHODS, card
     from fedfloor.terminal import show
 
     if name is None:
         rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in METHODS.items()]
         show(rows, as_json=as_json)
         return
-    card = inspect.getdoc(find(name)) or ""
+    text, settings = card(name)
     if as_json:
-        show([{"method": name, "card": card}], as_json=True)
+        show(settings, as_json=True, method=name, card=text)
     else:
-        print(f"{name}\n\n{card}")
+        print(f"{name}\n\n{text}\n")
+        show(settings, as_json=False, title=f"settings, in [methods.{name}]")
+
+
+def parts(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="objective, mix, server or selection; all left out.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the parts any method can be combined with, and their settings."""
+    from fedfloor.config import PARTS
+    from fedfloor.parts.named import rows
+    from fedfloor.terminal import show
+
+    if kind is not None and kind not in PARTS:
+        raise unknown("kind of part", kind, PARTS)
+    found = [{"part": part, **row} for part, known in PARTS.items() if kind in (None, part) for row in rows(known)]
+    show(found, as_json=as_json)
 
 
 def models(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from inspect import signature
+import dataclasses
+from inspect import getdoc, signature
+from typing import Any
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
@@ -13,6 +15,7 @@ from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.hierfavg import HierFAVG
 from fedfloor.methods.ring import Ring
 from fedfloor.outside import load as load_outside
+from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
@@ -47,3 +50,24 @@ def find(name: str) -> type[Method]:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
+
+
+def card(name: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return what a method says of itself, and one row per setting with its default.
+
+    Raises:
+        SettingError: no method of this name.
+
+    >>> card("fedprox")[1][0]
+    {'setting': 'mu', 'default': 0.01}
+    """
+    kind = find(name)
+    rows = []
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if isinstance(field.default, WorkSettings):
+            said = {key: one for key, one in vars(field.default.over(DEFAULTS)).items() if one is not None}
+            rows += [{"setting": f"work.{key}", "default": one} for key, one in said.items()]
+        else:
+            none = field.default is dataclasses.MISSING
+            rows.append({"setting": field.name, "default": None if none else field.default})
+    return getdoc(kind) or "", rows

@@ -12,7 +12,7 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.parts import mix as mixing
 from fedfloor.parts import objectives, server
-from fedfloor.parts.invite import Selection
+from fedfloor.parts.invite import Everyone, Selection
 from fedfloor.parts.mix import Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.server import Server, Sgd
@@ -79,6 +79,11 @@ class Combined(Method):
         """What the cloud does with the mixed model."""
         return self.parts.server or self.method.server
 
+    @property
+    def short_batches(self) -> bool:
+        """Whether devices with fewer samples than a mini-batch may take part."""
+        return bool(getattr(getattr(self.method, "work", None), "short_batches", False))
+
     def setup(self, view: View) -> Node | None:
         """Ask what the method asks."""
         return self.method.setup(view)
@@ -134,7 +139,7 @@ class Combined(Method):
         return changed
 
     def _check(self, node: Node) -> None:
-        if self.parts.selection is not None and not walk.devices(node):
+        if self.parts.selection not in (None, Everyone()) and not walk.devices(node):
             raise SettingError(
                 f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
             )

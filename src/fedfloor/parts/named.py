@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -97,3 +97,14 @@ def spoken(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
     shown = fields(part) if is_dataclass(part) else ()
     said = {f.name: getattr(part, f.name) for f in shown if f.name != "kind"}
     return name, {key: value for key, value in said.items() if value is not None}
+
+
+def rows(known: Makers) -> list[dict[str, str]]:
+    """Return one row per part: its name, what it is, and its settings with their defaults."""
+    found = []
+    for name, made in known.items():
+        shown = fields(made) if is_dataclass(made) else ()
+        said = [f.name if f.default is MISSING else f"{f.name} = {f.default}" for f in shown if f.name != "kind"]
+        what = (inspect.getdoc(made) or "").partition("; see")[0].partition(".\n")[0].split("\n\n")[0]
+        found.append({"name": name, "settings": ", ".join(said), "what": " ".join(what.split()).rstrip(".")})
+    return found

@@ -54,8 +54,7 @@ class Adagrad:
     """FedAdagrad: Δ = mean − w, m ← β1·m + (1 − β1)Δ, v ← v + Δ², w ← w + ηm/(√v + τ).
 
     v starts at τ², the smallest value that Algorithm 2 of the paper allows (v₋₁ ≥ τ²); Google's and Flower's code start
-    at 0. The default rate was tuned with another τ. Reddi et al., ICLR 2021, arXiv
-    2003.00295.
+    at 0. The default rate was tuned with another τ. Reddi et al., ICLR 2021, arXiv 2003.00295.
 
     Args:
         rate: η.
@@ -86,8 +85,7 @@ class Adam:
 
     As in Algorithm 2 of the paper there is no bias correction; m starts at 0 and v at τ², the smallest value allowed
     there (v₋₁ ≥ τ²), where Google's and Flower's code start v at 0. β2 = 0.99 and τ = 10⁻³ are the paper's (Google's
-    code takes β2 = 0.999), the default rate 10^−2.5 was tuned with another τ.
-    Reddi et al., ICLR 2021, arXiv
+    code takes β2 = 0.999), the default rate 10^−2.5 was tuned with another τ. Reddi et al., ICLR 2021, arXiv
     2003.00295.
 
     Args:
@@ -119,7 +117,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class Yogi:
-    """FedYogi: as :class:`Adam`, but v ← v − (1 − β2)Δ² sign(v − Δ²): v grows as fast and shrinks more slowly.
+    """FedYogi: as Adam, but v ← v − (1 − β2)Δ² sign(v − Δ²): v grows as fast and shrinks more slowly.
 
     Args:
         rate: η.

@@ -71,6 +71,8 @@ class WorkSettings:
         lr: learning rate, a number or a schedule over the rounds; 0.01 where nothing is said.
         momentum: β of the local SGD, in [0, 1); the velocity starts at 0 in every visit. 0 where nothing is said.
         weight_decay: L2 coefficient; 0 where nothing is said.
+        short_batches: whether a device with fewer samples than a mini-batch may take part, with all it has as one
+            mini-batch; where nothing is said, such a park is refused.
     """
 
     epochs: int | None = None
@@ -79,6 +81,7 @@ class WorkSettings:
     lr: float | Cosine | Exponential | None = None
     momentum: float | None = None
     weight_decay: float | None = None
+    short_batches: bool | None = None
 
     def __post_init__(self) -> None:
         if self.epochs is not None and self.steps is not None:
@@ -95,8 +98,9 @@ class WorkSettings:
     def over(self, below: WorkSettings) -> WorkSettings:
         """Return these settings laid over others: what is not said here is taken from ``below``.
 
-        >>> WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
-        WorkSettings(epochs=None, steps=1, batch_size=10, lr=None, momentum=None, weight_decay=None)
+        >>> work = WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
+        >>> work.steps, work.epochs, work.batch_size
+        (1, None, 10)
         """
         said = {name: value for name, value in vars(self).items() if value is not None}
         base = dict(vars(below))

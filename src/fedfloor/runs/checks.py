@@ -68,5 +68,6 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
     name = f" ({park.names[smallest]})" if park.names else ""
     raise SettingError(
         f"work.batch_size = {largest} is larger than what device {smallest}{name} holds "
-        f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices{more}."
+        f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices{more}; or let such "
+        "devices train with fewer samples at a time: work.short_batches = true."
     )

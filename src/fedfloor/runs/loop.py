@@ -21,7 +21,8 @@ from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.combined import Combined
+from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
 from fedfloor.places import placed
 from fedfloor.plan import text, walk
@@ -89,7 +90,7 @@ class _Run:
         experiment: Experiment,
         orders: Orders,
         engine: Engine,
-        method: Method,
+        method: Combined,
         report: Callable[[Line], None],
         interrupted: Callable[[], bool],
     ) -> None:
@@ -168,7 +169,7 @@ class _Run:
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
         self.looked = True
-        if number == 1:
+        if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:

@@ -1,0 +1,118 @@
+"""Rounds of a method as a run carries them out, without a folder: for laws and contracts over all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedfloor import config, models
+from fedfloor.chance import generator
+from fedfloor.engine import ranks
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.ranks import Engine
+from fedfloor.engine.team import Alone, Team
+from fedfloor.methods.combined import Combined
+from fedfloor.methods.contract import State, View
+from fedfloor.park.park import Park
+from fedfloor.plan import text
+from fedfloor.plan.nodes import Node
+from fedfloor.plan.outcome import Outcome
+from floor import bits
+
+WORK = {"epochs": 2, "batch_size": 4, "lr": 0.05}
+
+
+def method(name: str, parts: Mapping[str, Any] | None = None, rounds: int = 3, **settings: Any) -> Combined:
+    """Return a method with settings of its own table, and parts of [method], read as from an experiment file."""
+    work = {**WORK, **settings.pop("work", {})}
+    table = {"rounds": rounds, "work": work, "method": {"name": name, **(parts or {})}, "methods": {name: settings}}
+    return config.combined(config.from_table(table))
+
+
+@dataclass
+class Job:
+    """A method at work on a park.
+
+    Attributes:
+        method: what is carried out.
+        here: the park.
+        rounds: of the schedule.
+        team: ranks.
+        folder: of the devices' memory.
+        loss: chance that a visit is lost.
+        seed: of everything.
+        model: the network's name.
+    """
+
+    method: Combined
+    here: Park
+    rounds: int = 3
+    team: Team = field(default_factory=Alone)
+    folder: Path | None = None
+    loss: float = 0.0
+    seed: int = 0
+    model: str = "mlp-2nn"
+
+    def __post_init__(self) -> None:
+        data = self.here.dataset
+        adapt = self.method.objective.adapt
+        net = models.build(self.model, data.shape, len(data.classes), self.seed, None, adapt)
+        memory = DeviceMemory(self.folder)
+        self.engine = Engine(self.here, net, self.team, memory, self.seed, loss_chance=self.loss)
+        self.start = {"w": net.flat.clone()}
+        self.outcomes: list[Outcome] = []
+
+    def view(self, number: int) -> View:
+        """Return what the method sees of a round."""
+        net, last = self.engine.network, self.outcomes[-1].receipts if self.outcomes else ()
+        return View(
+            number, self.rounds, self.here.sizes, self.here.factory_of, self.start, last, net.trained, net.layout
+        )
+
+    def begin(self) -> State:
+        """Return the first state."""
+        view, answers = self.view(0), {}
+        plan = self.method.setup(view)
+        if plan is not None:
+            answers = dict(ranks.run(self.engine, plan, self.start, round_number=0, tick=0).answers)
+        return self.method.init(view, answers, generator(self.seed, "init"))
+
+    def plan(self, state: State, number: int) -> Node:
+        """Return the plan of a round."""
+        return self.method.plan(state, self.view(number), generator(self.seed, "plan", number))
+
+    def round(self, state: State, number: int) -> State:
+        """Do a round."""
+        outcome = ranks.run(self.engine, self.plan(state, number), state.packet, round_number=number, tick=number - 1)
+        self.outcomes.append(outcome)
+        return self.method.absorb(state, outcome)
+
+    def run(self) -> State:
+        """Do all rounds and return the last state."""
+        state = self.begin()
+        for number in range(1, self.rounds + 1):
+            state = self.round(state, number)
+        return state
+
+
+def after(of: Combined, here: Park, **more: Any) -> State:
+    """Return the state after three rounds, or ``rounds``."""
+    return Job(of, here, **more).run()
+
+
+def digest(state: State, outcomes: list[Outcome]) -> list[object]:
+    """Return everything of a state and of the rounds before it, as JSON."""
+    tensors = {**state.packet, **state.tensors}
+    return [
+        {name: bits(one).hex() for name, one in sorted(tensors.items())},
+        dict(state.notes),
+        [[text.digest(one.resolved), [r.row() for r in one.receipts]] for one in outcomes],
+    ]
+
+
+def untouched(state: State) -> State:
+    """Return a copy whose tensors are its own."""
+    packet = {name: one.clone() for name, one in state.packet.items()}
+    return replace(state, packet=packet, tensors={name: one.clone() for name, one in state.tensors.items()})

@@ -1,0 +1,146 @@
+"""Any method with any objective, mix, server and selection: it runs, or is refused by name with the reason."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedfloor.config import PARTS
+from fedfloor.errors import SettingError
+from fedfloor.methods.catalog import METHODS
+from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Parallel, Train, device
+from floor import bits, park, walk
+from rounds import Job, after, method
+
+# Settings that no part could be tried without, and small ones for what is slow.
+GIVEN: dict[str, dict[str, Any]] = {
+    "prox": {"mu": 0.1},
+    "krum": {"outliers": 0},
+    "multi_krum": {"outliers": 0},
+}
+ALL = {part: [{"kind": name, **GIVEN.get(name, {})} for name in known] for part, known in PARTS.items()}
+SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+NOTHING_MEETS = ("centralized", "ring")
+
+
+def floor_() -> Park:
+    return park(SIZES, factory_of=FACTORIES)
+
+
+def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
+    """Why a combination is refused; None where it must run."""
+    kind = {part: one["kind"] for part, one in parts.items()}
+    if name == "centralized" and kind.get("selection", "everyone") != "everyone":
+        return "its rounds visit no devices"
+    if kind.get("mix", "").endswith("krum") and name in ("fedsr", "hierfavg") and "selection" in kind:
+        return "it needs at least 3"
+    if "mix" in kind and name in NOTHING_MEETS:
+        return "no models meet at the cloud"
+    return None
+
+
+def attempt(name: str, parts: dict[str, dict[str, Any]], folder: Path) -> None:
+    why = reason(name, parts)
+    if why is None:
+        job = Job(method(name, parts), floor_(), rounds=2, folder=folder)
+        state = job.run()
+        assert bool(torch.isfinite(state.packet["w"]).all())
+        assert bits(state.packet["w"]) != bits(job.start["w"])
+        return
+    with pytest.raises(SettingError, match=why) as caught:
+        Job(method(name, parts), floor_(), rounds=2, folder=folder).run()
+    assert name in str(caught.value) or any(one["kind"] in str(caught.value) for one in parts.values())
+
+
+SINGLE = [(name, {part: one}) for name in METHODS for part, several in ALL.items() for one in several]
+
+
+@pytest.mark.parametrize(("name", "parts"), SINGLE, ids=[f"{name}-{next(iter(p.values()))['kind']}-{next(iter(p))}"
+                                                         for name, p in SINGLE])  # fmt: skip
+def test_every_method_with_every_part(name: str, parts: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    attempt(name, parts, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_with_parts_of_all_four_kinds(name: str, tmp_path: Path) -> None:
+    every = list(itertools.product(*(ALL[part] for part in PARTS)))
+    chosen = np.random.default_rng(0).choice(len(every), size=25, replace=False)
+    for place in chosen:
+        attempt(name, dict(zip(PARTS, every[place], strict=True)), tmp_path / str(place))
+
+
+# -- parts that are nothing, or something else -------------------------------------------------------------------------
+
+
+def model(name: str = "fedavg", parts: dict[str, Any] | None = None, **settings: Any) -> bytes:
+    return bits(after(method(name, parts, **settings), floor_()).packet["w"])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"server": "sgd"},
+        {"server": {"kind": "sgd", "rate": 1.0, "momentum": 0.0}},
+        {"objective": "plain"},
+        {"objective": {"kind": "prox", "mu": 0.0}},
+        {"objective": {"kind": "mmd", "weight": 0.0}},
+        {"mix": "by_samples"},
+        {"selection": "everyone"},
+    ],
+    ids=str,
+)
+def test_the_methods_own_parts_change_nothing(parts: dict[str, Any]) -> None:
+    assert model(parts=parts) == model()
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        {"kind": "trimmed_mean", "share": 0.0},
+        {"kind": "multi_krum", "outliers": 0},
+        {"kind": "q_fair", "q": 0.0},
+    ],
+    ids=str,
+)
+def test_rules_that_come_to_the_plain_mean(mix: dict[str, Any]) -> None:
+    assert model(parts={"mix": mix}) == model(parts={"mix": "equal"})
+
+
+def test_selection_by_fraction_is_the_methods_own_fraction() -> None:
+    assert model(parts={"selection": {"kind": "fraction", "share": 0.5}}) == model(fraction=0.5)
+
+
+def test_a_part_in_the_methods_table_goes_before_that_of_method() -> None:
+    general, own = {"kind": "adam"}, {"kind": "yogi"}
+    assert model(parts={"server": general}, server=own) == model(parts={"server": own})
+    assert model(parts={"server": general}, server=own) != model(parts={"server": general})
+
+
+def test_krum_picks_a_member() -> None:
+    here = floor_()
+    job = Job(method("fedavg", {"mix": {"kind": "krum", "outliers": 1}}), here)
+    state = job.round(job.begin(), 1)
+    work = job.plan(job.begin(), 1).children[0].work  # type: ignore[union-attr]
+    alone = [walk(job.engine, Parallel((Train(device(k), work),)), job.start).packet["w"] for k in range(6)]
+    assert bits(state.packet["w"]) in {bits(one) for one in alone}
+
+
+def test_too_few_that_came_back_change_nothing_under_krum() -> None:
+    # 6 devices are enough for one outlier (2·1 + 3 = 5); with half of all visits lost fewer than 5 come back
+    job = Job(method("fedavg", {"mix": {"kind": "krum", "outliers": 1}}), floor_(), loss=0.5)
+    state = job.round(job.begin(), 1)
+    arrived = sum(not one.lost for one in job.outcomes[0].receipts)
+    assert 0 < arrived < 5
+    assert bits(state.packet["w"]) == bits(job.start["w"])
+
+
+def test_both_ways_to_say_who_takes_part_are_refused() -> None:
+    with pytest.raises(SettingError, match="both say who takes part"):
+        method("fedavg", {"selection": {"kind": "fraction", "share": 0.5}}, fraction=0.5)
