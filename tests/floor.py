@@ -67,6 +67,13 @@ def engine(
     return Engine(here, network(here, model), team or Alone(), DeviceMemory(folder), **settings)  # type: ignore[arg-type]
 
 
+def adapted(here: Park, goal: Objective, model: str = "mlp-2nn", folder: Path | None = None) -> Engine:
+    """Return one rank's engine with the network that an objective makes of a model."""
+    data = here.dataset
+    made = build(model, data.shape, len(data.classes), 0, adapt=goal.adapt)
+    return Engine(here, made, Alone(), DeviceMemory(folder), seed=0)
+
+
 def start(of: Engine) -> dict[str, Tensor]:
     """Return a packet that holds the engine's present model."""
     return {"w": of.network.flat.clone()}

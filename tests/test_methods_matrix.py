@@ -38,10 +38,13 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     kind = {part: one["kind"] for part, one in parts.items()}
     if name == "centralized" and kind.get("selection", "everyone") != "everyone":
         return "its rounds visit no devices"
-    if kind.get("mix", "").endswith("krum") and name in ("fedsr", "hierfavg") and "selection" in kind:
-        return "it needs at least 3"
+    if name == "fedfusion" and kind.get("objective", "fusion") != "fusion":
+        return "gamma is missing"
     if "mix" in kind and name in NOTHING_MEETS:
         return "no models meet at the cloud"
+    few = kind.get("selection", "everyone") != "everyone"  # a tenth of 6 devices is one
+    if few and kind.get("mix", "").endswith("krum"):
+        return "it needs at least 3"
     return None
 
 

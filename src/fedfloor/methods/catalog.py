@@ -10,9 +10,12 @@ from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.contract import Method
 from fedfloor.methods.fedavg import FedAvg
+from fedfloor.methods.fedfusion import FedFusion
+from fedfloor.methods.fedmmd import FedMMD
 from fedfloor.methods.fedprox import FedProx
 from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.hierfavg import HierFAVG
+from fedfloor.methods.moon import Moon
 from fedfloor.methods.ring import Ring
 from fedfloor.outside import load as load_outside
 from fedfloor.parts.work import DEFAULTS, WorkSettings
@@ -20,6 +23,9 @@ from fedfloor.parts.work import DEFAULTS, WorkSettings
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "moon": Moon,
+    "fedmmd": FedMMD,
+    "fedfusion": FedFusion,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

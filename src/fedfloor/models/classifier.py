@@ -57,6 +57,18 @@ def layer(module: nn.Module, path: str) -> nn.Module | None:
         return None
 
 
+def replace(module: nn.Module, path: str, part: nn.Module) -> None:
+    """Put another layer in the place of the submodule with this path.
+
+    >>> net = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
+    >>> replace(net, "1", nn.Identity())
+    >>> net[1]
+    Identity()
+    """
+    parent, _, name = path.rpartition(".")
+    setattr(module.get_submodule(parent), name, part)
+
+
 def layers(module: nn.Module) -> list[str]:
     """Return the paths of the layers that hold trained parameters of their own, in the module's order.
 

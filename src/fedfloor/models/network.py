@@ -15,7 +15,7 @@ from fedfloor.models.fit import as_found, check
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import load as load_outside
 
-Adapt = Callable[[nn.Module, str | None, int], tuple[nn.Module, str | None]]
+Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
 
 class Network:
@@ -165,8 +165,8 @@ def build(
         seed: the experiment's seed.
         classifier: path of the layer that is the classifier; left out, it is found as
             :func:`fedfloor.models.classifier.find` says.
-        adapt: makes of (network, its classifier's path, classes) the network that is trained, and its classifier's
-            path: an objective's head or gates.
+        adapt: makes of (network, its classifier's path, classes, shape) the network that is trained, and its
+            classifier's path: an objective's head or gates.
 
     Raises:
         SettingError: unknown name or layer, or a network that does not fit the samples or the classes.
@@ -189,7 +189,7 @@ def assembled(
         check(name, module, shape, classes)
         head = classifiers.find(name, module, shape, classes, classifier)
     if adapt is not None:
-        module, head = adapt(module, head, classes)
+        module, head = adapt(module, head, classes, shape)
         with as_found(module):
             check(name, module, shape, classes)
     return module, head

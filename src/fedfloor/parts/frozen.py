@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from fedfloor.errors import RunError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,6 +34,29 @@ def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
     return said
 
 
+def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -> Tensor:
+    """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, and nothing behind it is worked out.
+
+    Args:
+        visit: the visit, with its network.
+        x: samples [batch, …].
+        layer: path of the layer.
+        model: flat model [P]; the one that arrived where it is left out.
+
+    Raises:
+        RunError: as :func:`frozen`, or the network does not call the layer.
+    """
+    with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(_Reached):
+        frozen(visit, x, model)
+    if not seen:
+        raise RunError(f"the network does not call its layer '{layer}' in evaluation mode: there are no features.")
+    return seen[0]
+
+
+class _Reached(Exception):  # noqa: N818 - no error: a forward pass went as far as it was needed
+    pass
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put a network into evaluation mode, and back into the mode it was in."""
@@ -44,8 +69,8 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def tapped(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect what goes into a layer, call by call.
+def tapped(layer: nn.Module, *, stop: bool = False) -> Iterator[list[Tensor]]:
+    """Collect what goes into a layer, call by call; with ``stop`` the first call ends the forward pass.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
@@ -55,7 +80,13 @@ def tapped(layer: nn.Module) -> Iterator[list[Tensor]]:
     torch.Size([5, 4])
     """
     seen: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0]))
+
+    def note(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen.append(inputs[0])
+        if stop:
+            raise _Reached
+
+    handle = layer.register_forward_pre_hook(note)
     try:
         yield seen
     finally:

@@ -96,7 +96,13 @@ class Objective(Protocol):
 
     # -- before the run -----------------------------------------------------------------------------------------------
 
-    def adapt(self, module: nn.Module, classifier: str | None, classes: int) -> tuple[nn.Module, str | None]:  # noqa: ARG002
+    def adapt(
+        self,
+        module: nn.Module,
+        classifier: str | None,
+        classes: int,  # noqa: ARG002
+        shape: tuple[int, ...],  # noqa: ARG002
+    ) -> tuple[nn.Module, str | None]:
         """Return the network this objective trains, and the path of its classifier, made of the experiment's.
 
         Called once, before training, with the random numbers of the initial weights; the module may be changed.
@@ -105,6 +111,7 @@ class Objective(Protocol):
             module: the experiment's network.
             classifier: path of its classifier; None where it is unknown.
             classes: number of classes.
+            shape: shape of one sample.
 
         Raises:
             SettingError: the network does not fit.

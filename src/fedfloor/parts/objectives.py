@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError
 from fedfloor.parts import named
+from fedfloor.parts.contrastive import Contrastive
+from fedfloor.parts.fusion import Fusion
 from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
@@ -15,7 +17,13 @@ from fedfloor.plan.nodes import Scalar
 if TYPE_CHECKING:
     from torch import Tensor
 
-OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": Plain, "prox": Prox, "mmd": Mmd}
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    "plain": Plain,
+    "prox": Prox,
+    "mmd": Mmd,
+    "contrastive": Contrastive,
+    "fusion": Fusion,
+}
 HOOKS = (
     "needs_start", "remembers", "travels", "personal", "least_steps", "adapt", "trains", "arrive", "begin", "aside",
     "loss", "penalty", "remember", "send",
