@@ -71,8 +71,12 @@ class Mix(Protocol):
         return float(samples > 0)
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return the mixed model [P], a new tensor."""
-        raise NotImplementedError
+        """Return the mixed model [P], a new tensor.
+
+        Raises:
+            SettingError: the rule is a mean, or ``whole`` and its author has not written this.
+        """
+        raise SettingError(f"mixing rule {type(self).__name__} has no 'mixed': one that is 'whole' must write it.")
 
 
 @dataclass(frozen=True)
@@ -264,6 +268,15 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     (600.0, 1.0, 0.0)
     """
     return named.make("mixing rule", name, settings, MIXES)  # type: ignore[no-any-return]
+
+
+def spoken(found: Mix) -> tuple[str, dict[str, Scalar]]:
+    """Return a rule's name and numbers, as a ``Parallel`` takes them.
+
+    >>> spoken(QFair(q=2.0)), spoken(Equal())
+    (('q_fair', {'q': 2.0}), ('equal', {}))
+    """
+    return named.spoken(found, MIXES)
 
 
 def check(found: Mix, name: str, branches: int) -> None:

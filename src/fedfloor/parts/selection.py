@@ -74,3 +74,26 @@ def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> 
     [0, 1, 2, 3]
     """
     return _draw(devices, max(1, round(share * len(devices))), rng)
+
+
+def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.random.Generator) -> list[int]:
+    """Draw max(1, round(share · K)) of K devices without replacement with chances p_k ∝ n_k, in ascending order.
+
+    One device after the other is drawn, each in proportion to the samples of those that are left. Where all devices
+    hold equally many it is the draw of :func:`fraction`, from the same numbers: a method that draws so can then be
+    FedAvg to the bit.
+
+    Args:
+        devices: device numbers to choose from.
+        sizes: n_k > 0, samples of every device of the park, [all devices].
+        share: C in (0, 1].
+        rng: where chance comes from.
+
+    >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
+    [2]
+    """
+    held = sizes[np.asarray(devices)]
+    how_many = max(1, round(share * len(devices)))
+    if how_many == len(devices) or (held == held[0]).all():
+        return fraction(devices, share, rng)
+    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))
