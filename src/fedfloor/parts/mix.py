@@ -70,7 +70,7 @@ class Mix(Protocol):
         """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
         return float(samples > 0)
 
-    def mixed(self, met: Meeting) -> Tensor:
+    def mixed(self, met: Meeting) -> Tensor:  # noqa: ARG002
         """Return the mixed model [P], a new tensor.
 
         Raises:

@@ -118,6 +118,6 @@ def _away(visit: Visit) -> Tensor:
 def _check(what: str, variate: Tensor, trained: int) -> None:
     if variate.shape != (trained,):
         raise SettingError(
-            f"{what} has {variate.numel()} numbers, must have {trained}, one per trained number of the model: it belongs "
-            "to another model. Resume with the model of the checkpoint, or start a new run."
+            f"{what} has {variate.numel()} numbers, must have {trained}, one per trained number of the model: it "
+            "belongs to another model. Resume with the model of the checkpoint, or start a new run."
         )
