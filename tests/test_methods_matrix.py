@@ -26,6 +26,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 ALL = {part: [{"kind": name, **GIVEN.get(name, {})} for name in known] for part, known in PARTS.items()}
 SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+OWNERS = {"corrected": "fedl", "variates": "scaffold"}  # what their objectives read, only their servers keep
 NOTHING_MEETS = ("centralized", "ring")
 
 
@@ -45,6 +46,8 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     few = kind.get("selection", "everyone") != "everyone"  # a tenth of 6 devices is one
     if few and kind.get("mix", "").endswith("krum"):
         return "it needs at least 3"
+    if OWNERS.get(kind.get("objective", ""), name) != name:
+        return "to travel beside the model"
     return None
 
 

@@ -9,14 +9,22 @@ from typing import Any
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.contract import Method
+from fedfloor.methods.fedadagrad import FedAdagrad
+from fedfloor.methods.fedadam import FedAdam
 from fedfloor.methods.fedavg import FedAvg
+from fedfloor.methods.fedavgm import FedAvgM
 from fedfloor.methods.fedfusion import FedFusion
+from fedfloor.methods.fedl import FEDL
 from fedfloor.methods.fedmmd import FedMMD
 from fedfloor.methods.fedprox import FedProx
 from fedfloor.methods.fedsr import FedSR
+from fedfloor.methods.fedyogi import FedYogi
 from fedfloor.methods.hierfavg import HierFAVG
+from fedfloor.methods.ida import Ida
 from fedfloor.methods.moon import Moon
+from fedfloor.methods.qffl import QFFL
 from fedfloor.methods.ring import Ring
+from fedfloor.methods.scaffold import Scaffold
 from fedfloor.outside import load as load_outside
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
@@ -26,6 +34,14 @@ METHODS: dict[str, type[Method]] = {
     "moon": Moon,
     "fedmmd": FedMMD,
     "fedfusion": FedFusion,
+    "fedl": FEDL,
+    "scaffold": Scaffold,
+    "qffl": QFFL,
+    "ida": Ida,
+    "fedavgm": FedAvgM,
+    "fedadagrad": FedAdagrad,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

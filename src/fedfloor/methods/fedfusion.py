@@ -12,6 +12,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.methods.star import check_share, star
 from fedfloor.parts.fusion import Fusion
+from fedfloor.parts.mix import Equal
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node
@@ -85,7 +86,7 @@ class FedFusion(Method):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Visit the drawn devices in parallel."""
-        return star(self, self.work, view, self.fraction, rng, mix="equal")
+        return star(self, self.work, view, self.fraction, rng, Equal())
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Smooth γ."""

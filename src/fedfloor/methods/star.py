@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, View
+from fedfloor.parts import mix
+from fedfloor.parts.mix import BySamples, Mix
 from fedfloor.parts.selection import fraction
+from fedfloor.parts.server import Server
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Train, device
 
 
 def star(
-    method: Method, work: WorkSettings, view: View, share: float, rng: np.random.Generator, mix: str = "by_samples"
+    method: Method, work: WorkSettings, view: View, share: float, rng: np.random.Generator, rule: Mix | None = None
 ) -> Parallel:
     """Return max(1, round(C·K)) visits in parallel, each with the method's objective.
 
@@ -22,10 +27,16 @@ def star(
         view: the park.
         share: C, of the devices drawn.
         rng: where the draw comes from.
-        mix: how the models meet.
+        rule: how the models meet; by samples where it is left out.
     """
+    return visiting(method, work, view, fraction(view.devices, share, rng), rule)
+
+
+def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], rule: Mix | None = None) -> Parallel:
+    """Return visits to the chosen devices in parallel; see :func:`star`."""
     todo = work.at(view.round, view.rounds, method.objective)
-    return Parallel(tuple(Train(device(k), todo) for k in fraction(view.devices, share, rng)), mix=mix)
+    name, settings = mix.spoken(rule or BySamples())
+    return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
 
 
 def check_share(method: str, share: float) -> None:
@@ -35,3 +46,16 @@ def check_share(method: str, share: float) -> None:
         SettingError: it is no share.
     """
     require(0 < share <= 1, f"methods.{method}.fraction", share, "above 0 and at most 1")
+
+
+def check_server(method: str, build: Callable[[], Server]) -> None:
+    """Check a method's server settings by building the server, so that a wrong one shows before the run starts.
+
+    Raises:
+        SettingError: one is out of range; it is called what it is called in the method's table.
+    """
+    try:
+        build()
+    except SettingError as error:
+        told = str(error).removeprefix("server.")
+        raise SettingError(f"methods.{method}.{'server_' if told.startswith('rate') else ''}{told}") from error

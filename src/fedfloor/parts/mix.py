@@ -70,9 +70,13 @@ class Mix(Protocol):
         """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
         return float(samples > 0)
 
-    def mixed(self, met: Meeting) -> Tensor:
-        """Return the mixed model [P], a new tensor."""
-        raise NotImplementedError
+    def mixed(self, met: Meeting) -> Tensor:  # noqa: ARG002
+        """Return the mixed model [P], a new tensor.
+
+        Raises:
+            SettingError: the rule is a mean, or ``whole`` and its author has not written this.
+        """
+        raise SettingError(f"mixing rule {type(self).__name__} has no 'mixed': one that is 'whole' must write it.")
 
 
 @dataclass(frozen=True)
@@ -267,10 +271,10 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
 
 
 def spoken(found: Mix) -> tuple[str, dict[str, Scalar]]:
-    """Return a rule's name and numbers.
+    """Return a rule's name and numbers, as a ``Parallel`` takes them.
 
-    >>> spoken(TrimmedMean(0.2))
-    ('trimmed_mean', {'share': 0.2})
+    >>> spoken(QFair(q=2.0)), spoken(Equal())
+    (('q_fair', {'q': 2.0}), ('equal', {}))
     """
     return named.spoken(found, MIXES)
 

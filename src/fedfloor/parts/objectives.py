@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from fedfloor.errors import SettingError
 from fedfloor.parts import named
 from fedfloor.parts.contrastive import Contrastive
+from fedfloor.parts.corrected import Corrected
 from fedfloor.parts.fusion import Fusion
 from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
+from fedfloor.parts.variates import Variates
 from fedfloor.plan.nodes import Scalar
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "mmd": Mmd,
     "contrastive": Contrastive,
     "fusion": Fusion,
+    "corrected": Corrected,
+    "variates": Variates,
 }
 HOOKS = (
     "needs_start", "remembers", "travels", "personal", "least_steps", "adapt", "trains", "arrive", "begin", "aside",

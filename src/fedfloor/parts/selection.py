@@ -77,17 +77,23 @@ def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> 
 
 
 def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.random.Generator) -> list[int]:
-    """Draw max(1, round(share · K)) of K devices without replacement, each draw in proportion to n_k; ascending.
+    """Draw max(1, round(share · K)) of K devices without replacement with chances p_k ∝ n_k, in ascending order.
+
+    One device after the other is drawn, each in proportion to the samples of those that are left. Where all devices
+    hold equally many it is the draw of :func:`fraction`, from the same numbers: a method that draws so can then be
+    FedAvg to the bit.
 
     Args:
-        devices: their numbers.
-        sizes: n_k, samples of every device of the park, int64.
-        share: C, in (0, 1].
+        devices: device numbers to choose from.
+        sizes: n_k > 0, samples of every device of the park, [all devices].
+        share: C in (0, 1].
         rng: where chance comes from.
 
-    >>> by_samples([0, 1, 2], np.array([0, 5, 5]), 0.6, np.random.default_rng(0))
-    [1, 2]
+    >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
+    [2]
     """
-    weight = sizes[np.asarray(devices)] / sizes[np.asarray(devices)].sum()
+    held = sizes[np.asarray(devices)]
     how_many = max(1, round(share * len(devices)))
-    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=weight))
+    if how_many == len(devices) or (held == held[0]).all():
+        return fraction(devices, share, rng)
+    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))

@@ -9,9 +9,11 @@ from fedfloor.report.numbers import count, figure, interval, listed
 from fedfloor.report.table import Row, paired, summary
 
 NAMES = {
-    "centralized": "centralised training", "fedavg": "FedAvg", "fedfusion": "FedFusion", "fedgs": "FedGS",
-    "fedmmd": "FedMMD", "fedprox": "FedProx", "fedsr": "FedSR", "fldg": "FLDG", "hfedms": "HFedMS",
-    "hierfavg": "HierFAVG", "moon": "MOON", "rafed": "RaFed", "ring": "ring-optimization", "scaffold": "SCAFFOLD",
+    "centralized": "centralised training", "cgau": "CGAU", "fedadagrad": "FedAdagrad", "fedadam": "FedAdam",
+    "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedfusion": "FedFusion", "fedgs": "FedGS", "fedl": "FEDL",
+    "fedmmd": "FedMMD", "fedprox": "FedProx", "fedsr": "FedSR", "fedyogi": "FedYogi", "fldg": "FLDG",
+    "hfedms": "HFedMS", "hierfavg": "HierFAVG", "ida": "IDA", "moon": "MOON", "qffl": "q-FFL", "rafed": "RaFed",
+    "ring": "ring-optimization", "scaffold": "SCAFFOLD",
 }  # fmt: skip
 MOST = 4  # methods that are named one by one
 

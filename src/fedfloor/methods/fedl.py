@@ -1,0 +1,78 @@
+"""FEDL: devices correct their steps by the gradient of all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.star import check_share, star
+from fedfloor.parts.corrected import Corrected
+from fedfloor.parts.objective import Objective
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Probe
+
+
+@dataclass(frozen=True)
+class FEDL(Method):
+    r"""Averaging of devices with corrected gradients, min F_k(w_k) + ⟨η·ḡ − ∇F_k(w), w_k⟩.
+
+    ::
+
+        ḡ ← Σ_k n_k ∇F_k(w) / n, asked of all devices before the first round
+        for each round:
+            S ← max(C·K, 1) devices drawn at random
+            for k in S in parallel: w_k ← E epochs of w_k ← w_k − lr·(∇F_k(w_k; batch) + η·ḡ − ∇F_k(w)), from w
+            w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k, ḡ ← Σ_{k∈S} n_k ∇F_k(w_k) / Σ_{k∈S} n_k
+
+    With weight = 0 this is FedAvg. With η = 1 on a park of one device it is FedAvg, too.
+
+    Travels: the model and ḡ down, the model and a gradient up; before the first round the model down and a gradient up.
+
+    Dinh et al., IEEE/ACM Transactions on Networking 2021, arXiv 1910.13067. As in the paper a device sends its gradient
+    at the model it ended with. The authors' code (CharlieDinh/FEDL_pytorch) starts with ḡ = 0 and leaves the correction
+    out of the first round; here the first ḡ is asked for. It trains networks with all of a device's samples in a
+    mini-batch or with 40 and calls FEDL unstable with 20: choose a large ``work.batch_size``.
+
+    Args:
+        eta: η ≥ 0. The authors used 0.2 with mini-batches of 20 for MNIST and FEMNIST (lr 0.003, 20 epochs), 0.5 to 4
+            with all samples at once, 0.01 to 0.07 for linear regression; their code's own default is 1.
+        weight: of the whole correction, at least 0; 1 is FEDL.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does.
+    """
+
+    eta: float = 0.2
+    weight: float = 1.0
+    fraction: float = 1.0
+    work: WorkSettings = WorkSettings(epochs=5)
+
+    def __post_init__(self) -> None:
+        check_share("fedl", self.fraction)
+        Corrected(self.weight, self.eta)
+
+    @property
+    def objective(self) -> Objective:
+        """Return the corrected objective."""
+        return Corrected(self.weight, self.eta)
+
+    def setup(self, view: View) -> Node | None:
+        """Ask every device for its gradient at the initial model, where there is a correction."""
+        return Probe(tuple(view.devices), "gradient") if self.weight > 0 else None
+
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+        """Put the answers' mean by samples into the packet as ``grad``; without answers (a preview) there is none."""
+        if not answers:
+            return State(view.start)
+        from fedfloor.parts.meeting import mean
+
+        order = sorted(answers)
+        grad = mean([answers[k]["gradient"] for k in order], [float(view.sizes[k]) for k in order])
+        return State({**view.start, "grad": grad})
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+        """Visit the drawn devices in parallel."""
+        return star(self, self.work, view, self.fraction, rng)

@@ -1,0 +1,82 @@
+"""SCAFFOLD: control variates against the drift of the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.star import check_server, check_share, star
+from fedfloor.parts.mix import Equal
+from fedfloor.parts.objective import Objective
+from fedfloor.parts.server import Server, Sgd
+from fedfloor.parts.variates import Variates
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node
+from fedfloor.plan.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Scaffold(Method):
+    r"""Stochastic controlled averaging, y_k ← y_k − η(g_k(y_k) + c − c_k).
+
+    ::
+
+        c, every c_k ← 0
+        for each round:
+            S ← max(C·N, 1) devices drawn at random
+            for k in S in parallel: y_k ← K steps y_k ← y_k − η(g_k(y_k) + c − c_k), starting from x
+                                    c_k⁺ ← c_k − c + (x − y_k)/(η·K); Δ_k ← c_k⁺ − c_k; c_k ← c_k⁺
+            x ← x + η_g·mean_{k∈S}(y_k − x); c ← c + (|S|/N)·mean_{k∈S} Δ_k
+
+    With c and all c_k left at 0, as in the first round, server_rate = 1 and equal sizes this is FedAvg.
+
+    Travels: the model and c down, the model and c + Δ_k up: twice FedAvg's bytes. A device keeps c_k between visits; a
+    visit that is lost changes neither c_k nor c, and its device does not count in |S|.
+
+    Karimireddy et al., ICML 2020, arXiv 1910.06378, option II. With momentum in the local steps K is replaced by what
+    keeps c_k a mean of gradients: see :class:`fedfloor.parts.variates.Variates`.
+
+    Args:
+        server_rate: η_g > 0; the authors used 1.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does; the paper tried 1 to 20 epochs.
+    """
+
+    server_rate: float = 1.0
+    fraction: float = 1.0
+    work: WorkSettings = WorkSettings(epochs=5)
+
+    def __post_init__(self) -> None:
+        check_share("scaffold", self.fraction)
+        check_server("scaffold", lambda: self.server)
+
+    @property
+    def objective(self) -> Objective:
+        """Return the objective with control variates."""
+        return Variates()
+
+    @property
+    def server(self) -> Server:
+        """Return SGD with the rate η_g."""
+        return Sgd(self.server_rate)
+
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+        """Put c = 0 into the packet, and note N; in a preview, which has no model, there is no c."""
+        notes = {"devices": len(view.sizes)}
+        if not view.start:
+            return State({}, notes)
+        return State({**view.start, "c": view.start["w"].new_zeros(view.trained)}, notes)
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+        """Visit the drawn devices in parallel; they count equally."""
+        return star(self, self.work, view, self.fraction, rng, Equal())
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        """Move c by |S|/N of the way to the mean that came up; S is whose visit arrived."""
+        arrived = {receipt.device for receipt in outcome.receipts if not receipt.lost}
+        c = state.packet["c"].lerp(outcome.packet["c"], len(arrived) / state.notes["devices"])
+        return replace(state, packet={**outcome.packet, "c": c})

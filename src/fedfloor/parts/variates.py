@@ -1,0 +1,123 @@
+"""SCAFFOLD's local step: control variates that take a device's drift out of its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedfloor.errors import SettingError
+from fedfloor.parts.linear import tilt, tilted
+from fedfloor.parts.objective import Objective, Plain, Visit
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Variates(Objective):
+    r"""F_k(y) + ⟨c − c_k, y − x⟩ over the trained parameters: the local step y ← y − η(g + c − c_k).
+
+    x is the model as it arrived, y the one under training. The variate c of all devices travels down as ``c``; the
+    device keeps its own c_k, 0 at first. After K steps, by option II of the paper,
+
+        c_k⁺ = c_k − c + (x − y)/(η·K_eff),
+
+    and c + (c_k⁺ − c_k) travels up, so that the mean of what comes up is c plus the mean change.
+
+    Without momentum K_eff = K. With momentum β the velocity is v_t = Σ_{s≤t} β^(t−s)·(g_s + c − c_k), hence
+
+        x − y = η·Σ_t v_t = η·Σ_s a_s·(g_s + c − c_k),  a_s = 1 + β + … + β^(K−s) = (1 − β^(K−s+1))/(1 − β),
+
+    and with K_eff = Σ_s a_s = Σ_{t=1…K} (1 − β^t)/(1 − β) what remains is c_k⁺ = Σ_s a_s·g_s / Σ_s a_s: a weighted mean
+    of the visit's gradients, as without momentum. (NIID-Bench's code corrects the weights outside of the momentum and
+    divides by K; c_k then grows to about 1/(1 − β) times a gradient.) With weight decay g is the gradient with decay.
+
+    Karimireddy et al., ICML 2020, arXiv 1910.06378.
+    """
+
+    @property
+    def needs_start(self) -> bool:
+        """Always: c_k⁺ is made of how far the model went."""
+        return True
+
+    @property
+    def remembers(self) -> bool:
+        """c_k."""
+        return True
+
+    @property
+    def travels(self) -> tuple[str, ...]:
+        """The variate c of all devices."""
+        return ("c",)
+
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:
+        """Work out c − c_k.
+
+        Raises:
+            SettingError: c or c_k belongs to another model.
+        """
+        trained = visit.resident().trained
+        _check("the packet's 'c'", visit.packet["c"], trained)
+        if "c" in visit.memory:
+            _check("a device's memory 'c'", visit.memory["c"], trained)
+        return tilt(_away(visit), visit)
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (cross-entropy [], logits [batch, classes])."""
+        return Plain().loss(module, x, y, visit)
+
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return ⟨c − c_k, y − x⟩ [] and its gradient [trained]."""
+        return tilted(weights, visit.ready)
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return c_k⁺."""
+        return {"c": renewed(model, visit)}
+
+    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return c + (c_k⁺ − c_k)."""
+        return {"c": renewed(model, visit).add_(_away(visit))}
+
+
+def renewed(model: Tensor, visit: Visit) -> Tensor:
+    """Return c_k⁺ = (x − y)/(η·K_eff) − (c − c_k), [trained].
+
+    Args:
+        model: y, the flat model the device ended with, [P].
+        visit: the visit, with x, c, c_k, η, β and K.
+    """
+    away = _away(visit)
+    went = visit.arrived()[: len(away)] - model[: len(away)]
+    return went.div_(visit.work.rate * effective(visit.steps, visit.work.momentum)).sub_(away)
+
+
+def effective(steps: int, momentum: float) -> float:
+    """Return K_eff, how far K steps with unit gradients and unit rate go: Σ_{t=1…K} (1 − β^t)/(1 − β).
+
+    Args:
+        steps: K ≥ 1.
+        momentum: β in [0, 1).
+
+    >>> effective(3, 0.0), effective(3, 0.5)  # 1 + 1.5 + 1.75
+    (3.0, 4.25)
+    """
+    velocity = far = 0.0
+    for _ in range(steps):  # no closed form: its differences cancel where β is close to 1
+        velocity = momentum * velocity + 1
+        far += velocity
+    return far
+
+
+def _away(visit: Visit) -> Tensor:
+    """Return c − c_k, a new tensor."""
+    shared = visit.packet["c"]
+    return shared - visit.memory["c"] if "c" in visit.memory else shared.clone()
+
+
+def _check(what: str, variate: Tensor, trained: int) -> None:
+    if variate.shape != (trained,):
+        raise SettingError(
+            f"{what} has {variate.numel()} numbers, must have {trained}, one per trained number of the model: it "
+            "belongs to another model. Resume with the model of the checkpoint, or start a new run."
+        )
