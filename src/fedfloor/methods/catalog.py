@@ -6,6 +6,7 @@ from inspect import signature
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
+from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import Method
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedprox import FedProx
@@ -17,6 +18,7 @@ from fedfloor.outside import load as load_outside
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "cgau": CGAU,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

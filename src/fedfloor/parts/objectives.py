@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError
 from fedfloor.parts import named
+from fedfloor.parts.gated import Gated
 from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
@@ -15,7 +16,7 @@ from fedfloor.plan.nodes import Scalar
 if TYPE_CHECKING:
     from torch import Tensor
 
-OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": Plain, "prox": Prox, "mmd": Mmd}
+OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": Plain, "prox": Prox, "mmd": Mmd, "gated": Gated}
 HOOKS = ("needs_start", "remembers", "travels", "personal", "adapt", "trains", "arrive", "begin", "aside", "loss",
          "penalty", "remember", "send")  # fmt: skip
 

@@ -30,6 +30,7 @@ from fedfloor.runs import checkpoint, checks, folder, ledger, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.start import begin, digest
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ def execute(
     data = park.dataset
     model = experiment.model
     network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier)
+    begin(network, model, data, tell=team.rank == 0)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
@@ -231,7 +233,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     """
     out = orders.out
     began = (out / "experiment.toml").exists()
-    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest))
+    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest) | digest(experiment.model))
     document = resolved(placed(stamped, out))
     if orders.resume:
         if not began:

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.ranks import Engine
 from fedfloor.experiment import Experiment
+from fedfloor.models.saved import FORMAT
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
 
@@ -38,7 +39,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkp
     """
     data = engine.park.dataset
     about = {
-        "format": "fedfloor 1",
+        "format": FORMAT,
         "model": experiment.model.name,
         "classifier": engine.network.classifier,
         "round": point.round,
