@@ -217,7 +217,7 @@ def test_with_weight_0_it_is_plain_to_the_bit(
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("proxx", {}, "unknown objective 'proxx'. Did you mean 'prox'? Known: mmd, plain, prox."),
+        ("proxx", {}, "unknown objective 'proxx'. Did you mean 'prox'? Known: gated, mmd, plain, prox."),
         ("prox", {}, "objective 'prox' needs the setting 'mu': it has no default."),
         ("prox", {"nu": 1.0}, "unknown setting of objective 'prox' 'nu'. Known: mu."),
         ("prox", {"mu": -1.0}, "objective prox: mu = -1.0: must be a number of at least 0."),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ def digest(model: ModelSettings) -> dict[str, str]:
     """
     if model.init_from is None:
         return {}
-    return {"init_sha256": hashlib.sha256(_file(model.init_from).read_bytes()).hexdigest()}
+    with _read(model.init_from) as path:
+        return {"init_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) -> None:
@@ -39,7 +41,8 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
 
     Every tensor of the file must find its place, but those of a classifier that the network has replaced; and every
     tensor of the network must be in the file, but those of its classifier and of what was added to ``[model] name``.
-    A tensor's place is the one of its name and shape; that the whole network was wrapped in another is allowed for.
+    A tensor's place is the one of its name and shape; that the whole network was wrapped in another is allowed for. A
+    classifier is taken whole or not at all.
 
     Args:
         network: changed; it stays as it is where nothing is asked for.
@@ -52,21 +55,15 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
     """
     if model.init_from is None:
         return
-    path = _file(model.init_from)
-    about, tensors = saved.content(path)
+    with _read(model.init_from) as path:
+        about, tensors = saved.content(path)
     _check_samples(path, about, data)
     into = network.named(network.flat)
     whole = _Side(_shapes(into), network.classifier)
     file = _Side(_shapes(tensors), about.get("classifier"))
-    with torch.random.fork_rng(devices=[]):
-        bare = dict(plain(model.name, data.shape, len(data.classes)).state_dict())
-    pairs = matched(file.shapes, whole.shapes)
-    expected = set(matched(_shapes(bare), whole.shapes).values())
-    wrong = [f"{name} is {_placeless(name, file, whole)}" for name in file.beyond(pairs)]
-    wrong += [f"{name} is missing in the file" for name in whole.beyond(pairs.values()) if name in expected]
-    wrong += [
-        f"{name} holds infinite or undefined numbers" for name in pairs if not bool(tensors[name].isfinite().all())
-    ]
+    pairs = _pairs(file, whole)
+    wrong = _wrong(file, whole, pairs, _bare(model.name, data))
+    wrong += [f"{name} holds infinite or undefined numbers" for name in pairs if not tensors[name].isfinite().all()]
     if wrong or not pairs:
         raise SettingError(
             f"model.init_from: {path} (network '{about.get('model')}') does not fit network '{model.name}': "
@@ -76,16 +73,17 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
     for name, place in pairs.items():
         into[place].copy_(tensors[name])
     if tell:
-        fresh = [name for name in into if name not in pairs.values()]
-        log.info(
-            "model.init_from: %d of %d tensors are those of %s (round %s); %s.", len(pairs), len(into), path,
-            about.get("round"), f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh",
-        )  # fmt: skip
+        taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
+        rest = f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh"
+        said = "model.init_from: %d of %d tensors are those of %s (round %s); %s."
+        log.info(said, len(taken), len(into), path, about.get("round"), rest)
 
 
-def _file(given: str) -> Path:
+@contextmanager
+def _read(given: str) -> Iterator[Path]:
+    """Find a model's file; what is wrong with it is said of the setting."""
     try:
-        return saved.found(Path(given))
+        yield saved.found(Path(given))
     except SettingError as error:
         raise SettingError(f"model.init_from: {error}") from error
 
@@ -97,11 +95,38 @@ class _Side:
     shapes: Shapes
     classifier: str | None
 
-    def beyond(self, known: Iterable[str]) -> list[str]:
-        """Return the names that are neither known nor of the classifier."""
-        head = f"{self.classifier}." if self.classifier else None
-        left = [name for name in self.shapes if name not in set(known)]
-        return [name for name in left if head is None or not name.startswith(head)]
+    def head(self) -> set[str]:
+        """Return the names of the classifier's tensors."""
+        return {name for name in self.shapes if self.classifier and name.startswith(f"{self.classifier}.")}
+
+
+def _pairs(file: _Side, whole: _Side) -> dict[str, str]:
+    """Return {tensor of the file: its place in the network}."""
+    pairs = matched(file.shapes, whole.shapes)
+    head, into = file.head(), whole.head()
+    if head <= set(pairs) and into <= set(pairs.values()):
+        return pairs
+    return {name: place for name, place in pairs.items() if name not in head and place not in into}
+
+
+def _wrong(file: _Side, whole: _Side, pairs: Mapping[str, str], bare: Shapes) -> list[str]:
+    """Say which tensors lack a place, or a number to put there."""
+    needed = set(matched(bare, whole.shapes).values()) - whole.head() - set(pairs.values())
+    wrong = [
+        f"{name} is {_placeless(name, file, whole)}" for name in file.shapes if name not in file.head() | set(pairs)
+    ]
+    return wrong + [f"{name} is missing in the file" for name in whole.shapes if name in needed]
+
+
+def _placeless(name: str, file: _Side, whole: _Side) -> str:
+    other = whole.shapes.get(name)
+    return "not in the network" if other is None else f"{file.shapes[name]} in the file, {other} in the network"
+
+
+def _bare(name: str, data: Dataset) -> Shapes:
+    """Return the tensors of a network that no objective has adapted."""
+    with torch.random.fork_rng(devices=[]):
+        return _shapes(plain(name, data.shape, len(data.classes)).state_dict())
 
 
 def matched(names: Shapes, places: Shapes) -> dict[str, str]:
@@ -128,23 +153,13 @@ def _prefixes(names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda prefix: (prefix.count("."), prefix))
 
 
-def _placeless(name: str, file: _Side, whole: _Side) -> str:
-    other = whole.shapes.get(name)
-    if other is None:
-        return "not in the network"
-    return f"{file.shapes[name]} in the file, {other} in the network"
-
-
 def _check_samples(path: Path, about: Mapping[str, Any], data: Dataset) -> None:
-    for what, got, wanted in (
-        ("samples of shape", tuple(about.get("shape", ())), data.shape),
-        ("a number of classes of", len(about.get("classes", ())), len(data.classes)),
-    ):
-        if got != wanted:
-            raise SettingError(
-                f"model.init_from: {path} was trained on {what} {got}, these data have {wanted}. Give a model that "
-                "was trained on such data, or leave init_from out."
-            )
+    shape, classes = tuple(about.get("shape", ())), len(about.get("classes", ()))
+    if (shape, classes) != (data.shape, len(data.classes)):
+        raise SettingError(
+            f"model.init_from: {path} was trained on {classes} classes and samples of shape {shape}, these data have "
+            f"{len(data.classes)} and {data.shape}. Give a model that was trained on such data, or leave init_from out."
+        )
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
