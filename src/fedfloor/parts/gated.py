@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from fedfloor.models.network import Network
 
+PIECE = 32  # samples the extractor is asked for at a time: what it computes on the way stays in cache
+
 
 @dataclass(frozen=True)
 class Gated(Objective):
@@ -90,11 +92,14 @@ class Gated(Objective):
         """Return the extractor's features, [samples, width]."""
         if not self.frozen:
             return {}
+        import torch
+
         from fedfloor.models.gated import head_of, through
 
         network = visit.resident()
-        with evaluating(network.module):
-            return {"features": through(network.module, head_of(network), x)[0]}
+        module, head = network.module, head_of(network)
+        with evaluating(module):
+            return {"features": torch.cat([through(module, head, piece)[0] for piece in x.split(PIECE)])}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (cross-entropy [], logits [batch, classes])."""
