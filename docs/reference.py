@@ -29,6 +29,7 @@ ROOMS = {
     "inference": "what a trained model is used for",
     "tracking": "runs shown elsewhere",
     "report": "what people see",
+    "reproduce": "published tables, computed again",
     "bench": "how fast it is",
     "cli": "the commands",
 }

@@ -12,6 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import fedfloor
+from commands import Command, lines
+from fedfloor import config
 from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine import evaluate as evaluation
 from fedfloor.engine.evaluate import evaluate
@@ -23,6 +26,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts.gated import Gated
 from fedfloor.parts.objective import Plain
 from fedfloor.plan.nodes import Parallel, Work
+from fedfloor.runs import launch
 from floor import bits, everywhere, park, start, visits, walk
 
 OWNERS = (0, 0, 1, 2, 3)
@@ -121,3 +125,23 @@ def test_it_is_the_same_on_every_team(ranks: int, tmp_path: Path) -> None:
     one = [[*row] if isinstance(row, tuple) else row for row in body(Alone(), tmp_path / "alone")]
     one[1] = [list(pair) for pair in one[1]]  # type: ignore[attr-defined]
     assert everywhere(ranks, body) == [one] * ranks
+
+
+def test_a_run_with_own_numbers_is_the_same_on_every_team_and_when_resumed(command: Command) -> None:
+    settings = ("method.name=cgau", "methods.cgau={warm_up=1, layers=1, units=8}", "data.partition={kind='natural'}",
+                "model.name=mlp-2nn", "work.lr=0.1", "work.epochs=2")  # fmt: skip
+    run = ("run", "tiny.toml", *(word for one in settings for word in ("--set", one)))
+    assert command(*run, "--ranks", "1", "--out", "one").code == 0
+    assert command(*run, "--ranks", "2", "--out", "two").code == 0
+    assert command(*run, "--ranks", "2", "--out", "part", "--stop-after", "2").code == 0
+    assert command(*run, "--ranks", "1", "--out", "part", "--resume").code == 0
+    one, two, part = (command.folder / name for name in ("one", "two", "part"))
+    assert lines(one) == lines(two) == lines(part)
+    for name in ("model.safetensors", "evaluation.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes() == (part / name).read_bytes()
+    assert len(list((one / "memory").iterdir())) >= 4  # of every device
+    # the model in the file has the mean columns: asked as it is, it says other things than the devices' own models
+    park = launch.build_park(config.read(one / "experiment.toml"))
+    x, y = park.test()
+    alone = (fedfloor.load_model(one).predict(x).argmax(1) == y).mean()
+    assert alone != lines(one)[-1]["accuracy"]

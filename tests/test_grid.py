@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
+from fedfloor.methods.catalog import find
 from fedfloor.runs.grid import Axis, Grid, axis, grids, shown, split
 
 SPLIT = {
@@ -95,7 +96,7 @@ def test_points_are_every_combination_in_order() -> None:
 
 def test_each_method_gets_the_axes_that_are_its() -> None:
     axes = [axis("work.lr=1,2"), axis("method.laps=1,5"), axis("methods.fedavg.work.lr=3,4,5")]
-    got = grids(["fedavg", "fedsr", "ring"], axes)
+    got = grids({name: find(name) for name in ("fedavg", "fedsr", "ring")}, axes)
     assert got["fedavg"].axes == {("work", "lr"): (3, 4, 5)}  # its own in place of the general one
     assert got["fedsr"].axes == got["ring"].axes == {("work", "lr"): (1, 2), ("laps",): (1, 5)}
 
@@ -113,5 +114,5 @@ NOT_FOR_THESE = {
 @pytest.mark.parametrize(("texts", "message"), NOT_FOR_THESE.items())
 def test_axes_that_no_method_can_use(texts: tuple[str, ...], message: str) -> None:
     with pytest.raises(SettingError) as said:
-        grids(["fedavg", "hierfavg"], [axis(text) for text in texts])
+        grids({name: find(name) for name in ("fedavg", "hierfavg")}, [axis(text) for text in texts])
     assert message in str(said.value)

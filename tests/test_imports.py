@@ -21,7 +21,19 @@ OPTIONAL = (
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
 BASE = {"_version", "errors", "chance", "outside", "threads"}
-TRAINING = BASE | {"config", "data", "engine", "experiment", "methods", "models", "network", "park", "parts", "places"}
+TRAINING = BASE | {
+    "checking",
+    "config",
+    "data",
+    "engine",
+    "experiment",
+    "methods",
+    "models",
+    "network",
+    "park",
+    "parts",
+    "places",
+}
 TRAINING |= {"plan", "solvers"}
 MAY = {
     "_version": set(),
@@ -39,16 +51,18 @@ MAY = {
     "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},
     "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},
     "experiment": BASE | {"data", "park", "parts", "network"},
+    "checking": {"errors"},
     "places": BASE | {"data", "experiment"},
-    "config": BASE | {"experiment", "places", "methods", "data", "park", "parts", "network"},
+    "config": BASE | {"checking", "experiment", "places", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
+    "reproduce": BASE | {"config", "data", "experiment", "methods", "plan", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
     "bench": TRAINING | {"runs"},
-    "inference": BASE | {"models", "data", "park", "runs", "terminal"},
+    "inference": BASE | {"models", "data", "park", "parts", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}
 NUMBERS = {"numpy", "scipy", "numba", "ortools"}  # all that solvers may import beside the standard library

@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,47 +15,14 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
-from fedfloor.methods.cgau import CGAU
-from fedfloor.methods.contract import State, View
 from fedfloor.models.gated import GatedHead, head_of
 from fedfloor.models.network import Network, build
-from fedfloor.park.park import Park
 from fedfloor.parts.gated import Gated
 from fedfloor.parts.objective import Visit
 from fedfloor.parts.objectives import objective
-from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Train, Work, device
-from floor import bits, digest, park, plan_of, start, visits, walk
-
-FROZEN = Work(objective="gated", settings={"layers": 1, "units": 4}, epochs=2, batch_size=4, rate=0.2, momentum=0.5)
-WARM = replace(FROZEN, settings={"layers": 1, "units": 4, "frozen": False})
-
-
-def body(classes: int = 3) -> nn.Sequential:
-    """A network for samples 1×3×3 whose extractor behaves otherwise in training: batch norm and dropout."""
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.Tanh(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, classes)
-    )
-
-
-def gated(here: Park, folder: Path | None = None, goal: Gated | None = None) -> Engine:
-    """An engine whose network has a gated head in the place of its classifier."""
-    module, path = (goal or Gated(1, 4)).adapt(body(), "5", 3)
-    return Engine(here, Network(module, path), Alone(), DeviceMemory(folder), seed=0)
-
-
-def layout(network: Network) -> dict[str, tuple[int, int]]:
-    """Where each trained tensor lies."""
-    ends = np.cumsum([p.numel() for p in network.parameters]).tolist()
-    names = [name for name, p in network.module.named_parameters() if p.requires_grad]
-    return {name: (end - p.numel(), end) for name, end, p in zip(names, ends, network.parameters, strict=True)}
-
-
-def columns(of: Engine, model: Tensor) -> Tensor:
-    """The columns in a flat model: 2·4 of the layer and 3 of the last one, at the end of what is trained."""
-    return model[of.network.trained - 11 : of.network.trained]
-
+from floor import bits, digest, park, start, visits, walk
+from gates import FROZEN, WARM, columns, gated
 
 # -- the head ----------------------------------------------------------------------------------------------------------
 
@@ -80,6 +46,17 @@ def test_the_second_layer_is_fed_the_first() -> None:
         head.gates[0].weight[0, 0], head.gates[1].weight[0, 0], head.out.weight[0, 0] = 1, 2, 3
     found = head(torch.ones(1, 1, dtype=torch.float64))
     assert found.item() == pytest.approx(3 * math.tanh(math.tanh(1)) / 2)
+
+
+def test_weights_begin_as_the_authors_do() -> None:
+    # Keras draws dense layers from ±√(6/(inputs + outputs)), and W1, W2 are one each: ±√(6/(8 + 40)) for both halves
+    head = GatedHead(features=8, units=40, layers=2, classes=5)
+    found = [(head.out.weight, 6 / 45)]
+    for gate, square in zip(head.gates, (6 / 48, 6 / 80), strict=True):
+        found += [(half, square) for half in gate.weight.chunk(2)]
+    for weight, square in found:
+        assert 0.9 * square**0.5 < weight.abs().max().item() <= square**0.5  # 200 draws or more: 0.9^200 = 7e-10
+    assert not any(part.bias.any() for part in (*head.gates, head.out))
 
 
 def test_columns_begin_at_0_and_lie_at_the_end_of_what_is_trained() -> None:
@@ -190,48 +167,6 @@ def test_a_device_goes_on_from_its_own_columns_and_a_new_one_from_the_mean(tmp_p
     assert bits(of.memory.load(2)["own"]) == bits(mean)
 
 
-# -- the method --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("warm_up", "frozen"), [(None, [3, 4, 5]), (0, [1, 2, 3, 4, 5]), (4, [5]), (9, [])])
-def test_the_extractor_is_frozen_after_the_warm_up(warm_up: int | None, frozen: list[int]) -> None:
-    method = CGAU(warm_up=warm_up, work=WorkSettings(epochs=1))
-    plans = [plan_of(method, park(), number=number, rounds=5) for number in range(1, 6)]
-    found = {n for n, plan in enumerate(plans, 1) for one in plan.children if one.work.settings["frozen"]}  # type: ignore[union-attr]
-    assert sorted(found) == frozen
-
-
-def test_a_frozen_extractor_stays_where_models_meet(tmp_path: Path) -> None:
-    # The mean of equal numbers rounds some of them; the method puts the frozen ones back.
-    here = park()
-    of = gated(here, tmp_path)
-    method = CGAU(1, 4, warm_up=1, work=WorkSettings(epochs=1, batch_size=4))
-    view = View(0, 3, here.sizes, here.factory_of, start(of), layout=layout(of.network))
-    state = method.init(view, {}, np.random.default_rng(0))
-    head, end = Gated(1, 4).trains(of.network).start, of.network.trained
-    assert state.notes["head"] == [head, end]
-    models, mixed = [], []
-    for number in (1, 2, 3):
-        outcome = walk(of, plan_of(method, here, number=number, rounds=3), state.packet, number)
-        state = method.absorb(state, outcome)
-        models.append(state.packet["w"])
-        mixed.append(outcome.packet["w"])
-    rest = [torch.cat([one[:head], one[end:]]) for one in (view.start["w"], *models, mixed[1])]
-    assert bits(rest[0]) != bits(rest[1])  # the warm-up
-    assert bits(rest[1]) == bits(rest[2]) == bits(rest[3])
-    assert bits(rest[4]) != bits(rest[1])
-    assert bits(models[1][head:end]) == bits(mixed[1][head:end]) != bits(models[0][head:end])
-
-
-def test_without_a_layout_the_extractor_stays_up_to_rounding(tmp_path: Path) -> None:
-    of = gated(park(), tmp_path)
-    before, head = start(of)["w"], Gated(1, 4).trains(of.network).start
-    outcome = walk(of, Parallel(visits(range(5), FROZEN)), {"w": before})
-    after = CGAU(1, 4).absorb(State({"w": before}), outcome).packet["w"]
-    # a multiplication, three levels of the tree and a division: five roundings
-    assert bool(((after - before)[:head].abs() <= 5 * 2**-24 * before[:head].abs()).all())
-
-
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
@@ -296,9 +231,3 @@ def test_settings_are_checked(settings: dict[str, int], said: str) -> None:
     with pytest.raises(SettingError) as caught:
         objective("gated", settings)
     assert str(caught.value) == said
-
-
-def test_the_methods_settings_are_checked() -> None:
-    for wrong in ({"warm_up": -1}, {"layers": 0}, {"fraction": 0.0}):
-        with pytest.raises(SettingError, match=next(iter(wrong))):
-            CGAU(**wrong)  # type: ignore[arg-type]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
-import types
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from fedfloor.errors import SettingError, nearest, quoted, unknown
+from fedfloor.checking import Table, checked
+from fedfloor.errors import SettingError, nearest, quoted
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import find
+from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
+from fedfloor.parts import named
+from fedfloor.parts.invite import SELECTIONS
+from fedfloor.parts.mix import MIXES
+from fedfloor.parts.objectives import OBJECTIVES, objective
+from fedfloor.parts.server import SERVERS
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.places import looked_for, with_paths
 
-T = TypeVar("T")
-OWN = " A method's own settings stand in [methods.NAME]."
-Table = dict[str, Any]
+PARTS: Mapping[str, named.Makers] = {
+    "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
+}  # fmt: skip
 
 
 def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
@@ -115,13 +119,26 @@ def from_table(document: Table) -> Experiment:
 
 
 def check_methods(experiment: Experiment) -> None:
-    """Check the settings of every method an experiment speaks of.
+    """Check the settings of every method an experiment speaks of, and the parts of the one it uses.
 
     Raises:
-        SettingError: an unknown method or setting.
+        SettingError: an unknown method, part or setting.
     """
-    for name in {*experiment.methods, experiment.method.name}:
+    for name in experiment.methods:
         method_of(experiment, name)
+    combined(experiment)
+
+
+def kind_of(experiment: Experiment, name: str) -> type[Method]:
+    """Return a method's class; ``[methods.NAME] method = "ida"`` makes NAME another name for it, with other settings.
+
+    Raises:
+        SettingError: no such method.
+    """
+    base = experiment.methods.get(name, {}).get("method", name)
+    if not isinstance(base, str):
+        raise SettingError(f"methods.{name}.method = {base!r}: must be the name of a method, in quotes.")
+    return find(base)
 
 
 def method_of(experiment: Experiment, name: str | None = None) -> Method:
@@ -131,8 +148,8 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
         SettingError: unknown method or setting.
     """
     name = name or experiment.method.name
-    kind = find(name)
-    table = dict(experiment.methods.get(name, {}))
+    kind = kind_of(experiment, name)
+    table = {key: one for key, one in experiment.methods.get(name, {}).items() if key not in ("method", *PARTS)}
     where = f"methods.{name}"
     if "work" not in {f.name for f in dataclasses.fields(kind)}:  # type: ignore[arg-type]
         return checked(kind, table, where)
@@ -143,13 +160,44 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     return dataclasses.replace(method, work=work)  # type: ignore[type-var]
 
 
+def combined(experiment: Experiment, name: str | None = None) -> Combined:
+    """Return the experiment's method as it is carried out: with the parts that its own table or [method] exchanges.
+
+    Raises:
+        SettingError: unknown method, part or setting, or parts that do not go together.
+    """
+    name = name or experiment.method.name
+    own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
+    general = _parts({part: getattr(experiment.method, part) for part in PARTS}, "method")
+    return Combined(name, method_of(experiment, name), own.over(general))
+
+
+def _parts(table: Mapping[str, Any], where: str) -> Parts:
+    said = {part: _part(part, table[part], f"{where}.{part}") for part in PARTS if table.get(part) is not None}
+    return Parts(**said)
+
+
+def _part(part: str, value: Any, where: str) -> Any:
+    """Return a part from its name, or from a table of its kind and settings."""
+    known = PARTS[part]
+    settings = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
+        raise SettingError(f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(known)}" }}.')
+    name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
+    if part == "objective":
+        return objective(name, own)
+    return named.make(f"method.{part}", name, own, known)
+
+
 def resolved(experiment: Experiment) -> str:
     """Return the experiment as TOML with every default written out; only the chosen method's table is kept."""
     import tomlkit
 
     body = _plain(experiment)
     name = experiment.method.name
-    body["methods"] = {name: _plain(method_of(experiment))}
+    said = experiment.methods.get(name, {})
+    own = {key: said[key] for key in ("method", *PARTS) if key in said}
+    body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
     order = sorted(body, key=lambda key: isinstance(body[key], dict))
     return tomlkit.dumps({key: body[key] for key in order if body[key] != {}})
 
@@ -192,100 +240,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items() if v is not None}
     return value
-
-
-def checked(kind: type[T], table: Table, where: str) -> T:
-    """Return ``kind(**table)`` once every key is known and every value of the right type.
-
-    Args:
-        kind: a dataclass.
-        table: what was written.
-        where: the table's name, for error messages.
-
-    Raises:
-        SettingError: an unknown key (the nearest is named), a wrong type, or a value out of range.
-    """
-    _check_keys(kind, table, where)
-    try:
-        import pydantic
-    except ImportError:  # a bare GPU machine: ranges are still checked, types are not
-        try:
-            return typing.cast(T, _construct(kind, table))
-        except TypeError as wrong:  # a text where a number belongs, or a value that is missing
-            raise SettingError(f"[{where or 'experiment'}] {table!r}: {wrong}.") from wrong
-    try:
-        return pydantic.TypeAdapter(kind).validate_json(json.dumps(table, default=str), strict=True)
-    except pydantic.errors.PydanticUserError:  # a method of your own with types that only it knows
-        return typing.cast(T, _construct(kind, table))
-    except pydantic.ValidationError as error:
-        raise SettingError(_explain(error.errors(include_url=False), where)) from error
-
-
-def _choices(hint: Any) -> list[type[Any]]:
-    """The dataclasses a type hint allows."""
-    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    return [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
-
-
-def _check_keys(kind: type[Any], table: Any, where: str) -> None:
-    if not isinstance(table, dict):
-        raise SettingError(f"{where} = {table!r}: must be a table.")
-    names = [f.name for f in dataclasses.fields(kind)]
-    hints = typing.get_type_hints(kind)
-    for key, value in table.items():
-        path = f"{where}.{key}".lstrip(".")
-        if key not in names:
-            raise SettingError(
-                f"{f'[{where}] ' if where else ''}{unknown('key', key, names)}{OWN if where == 'method' else ''}"
-            )
-        choices = _choices(hints[key])
-        if choices and isinstance(value, dict):
-            _check_keys(_chosen(choices, value, path), value, path)
-
-
-def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
-    if not hasattr(choices[0], "kind"):
-        return choices[0]
-    kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
-    if len(kinds) > 1 and "kind" not in value:
-        raise SettingError(f"{path} = {value!r}: needs kind = one of {', '.join(sorted(kinds))}.")
-    kind = value.get("kind", next(iter(kinds)))
-    if kind not in kinds:
-        raise unknown(f"{path}.kind", str(kind), kinds)
-    return kinds[kind]
-
-
-def _construct(kind: type[Any], table: Table) -> Any:
-    hints = typing.get_type_hints(kind)
-    values = dict(table)
-    for key, value in table.items():
-        choices = _choices(hints[key])
-        if choices and isinstance(value, dict):
-            values[key] = _construct(_chosen(choices, value, key), value)
-    return kind(**values)
-
-
-WANTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "string_type": "a text in quotes",
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "dataclass_type": "a table",
-}
-
-
-def _explain(errors: list[Any], where: str) -> str:
-    """Say the first error in our words: what, got, allowed."""
-    other = {e["loc"][:-1] for e in errors if e["loc"][-1:] == ("kind",)}  # tables of another kind than was asked for
-    errors = [e for e in errors if not any(e["loc"][: len(place)] == place for place in other)] or errors
-    deepest = max(errors, key=lambda e: (e["type"] in ("literal_error", "missing"), len(e["loc"])))
-    loc = [str(part) for part in deepest["loc"] if str(part).isidentifier() and str(part)[0].islower()]
-    loc = [part for part in loc if part not in ("int", "float", "str", "bool")]
-    path = ".".join([where, *loc]).strip(".")
-    if deepest["type"] == "missing":
-        return f"{path} is missing: it has no default."
-    same = [e for e in errors if e["loc"][: len(deepest["loc"]) - 1] == deepest["loc"][:-1]]
-    wanted = [WANTED.get(e["type"], e["msg"].removeprefix("Input should be ")) for e in same]
-    return f"{path} = {deepest['input']!r}: must be {' or '.join(dict.fromkeys(wanted))}."

@@ -84,9 +84,22 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """The ``[method]`` table: a method by name, or ``module:Name`` of your own."""
+    """The ``[method]`` table: a method, and parts that take the place of its own. A part is a name, or a table with
+    its ``kind`` and settings; ``module:Name`` is one of your own.
+
+    Args:
+        name: a method by name, or ``module:Name``.
+        objective: what devices minimise.
+        mix: how models meet at the cloud.
+        server: what the cloud does with the model the round's models were mixed to.
+        selection: which devices may take part in a round.
+    """
 
     name: str = "fedavg"
+    objective: str | Mapping[str, Any] | None = None
+    mix: str | Mapping[str, Any] | None = None
+    server: str | Mapping[str, Any] | None = None
+    selection: str | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors, fitting
-from fedfloor.models.network import Network, plain
+from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
+from fedfloor.parts.objectives import objective
 
 BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products
 
@@ -127,7 +128,8 @@ def load_model(folder: Path | str) -> Trained:
         name, shape = str(about["model"]), tuple(int(side) for side in about["shape"])
         classes, number = tuple(str(one) for one in about["classes"]), int(about["round"])
         scale, mean, std = (about["normalise"][key] for key in ("scale", "mean", "std"))
-        inputs = about.get("inputs") or {"kind": "image"}
+        inputs, made = about.get("inputs") or {"kind": "image"}, about.get("made") or {}
+        goal = objective(*made.get("objective", ("plain", {})))
         sensors, scaled = Sensors.of(inputs), bool(inputs.get("scaled"))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(
@@ -135,7 +137,7 @@ def load_model(folder: Path | str) -> Trained:
             "Train it again with this version."
         ) from error
     with torch.random.fork_rng(devices=[]):
-        network = Network(plain(name, shape, len(classes)))
+        network = Network(*assembled(name, shape, len(classes), made.get("classifier"), goal.adapt))
     _fill(network, tensors, name, path)
     kind = network.flat.dtype
     centre, spread = torch.tensor(mean, dtype=kind), torch.tensor(std, dtype=kind)

@@ -89,4 +89,11 @@ class CGAU(Method):
 
 
 def _frozen(plan: Node) -> bool:
-    return all(isinstance(one, Train) and bool(one.work.settings["frozen"]) for one in walk.children(plan))
+    """Return whether every visit of a plan leaves the extractor as it is."""
+
+    def all_frozen(node: Node, below: list[bool]) -> bool:
+        if isinstance(node, Train):
+            return node.work.objective == "gated" and bool(node.work.settings.get("frozen", True))
+        return all(below)
+
+    return walk.fold(plan, all_frozen)

@@ -26,7 +26,8 @@ class GatedHead(nn.Module):
 
     c is one-hot, so V c is one column, the device's: all of them stand in ``own.columns`` in the order V1 c, V2 c of
     each layer, V c of the last, and begin at 0. W1 and W2 are the halves of one matrix. Rieger et al. 2020, arXiv
-    2007.04806; their biases of the client terms (d1, d2, d) add to b1, b2, b and are left out.
+    2007.04806; their biases of the client terms (d1, d2, d) add to b1, b2, b and are left out. Weights begin uniform in
+    ±√(6/(inputs + outputs)) each (Glorot and Bengio, AISTATS 2010) and biases at 0, as in the authors' code.
 
     Args:
         features: inputs.
@@ -45,6 +46,15 @@ class GatedHead(nn.Module):
         self.gates = nn.ModuleList(nn.Linear(width, 2 * units) for width in widths)
         self.out = nn.Linear(units, classes)
         self.own = Own(2 * units * layers + classes)  # last: what is trained shall lie together
+        self._begin()
+
+    @torch.no_grad()
+    def _begin(self) -> None:
+        parts: Any = [*self.gates, self.out]
+        for part in parts:
+            for weight in part.weight.chunk(1 if part is self.out else 2):
+                nn.init.xavier_uniform_(weight)
+            nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits [batch, classes] of features [batch, features]."""

@@ -266,6 +266,15 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     return named.make("mixing rule", name, settings, MIXES)  # type: ignore[no-any-return]
 
 
+def spoken(found: Mix) -> tuple[str, dict[str, Scalar]]:
+    """Return a rule's name and numbers.
+
+    >>> spoken(TrimmedMean(0.2))
+    ('trimmed_mean', {'share': 0.2})
+    """
+    return named.spoken(found, MIXES)
+
+
 def check(found: Mix, name: str, branches: int) -> None:
     """Check that a rule can do with so many branches.
 

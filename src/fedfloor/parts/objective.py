@@ -89,6 +89,11 @@ class Objective(Protocol):
         """Whether a device's own numbers are part of the model it is evaluated with; see :meth:`arrive`."""
         return False
 
+    @property
+    def least_steps(self) -> int:
+        """The fewest mini-batches of a visit that the objective makes sense for."""
+        return 1
+
     # -- before the run -----------------------------------------------------------------------------------------------
 
     def adapt(self, module: nn.Module, classifier: str | None, classes: int) -> tuple[nn.Module, str | None]:  # noqa: ARG002

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": Plain, "prox": Prox, "mmd": Mmd, "gated": Gated}
-HOOKS = ("needs_start", "remembers", "travels", "personal", "adapt", "trains", "arrive", "begin", "aside", "loss",
-         "penalty", "remember", "send")  # fmt: skip
+HOOKS = (
+    "needs_start", "remembers", "travels", "personal", "least_steps", "adapt", "trains", "arrive", "begin", "aside",
+    "loss", "penalty", "remember", "send",
+)  # fmt: skip
 
 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:

@@ -74,3 +74,20 @@ def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> 
     [0, 1, 2, 3]
     """
     return _draw(devices, max(1, round(share * len(devices))), rng)
+
+
+def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.random.Generator) -> list[int]:
+    """Draw max(1, round(share · K)) of K devices without replacement, each draw in proportion to n_k; ascending.
+
+    Args:
+        devices: their numbers.
+        sizes: n_k, samples of every device of the park, int64.
+        share: C, in (0, 1].
+        rng: where chance comes from.
+
+    >>> by_samples([0, 1, 2], np.array([0, 5, 5]), 0.6, np.random.default_rng(0))
+    [1, 2]
+    """
+    weight = sizes[np.asarray(devices)] / sizes[np.asarray(devices)].sum()
+    how_many = max(1, round(share * len(devices)))
+    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=weight))

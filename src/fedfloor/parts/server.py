@@ -150,6 +150,7 @@ class Yogi:
 
 
 Server = Sgd | Adagrad | Adam | Yogi
+SERVERS: dict[str, type[Server]] = {"sgd": Sgd, "adagrad": Adagrad, "adam": Adam, "yogi": Yogi}
 
 
 def step(server: Server, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:

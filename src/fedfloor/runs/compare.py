@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedfloor.config import method_of
+from fedfloor.config import combined
 from fedfloor.errors import DivergedError, SettingError
-from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import launch, processes
 from fedfloor.runs.ledger import Line
@@ -21,11 +21,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """One run of several."""
+    """One run of several.
+
+    Args:
+        label: names it while it runs.
+        experiment: what is run.
+        out: its folder.
+        limits: its own, in place of those of all runs.
+    """
 
     label: str
     experiment: Experiment
     out: Path
+    limits: Limits | None = None
 
 
 def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[Task]:
@@ -39,8 +47,8 @@ def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], 
     found = []
     for seed in seeds:
         for method in methods:
-            one = replace(experiment, seed=seed, method=MethodSettings(method))
-            method_of(one)
+            one = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
+            combined(one)
             found.append(Task(f"{method} seed {seed}", one, out / f"{method.replace(':', '.')}-seed{seed}"))
     return found
 
@@ -64,11 +72,11 @@ def carry_out(
     resume: bool,
     tolerant: bool = False,
 ) -> tuple[dict[Path, str], bool]:
-    """Do the runs one after the other until all are done, or Ctrl-C; one park serves all runs of a seed.
+    """Do the runs one after the other until all are done, or Ctrl-C; one park serves runs in a row that share it.
 
     Args:
-        work: the runs, seed by seed; they differ in method, seed and settings of the methods only.
-        limits: when each stops early.
+        work: the runs; those with the same seed, data and park should stand together, for a park takes time to build.
+        limits: when each stops early that has no limits of its own.
         ranks: processes of each.
         follow: entered when a run begins; gives what is called with its ledger lines.
         resume: go on with runs that are there; of finished ones no round is done again.
@@ -86,14 +94,16 @@ def carry_out(
     if not resume:
         _check_free(work)
     park: Park | None = None
+    ground: tuple[object, ...] = ()
     ends: dict[Path, str] = {}
     with processes.interrupts() as interrupted:  # also between two runs, and in a run's last round
         for task in work:
             if ends and interrupted():
                 return ends, False
-            if park is None or park.seed != task.experiment.seed:
-                park = launch.build_park(task.experiment)
-            orders = Orders(task.out, resume=(task.out / "experiment.toml").exists(), limits=limits)
+            if park is None or _ground(task.experiment) != ground:
+                park, ground = launch.build_park(task.experiment), _ground(task.experiment)
+            began = (task.out / "experiment.toml").exists()
+            orders = Orders(task.out, resume=began, limits=task.limits or limits)
             try:
                 with follow(task) as report:
                     ends[task.out] = launch.start(task.experiment, orders, ranks, report, park, interrupted)
@@ -103,6 +113,12 @@ def carry_out(
                 log.info("%s: %s", task.label, error)
                 ends[task.out] = "diverged"
     return ends, "interrupted" not in ends.values()
+
+
+def _ground(experiment: Experiment) -> tuple[object, ...]:
+    """All that a park is a function of."""
+    held_out = (experiment.evaluate.on, experiment.evaluate.validation)
+    return experiment.seed, experiment.data, experiment.park, held_out
 
 
 def _check_free(work: Sequence[Task]) -> None:

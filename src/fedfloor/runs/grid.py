@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedfloor import config
+from fedfloor.config import PARTS
 from fedfloor.errors import SettingError
-from fedfloor.methods.catalog import find
+from fedfloor.methods.contract import Method
 
 PAIRS = {"]": "[", "}": "{"}
 EXAMPLE = "write it as KEY=VALUE,VALUE,…, such as work.lr=0.1,0.01"
@@ -127,7 +128,7 @@ class Grid:
         return {setting: chosen[setting] for setting in self.axes}
 
 
-def grids(methods: Sequence[str], axes: Sequence[Axis]) -> dict[str, Grid]:
+def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str, Grid]:
     """Return each method's grid; an axis of one method takes the place of a general one for the same setting.
 
     Raises:
@@ -140,18 +141,18 @@ def grids(methods: Sequence[str], axes: Sequence[Axis]) -> dict[str, Grid]:
             raise SettingError(f"--grid {one.key} is there twice. Give all its values at once, separated by commas.")
         if one.method is not None and one.method not in methods:
             raise SettingError(f"--grid {one.key}: '{one.method}' is not among --methods {','.join(methods)}.")
-        if one.method is None and not any(_has(name, one.setting) for name in methods):
+        if one.method is None and not any(_has(kind, one.setting) for kind in methods.values()):
             raise SettingError(f"--grid {one.key}: none of {', '.join(methods)} has a setting '{one.setting[0]}'.")
     found = {}
-    for name in methods:
-        general = {one.setting: one.values for one in axes if one.method is None and _has(name, one.setting)}
+    for name, kind in methods.items():
+        general = {one.setting: one.values for one in axes if one.method is None and _has(kind, one.setting)}
         own = {one.setting: one.values for one in axes if one.method == name}
         found[name] = Grid(general | own)
     return found
 
 
-def _has(method: str, setting: tuple[str, ...]) -> bool:
-    return setting[0] in {field.name for field in fields(find(method))}  # type: ignore[arg-type]
+def _has(method: type[Method], setting: tuple[str, ...]) -> bool:
+    return setting[0] in PARTS or setting[0] in {field.name for field in fields(method)}  # type: ignore[arg-type]
 
 
 def shown(value: Any) -> str:

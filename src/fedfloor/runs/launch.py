@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfloor.config import combined
 from fedfloor.data.own import load as load_own
 from fedfloor.data.sources import load
 from fedfloor.engine.team import MOST_RANKS, Alone, Team
@@ -125,10 +126,13 @@ def ignore(line: Line) -> None:
 
 
 def packet_bytes(experiment: Experiment, park: Park) -> int:
-    """Return the size of a model."""
+    """Return the size of a model, with what its objective adds to the network."""
     from fedfloor import models
 
-    return 4 * models.count(experiment.model.name, park.dataset.shape, len(park.dataset.classes))
+    model, data = experiment.model, park.dataset
+    adapt = combined(experiment).objective.adapt
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    return 4 * network.flat.numel()
 
 
 def _main() -> int:

@@ -12,7 +12,7 @@ import torch
 
 from fedfloor import models
 from fedfloor.chance import generator
-from fedfloor.config import method_of, resolved
+from fedfloor.config import combined, resolved
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.evaluate import Score, evaluate
@@ -64,10 +64,10 @@ def execute(
     """
     torch.set_num_threads(1)
     keep_memory()
-    method = method_of(experiment)
+    method = combined(experiment)
     data = park.dataset
-    model = experiment.model
-    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier)
+    model, adapt = experiment.model, method.objective.adapt
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
     begin(network, model, data, tell=team.rank == 0)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
@@ -105,7 +105,9 @@ class _Run:
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
         park = self.engine.park
         receipts = point.receipts if point else ()
-        return View(number, self.experiment.rounds, park.sizes, park.factory_of, start, receipts)
+        network = self.engine.network
+        of, trained = park.factory_of, network.trained
+        return View(number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout)
 
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
         """Ask what the method wants to know before the first round, and let it begin."""
@@ -158,7 +160,7 @@ class _Run:
         state = self.method.absorb(point.state, outcome)
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
-        score = evaluate(self.engine, state.packet["w"]) if wanted else None
+        score = evaluate(self.engine, state.packet["w"], self.method.objective) if wanted else None
         self.scored = (number, score)
         held = dict(self.engine.memory.held)
         wall = time.perf_counter() - began
@@ -213,7 +215,7 @@ class _Run:
         """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
         number, score = self.scored
         if score is None or number != point.round:
-            score = evaluate(self.engine, point.state.packet["w"])
+            score = evaluate(self.engine, point.state.packet["w"], self.method.objective)
         if not self.first:
             return
         self.save(point)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedfloor.chance import generator
-from fedfloor.config import method_of
+from fedfloor.config import combined
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import View
@@ -19,7 +19,7 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
     """
     if not 1 <= number <= experiment.rounds:
         raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
-    method = method_of(experiment)
+    method = combined(experiment)
     view = View(number, experiment.rounds, park.sizes, park.factory_of, {})
     state = method.init(view, {}, generator(experiment.seed, "init"))
     return method.plan(state, view, generator(experiment.seed, "plan", number))

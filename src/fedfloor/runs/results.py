@@ -7,10 +7,12 @@ from pathlib import Path
 
 from safetensors.torch import save
 
+from fedfloor.config import combined
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.ranks import Engine
 from fedfloor.experiment import Experiment
 from fedfloor.models.saved import FORMAT
+from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
 
@@ -38,10 +40,12 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkp
         point: holds the model.
     """
     data = engine.park.dataset
+    goal, settings = spoken(combined(experiment).objective)
     about = {
         "format": FORMAT,
         "model": experiment.model.name,
         "classifier": engine.network.classifier,
+        "made": {"classifier": experiment.model.classifier, "objective": [goal, settings]},
         "round": point.round,
         "shape": list(data.shape),
         "classes": list(data.classes),

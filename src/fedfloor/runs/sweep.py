@@ -14,7 +14,7 @@ import numpy as np
 from fedfloor import config, places
 from fedfloor.chance import generator
 from fedfloor.errors import RunError, SettingError, require
-from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.experiment import Experiment
 from fedfloor.runs.compare import Task, each_once
 from fedfloor.runs.grid import Axis, Grid, grids, shown
 
@@ -114,7 +114,7 @@ def plan(
     """
     each_once("methods", methods)
     each_once("seeds", seeds)
-    found = grids(methods, axes)
+    found = grids({name: config.kind_of(experiment, name) for name in methods}, axes)
     sizes = {name: grid.size for name, grid in found.items()}
     budget = _budget(sizes, trials)
     for seed in seeds:
@@ -159,11 +159,11 @@ def _tried(experiment: Experiment, method: str, number: int, settings: Settings)
     one = replace(
         experiment,
         name=f"{experiment.name}-trial{number}",
-        method=MethodSettings(method),
+        method=replace(experiment.method, name=method),
         methods=_with(experiment, method, settings),
         evaluate=replace(experiment.evaluate, on="validation"),
     )
-    config.method_of(one)
+    config.combined(one)
     return one
 
 
@@ -226,7 +226,7 @@ def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
     one = replace(sweep.original, name=f"{sweep.original.name}-best")
     for name, result in best.items():
         one = replace(one, methods=_with(one, name, result.trial.settings))
-    return replace(one, method=MethodSettings(winner(best).trial.method))
+    return replace(one, method=replace(one.method, name=winner(best).trial.method))
 
 
 def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -> str:

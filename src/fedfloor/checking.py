@@ -1,0 +1,113 @@
+"""Tables checked against the dataclasses they describe: unknown keys, wrong types and values out of range are told in
+plain words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from typing import Any, TypeVar
+
+from fedfloor.errors import SettingError, unknown
+
+T = TypeVar("T")
+OWN = " A method's own settings stand in [methods.NAME]."
+Table = dict[str, Any]
+
+
+def checked(kind: type[T], table: Table, where: str) -> T:
+    """Return ``kind(**table)`` once every key is known and every value of the right type.
+
+    Args:
+        kind: a dataclass.
+        table: what was written.
+        where: the table's name, for error messages.
+
+    Raises:
+        SettingError: an unknown key (the nearest is named), a wrong type, or a value out of range.
+    """
+    _check_keys(kind, table, where)
+    try:
+        import pydantic
+    except ImportError:  # a bare GPU machine: ranges are still checked, types are not
+        try:
+            return typing.cast(T, _construct(kind, table))
+        except TypeError as wrong:  # a text where a number belongs, or a value that is missing
+            raise SettingError(f"[{where or 'experiment'}] {table!r}: {wrong}.") from wrong
+    try:
+        return pydantic.TypeAdapter(kind).validate_json(json.dumps(table, default=str), strict=True)
+    except pydantic.errors.PydanticUserError:  # a method of your own with types that only it knows
+        return typing.cast(T, _construct(kind, table))
+    except pydantic.ValidationError as error:
+        raise SettingError(_explain(error.errors(include_url=False), where)) from error
+
+
+def _choices(hint: Any) -> list[type[Any]]:
+    """The dataclasses a type hint allows."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
+
+
+def _check_keys(kind: type[Any], table: Any, where: str) -> None:
+    if not isinstance(table, dict):
+        raise SettingError(f"{where} = {table!r}: must be a table.")
+    names = [f.name for f in dataclasses.fields(kind)]
+    hints = typing.get_type_hints(kind)
+    for key, value in table.items():
+        path = f"{where}.{key}".lstrip(".")
+        if key not in names:
+            raise SettingError(
+                f"{f'[{where}] ' if where else ''}{unknown('key', key, names)}{OWN if where == 'method' else ''}"
+            )
+        choices = _choices(hints[key])
+        if choices and isinstance(value, dict):
+            _check_keys(_chosen(choices, value, path), value, path)
+
+
+def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
+    if not hasattr(choices[0], "kind"):
+        return choices[0]
+    kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
+    if len(kinds) > 1 and "kind" not in value:
+        raise SettingError(f"{path} = {value!r}: needs kind = one of {', '.join(sorted(kinds))}.")
+    kind = value.get("kind", next(iter(kinds)))
+    if kind not in kinds:
+        raise unknown(f"{path}.kind", str(kind), kinds)
+    return kinds[kind]
+
+
+def _construct(kind: type[Any], table: Table) -> Any:
+    hints = typing.get_type_hints(kind)
+    values = dict(table)
+    for key, value in table.items():
+        choices = _choices(hints[key])
+        if choices and isinstance(value, dict):
+            values[key] = _construct(_chosen(choices, value, key), value)
+    return kind(**values)
+
+
+WANTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text in quotes",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "dataclass_type": "a table",
+}
+
+
+def _explain(errors: list[Any], where: str) -> str:
+    """Say the first error in our words: what, got, allowed."""
+    other = {e["loc"][:-1] for e in errors if e["loc"][-1:] == ("kind",)}  # tables of another kind than was asked for
+    errors = [e for e in errors if not any(e["loc"][: len(place)] == place for place in other)] or errors
+    deepest = max(errors, key=lambda e: (e["type"] in ("literal_error", "missing"), len(e["loc"])))
+    loc = [str(part) for part in deepest["loc"] if str(part).isidentifier() and str(part)[0].islower()]
+    loc = [part for part in loc if part not in ("int", "float", "str", "bool")]
+    path = ".".join([where, *loc]).strip(".")
+    if deepest["type"] == "missing":
+        return f"{path} is missing: it has no default."
+    same = [e for e in errors if e["loc"][: len(deepest["loc"]) - 1] == deepest["loc"][:-1]]
+    wanted = [WANTED.get(e["type"], e["msg"].removeprefix("Input should be ")) for e in same]
+    return f"{path} = {deepest['input']!r}: must be {' or '.join(dict.fromkeys(wanted))}."

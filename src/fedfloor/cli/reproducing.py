@@ -1,0 +1,70 @@
+"""The command ``reproduce``: a published table computed again, beside what the paper printed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedfloor.cli import shared
+from fedfloor.cli.options import Json, Out, Ranks, Resume
+
+if TYPE_CHECKING:
+    from fedfloor.reproduce.work import Reproduction
+
+
+def reproduce(
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Which; left out, they are listed.")] = None,
+    scale: Annotated[float, typer.Option("--scale", metavar="S", help="Share of the paper's rounds, up to 1.")] = 1.0,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cells whose name holds this.")] = "",
+    out: Out = None, ranks: Ranks = None, resume: Resume = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compute a published table again, or list the tables."""
+    from fedfloor.reproduce import catalog
+    from fedfloor.reproduce.work import plan
+    from fedfloor.terminal import show
+
+    if table is None:
+        show(catalog.costs(scale), as_json=as_json)
+        return
+    folder = out or Path("runs") / f"reproduce-{table}"
+    what = plan(catalog.find(table), only, scale, shared.numbers("seeds", seeds), folder)
+    if not carry_out(what, shared.ranks(ranks), resume=resume, as_json=as_json):
+        print(f"stopped. {shared.RESUME}", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> bool:
+    """Do the runs of a table, print it and write it down; return whether all were done.
+
+    Args:
+        what: the table as it was asked for.
+        size: ranks.
+        resume: go on with runs that are there.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: a run's folder is there already and this is no resume.
+        RunError: a run failed.
+    """
+    from fedfloor.reproduce import figures, written
+    from fedfloor.runs import compare
+    from fedfloor.runs.orders import Limits
+    from fedfloor.terminal import show
+
+    work = what.tasks()
+    skipped = len({cell.run for cell in what.cells if cell.key in what.lacking})
+    print(f"note: {len(work)} runs of up to {what.rounds} rounds, {skipped} not possible here", file=sys.stderr)
+    ends, whole = compare.carry_out(work, Limits(), size, shared.followed(Limits()), resume=resume, tolerant=True)
+    rows = figures.rows(what, ends)
+    what.out.mkdir(parents=True, exist_ok=True)  # where no cell could be run
+    written.save(what, rows)
+    if as_json:
+        show(rows, as_json=True, **written.about(what))
+    else:
+        show(rows, as_json=False, title=written.heading(what))
+        print(f"table: {what.out / 'table.md'}")
+    return whole

@@ -1,0 +1,151 @@
+"""A method with parts of it exchanged by configuration, and the server's step between its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedfloor.errors import SettingError
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts import mix as mixing
+from fedfloor.parts import objectives, server
+from fedfloor.parts.invite import Selection
+from fedfloor.parts.mix import Mix
+from fedfloor.parts.objective import Objective
+from fedfloor.parts.server import Server, Sgd
+from fedfloor.plan import change, walk
+from fedfloor.plan.nodes import Node, Work
+from fedfloor.plan.outcome import Outcome
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOMENTS = "server."  # the names of the server's moments among a state's tensors begin so
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What ``[method]`` or a method's own table says of the four parts; None leaves the method's own.
+
+    Args:
+        objective: what devices minimise.
+        mix: how models meet at the cloud.
+        server: what the cloud does with the mixed model.
+        selection: which devices a method may choose from in a round.
+    """
+
+    objective: Objective | None = None
+    mix: Mix | None = None
+    server: Server | None = None
+    selection: Selection | None = None
+
+    def over(self, below: Parts) -> Parts:
+        """Return these parts laid over others."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(below, **said)
+
+
+class Combined(Method):
+    """A method as a run carries it out: its plan with the exchanged parts, the server's step before its ``absorb``.
+
+    Args:
+        name: the method's, for error messages.
+        method: the method.
+        parts: what is exchanged.
+
+    Raises:
+        SettingError: parts that the method cannot do with, with the reason.
+    """
+
+    def __init__(self, name: str, method: Method, parts: Parts) -> None:
+        self.name, self.method, self.parts = name, method, parts
+        share = getattr(method, "fraction", 1.0)
+        if parts.selection is not None and share != 1.0:
+            raise SettingError(
+                f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave one "
+                "of them out."
+            )
+
+    @property
+    def objective(self) -> Objective:
+        """What devices minimise."""
+        return self.parts.objective or self.method.objective
+
+    @property
+    def server(self) -> Server:
+        """What the cloud does with the mixed model."""
+        return self.parts.server or self.method.server
+
+    def setup(self, view: View) -> Node | None:
+        """Ask what the method asks."""
+        return self.method.setup(view)
+
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+        """Return the method's first state, and how much of the model the server steps along."""
+        state = self.method.init(view, answers, rng)
+        return replace(state, notes={**state.notes, "trained": view.trained})
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        """Return the method's plan with the exchanged parts."""
+        if self.parts.selection is not None:
+            invited = self.parts.selection.draw(view.devices, view.sizes, rng)
+            view = replace(view, invited=tuple(invited))
+        node = self.method.plan(state, view, rng)
+        self._check(node)
+        if self.parts.objective is not None:
+            name, settings = objectives.spoken(self.parts.objective)
+            node = change.with_work(node, lambda work: replace(work, objective=name, settings=settings))
+        if self.parts.mix is not None:
+            node = self._mixed(node, self.parts.mix)
+        self._check_visits(node)
+        return node
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        """Let the server step, then the method take in the round; a round that trained nobody moves no server."""
+        moments = {name.removeprefix(MOMENTS): one for name, one in state.tensors.items() if name.startswith(MOMENTS)}
+        own = {name: one for name, one in state.tensors.items() if not name.startswith(MOMENTS)}
+        if self.server != Sgd() and any(not one.lost for one in outcome.receipts):
+            model, moments = self._step(state, outcome, moments)
+            outcome = replace(outcome, packet={**outcome.packet, "w": model})
+        after = self.method.absorb(replace(state, tensors=own), outcome)
+        kept = {f"{MOMENTS}{name}": one for name, one in moments.items()}
+        notes = {**after.notes, "trained": state.notes["trained"]}
+        return State(after.packet, notes, {**after.tensors, **kept})
+
+    def _step(self, state: State, outcome: Outcome, moments: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Step along the trained part; frozen parameters and statistics take the mean."""
+        trained = int(state.notes["trained"])
+        mean = outcome.packet["w"].clone()
+        stepped, after = server.step(self.server, state.packet["w"][:trained], mean[:trained].clone(), moments)
+        mean[:trained] = stepped
+        return mean, after
+
+    def _mixed(self, node: Node, mix: Mix) -> Node:
+        name, settings = mixing.spoken(mix)
+        changed, places = change.with_mix(node, name, settings, mix.asks)
+        if not places:
+            raise SettingError(
+                f"method.mix = '{name}' with method '{self.name}': no models meet at the cloud in its rounds, so there "
+                "is nothing to mix. Leave method.mix out, or choose another method."
+            )
+        return changed
+
+    def _check(self, node: Node) -> None:
+        if self.parts.selection is not None and not walk.devices(node):
+            raise SettingError(
+                f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
+            )
+
+    def _check_visits(self, node: Node) -> None:
+        goals: dict[str, Work] = {}
+        change.with_work(node, lambda work: goals.setdefault(f"{work.objective} {work.steps}", work))
+        for work in goals.values():
+            goal = objectives.objective(work.objective, work.settings)
+            if work.steps is not None and work.steps < goal.least_steps:
+                raise SettingError(
+                    f"objective '{work.objective}' with visits of work.steps = {work.steps}: it needs visits of at "
+                    f"least {goal.least_steps} mini-batches. Set work.steps or work.epochs, or another objective."
+                )

@@ -1,0 +1,82 @@
+"""Who may take part in a round: the policies that ``[method] selection`` names for any method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from fedfloor.errors import require
+from fedfloor.parts.selection import by_samples, fraction
+
+
+class Selection(Protocol):
+    """A policy, a frozen dataclass of its numbers."""
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
+        """Return who may take part, ascending.
+
+        Args:
+            devices: all device numbers.
+            sizes: samples of each, int64 [K].
+            rng: where chance comes from.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Everyone(Selection):
+    """Every device, in every round."""
+
+    kind: Literal["everyone"] = "everyone"
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+        """Return all."""
+        return list(devices)
+
+
+@dataclass(frozen=True)
+class Fraction(Selection):
+    """max(1, round(C·K)) devices drawn uniformly without replacement.
+
+    Args:
+        share: C, in (0, 1].
+    """
+
+    share: float = 0.1
+    kind: Literal["fraction"] = "fraction"
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+        """Return those drawn."""
+        return fraction(devices, self.share, rng)
+
+
+@dataclass(frozen=True)
+class BySamples(Selection):
+    """max(1, round(C·K)) devices drawn without replacement, each draw in proportion to their samples n_k.
+
+    Args:
+        share: C, in (0, 1].
+    """
+
+    share: float = 0.1
+    kind: Literal["by_samples"] = "by_samples"
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
+        """Return those drawn."""
+        return by_samples(devices, sizes, self.share, rng)
+
+
+SELECTIONS: Mapping[str, Callable[..., Selection]] = {
+    "everyone": Everyone,
+    "fraction": Fraction,
+    "by_samples": BySamples,
+}

@@ -1,0 +1,158 @@
+"""The figures of cells, read off the folders of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Parallel, Repeat, Train
+from fedfloor.report import ledger
+from fedfloor.report.groups import accuracy, half_width, values
+from fedfloor.report.ledger import Run
+from fedfloor.report.table import rounds_to
+from fedfloor.reproduce.cells import Accuracy, Cell, Figure, Rounds
+from fedfloor.reproduce.work import Reproduction
+
+DIVERGED = "diverged"
+
+
+def models_sent(plan: Node) -> int:
+    """Return how many models a round sends, counted as Table III of FedSR (arXiv 2403.14718) does.
+
+    Each visit of a device sends one model on, be it up or to the next device. Where models meet at the cloud, each
+    branch gets one model down and, unless it is a single visit, sends one up for itself. What an edge hands down to
+    its devices and the last device of a ring that ends at the cloud are not counted. With K devices in M factories and
+    R laps or edge averages that is 2K for FedAvg, RK + 2M for FedSR and HierFAVG, RK for ring-optimization.
+
+    Args:
+        plan: of one round, without a ``Select``.
+
+    >>> from fedfloor.plan.nodes import Work, device
+    >>> models_sent(Parallel(tuple(Train(device(k), Work(epochs=1)) for k in range(20))))
+    40
+    """
+
+    def count(at: Node, below: list[int]) -> int:
+        if isinstance(at, Train):
+            return int(at.site.kind == "device")
+        if isinstance(at, Repeat):
+            return at.times * sum(below)
+        if isinstance(at, Parallel) and at.at.kind == "cloud":
+            return sum(below) + sum(1 if isinstance(child, Train) else 2 for child in at.children)
+        return sum(below)
+
+    return walk.fold(plan, count)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of a cell.
+
+    Args:
+        value: mean over the seeds; None where there is none.
+        half_width: of its 95 % interval; None with one seed.
+        seeds: that it was taken from.
+        note: why there is none, or what is not as it should be.
+    """
+
+    value: float | None = None
+    half_width: float | None = None
+    seeds: tuple[int, ...] = ()
+    note: str = ""
+
+
+def rows(what: Reproduction, ends: Mapping[Path, str]) -> list[dict[str, Any]]:
+    """Return the table: a row of JSON scalars per figure, the paper's beside the measured one.
+
+    Args:
+        what: the table as it was asked for.
+        ends: folders of runs → why they stopped.
+    """
+    found = []
+    for cell in what.cells:
+        runs, done = read(what, cell), None
+        if runs:
+            done = min(run.rounds[-1].number for run in runs)
+        for figure in cell.figures:
+            got = _measured(what, cell, figure, runs, ends)
+            both = got.value is not None and figure.paper is not None
+            found.append(
+                {"task": cell.task, "setting": cell.setting, "method": cell.label}
+                | {"figure": figure.label(what.rounds), "paper": figure.paper}
+                | {"measured": got.value, "half_width": got.half_width}
+                | {"difference": got.value - figure.paper if both else None}  # type: ignore[operator]
+                | {"rounds_done": done, "seeds": list(got.seeds) or None, "note": got.note or None}
+            )
+    return found
+
+
+def read(what: Reproduction, cell: Cell) -> tuple[Run, ...]:
+    """Return those of a cell's runs that have done a round; none of a cell that cannot be run here."""
+    if cell.key in what.lacking:
+        return ()
+    folders = [what.folder(cell, seed) for seed in what.seeds]
+    begun = [place for place in folders if (place / "ledger.jsonl").is_file()]
+    return tuple(ledger.read_run(place) for place in begun if (place / "ledger.jsonl").stat().st_size)
+
+
+def _measured(
+    what: Reproduction, cell: Cell, figure: Figure, runs: tuple[Run, ...], ends: Mapping[Path, str]
+) -> Measured:
+    if cell.key in what.lacking:
+        return Measured(note=f"skipped: {what.lacking[cell.key]}")
+    lost = [seed for seed in what.seeds if ends.get(what.folder(cell, seed)) == DIVERGED]
+    if lost:
+        return Measured(note=f"{DIVERGED}, seed {', '.join(map(str, lost))}")
+    if not runs:
+        return Measured(note="not run yet")
+    got = measure(figure, runs, what.rounds)
+    if len(runs) < len(what.seeds):
+        missing = f"{len(runs)} of {len(what.seeds)} seeds so far"
+        return Measured(got.value, got.half_width, got.seeds, "; ".join(filter(None, (got.note, missing))))
+    return got
+
+
+def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
+    """Return a figure as runs have it that differ in their seed.
+
+    An accuracy is read in the last round up to the wanted one that every seed has evaluated; a note says so where that
+    is an earlier one. Rounds and traffic to a target are there once every seed has reached it; every round sends
+    as many models as the first, whose plan is in the run's folder.
+
+    Args:
+        figure: what to read.
+        runs: at least one.
+        rounds: of their schedule.
+    """
+    seeds = tuple(run.seed for run in runs)
+    if isinstance(figure, Accuracy):
+        wanted, evaluated = figure.round(rounds), [values(run, accuracy) for run in runs]
+        common = [number for number in set.intersection(*(set(one) for one in evaluated)) if number <= wanted]
+        if not common:
+            return Measured(seeds=seeds, note="not evaluated yet")
+        note = "" if max(common) == wanted else f"after round {max(common)} of {wanted}"
+        return _mean([one[max(common)] for one in evaluated], seeds, note)
+    reached = [rounds_to(run, figure.target) for run in runs]
+    known = [number for number in reached if number is not None]
+    if len(known) < len(runs):
+        return Measured(seeds=seeds, note=_unreached(runs, reached, rounds))
+    if isinstance(figure, Rounds):
+        return _mean(known, seeds)
+    sent = [number * models_sent(run.plan) for number, run in zip(known, runs, strict=True) if run.plan is not None]
+    return _mean(sent, seeds) if len(sent) == len(runs) else Measured(seeds=seeds, note="a run has no plan.json")
+
+
+def _unreached(runs: tuple[Run, ...], reached: list[int | None], rounds: int) -> str:
+    done = min(run.rounds[-1].number for run, number in zip(runs, reached, strict=True) if number is None)
+    words = f"not reached in {done} rounds" if done == rounds else f"not reached yet, after round {done} of {rounds}"
+    there = len(reached) - reached.count(None)
+    return words if not there else f"{words}; {there} of {len(runs)} seeds reached it"
+
+
+def _mean(numbers: list[int] | list[float], seeds: tuple[int, ...], note: str = "") -> Measured:
+    value = sum(numbers) / len(numbers)
+    whole = isinstance(numbers[0], int) and value == int(value)
+    return Measured(int(value) if whole else value, half_width(numbers), seeds, note)

@@ -1,0 +1,145 @@
+"""``fedfloor reproduce``, with a published table that takes no time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commands import Command, lines
+from fedfloor.reproduce import catalog, work, written
+from fedfloor.reproduce.cells import Accuracy, Cell, Rounds, Table, Traffic
+from fedfloor.runs import launch, ledger
+from test_compare import pressed
+
+
+def cell(setting: str, method: str, *more: Accuracy | Rounds | Traffic) -> Cell:
+    partition = {"kind": "iid"} if setting == "iid" else {"kind": "shards", "per_device": 8}
+    data = {"name": "labels", "samples_per_device": 40, "partition": partition}
+    own = {"fedsr": {"laps": 2}, "diverging": {"work": {"lr": 3e38}}}.get(method, {})
+    real = "fedavg" if method == "diverging" else method
+    settings = {"data": data, "methods": {real: own}}
+    figures = more or (Accuracy(0.5),)
+    return Cell(f"{setting}/{method}", "labels", setting, method, real, f"{setting}-{method}", settings, figures)
+
+
+TINY = Table(
+    "tiny", "a table for tests", "nobody, Table 0", 6,
+    {"park": {"devices": 4, "factories": 2}, "model": {"name": "logistic"}, "work": {"lr": 0.3}},
+    (
+        cell("iid", "fedavg", Accuracy(0.25, share=0.5), Accuracy(None)), cell("xi8", "fedavg"),
+        cell("iid", "fedsr", Rounds(1, 0.02), Traffic(20, 0.02)), cell("xi8", "scaffold"),
+    ),
+    ("this was chosen",),
+)  # fmt: skip
+REPRODUCE = ("reproduce", "tiny", "--ranks", "1", "--scale", "0.5")
+
+
+@pytest.fixture
+def tiny(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command line, with a published table that takes no time."""
+    monkeypatch.setitem(catalog.TABLES, TINY.name, TINY)  # type: ignore[call-overload]
+    return command
+
+
+def test_the_command_says_what_came_of_it(tiny: Command) -> None:
+    said = tiny(*REPRODUCE, "--out", "all", "--json")
+    half, end, shards, rounds, sent, missing = said.document["rows"]
+    assert "note: 3 runs of up to 3 rounds, 1 not possible here" in said.err
+    assert (said.document["rounds"], said.document["paper_rounds"], said.document["scale"]) == (3, 6, 0.5)
+    ran = lines(tiny.folder / "all" / "iid-fedavg-seed0")
+    assert [line["round"] for line in ran] == [1, 2, 3]
+    assert half["figure"] == "accuracy at round 2"
+    assert half["measured"] == ran[1]["accuracy"]
+    assert half["difference"] == ran[1]["accuracy"] - 0.25
+    assert (end["measured"], end["paper"], end["difference"]) == (ran[2]["accuracy"], None, None)
+    assert shards["measured"] == lines(tiny.folder / "all" / "xi8-fedavg-seed0")[-1]["accuracy"]
+    reached = lines(tiny.folder / "all" / "iid-fedsr-seed0")
+    assert reached[-1]["accuracy"] >= 0.02 > max([0.0, *(line["accuracy"] for line in reached[:-1])])  # and no further
+    assert rounds["measured"] == len(reached)
+    assert sent["measured"] == len(reached) * (2 * 4 + 2 * 2)  # 2 laps of 4 devices; 2 rings, down and up
+    assert missing["note"] == "skipped: method 'scaffold': not in this version"
+    assert "| labels | xi8 | scaffold | accuracy | 0.5000 | – |" in (tiny.folder / "all" / "table.md").read_text()
+    assert "- this was chosen" in (tiny.folder / "all" / "table.md").read_text()
+    assert "3 rounds instead of the paper's 6 (scale 0.5)" in (tiny.folder / "all" / "table.md").read_text()
+
+
+def test_one_park_serves_the_runs_in_it(tiny: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    built, build = [], launch.build_park
+    monkeypatch.setattr(launch, "build_park", lambda what: built.append(what) or build(what))
+    assert tiny(*REPRODUCE, "--seeds", "0,1").code == 0
+    kinds = [(what.seed, what.data.partition.kind) for what in built]
+    assert kinds == [(0, "iid"), (0, "shards"), (1, "iid"), (1, "shards")]
+
+
+def test_ctrl_c_prints_what_is_there_and_resume_goes_on(tiny: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiny(*REPRODUCE, "--out", "whole").code == 0
+    whole = (tiny.folder / "whole" / "table.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "append", pressed(lambda _path, line: line.round == 2, ledger.append))
+        said = tiny(*REPRODUCE, "--out", "all", "--json")
+    assert said.code == 130
+    assert said.err.endswith("stopped. Go on with: the same command and --resume\n")
+    notes = [row["note"] for row in said.document["rows"]]
+    assert notes[:5] == [None, "after round 2 of 3", "not run yet", "not run yet", "not run yet"]
+    tiny.refused(tiny(*REPRODUCE, "--out", "all"), "all/iid-fedavg-seed0 already holds a run. Go on with --resume")
+    assert tiny(*REPRODUCE, "--out", "all", "--resume").code == 0
+    assert (tiny.folder / "all" / "table.json").read_bytes() == whole
+    before = {path: path.read_bytes() for path in tiny.folder.glob("all/*/ledger.jsonl")}
+    assert len(before) == 3
+    assert tiny(*REPRODUCE, "--out", "all", "--resume").code == 0  # nothing is left to do
+    assert {path: path.read_bytes() for path in before} == before  # the seconds of the rounds, too
+    assert (tiny.folder / "all" / "table.json").read_bytes() == whole
+    other = tiny(*REPRODUCE[:-1], "1", "--out", "all", "--resume")
+    assert other.code == 2
+    assert "was begun differently: rounds: 3 → 6" in other.err
+
+
+def test_a_run_that_diverges_does_not_end_the_table(tiny: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = replace(TINY, cells=(cell("iid", "diverging"), cell("iid", "fedavg")))
+    monkeypatch.setitem(catalog.TABLES, "tiny", table)  # type: ignore[call-overload]
+    bad, good = tiny(*REPRODUCE, "--json").document["rows"]
+    assert (bad["measured"], bad["note"]) == (None, "diverged, seed 0")
+    assert good["measured"] is not None
+    assert good["note"] is None
+
+
+def test_a_table_without_a_cell_that_can_be_run_is_a_table(tiny: Command) -> None:
+    said = tiny(*REPRODUCE, "--only", "scaffold", "--out", "none")
+    assert said.code == 0
+    assert said.new == {"none", "none/table.md", "none/table.json"}
+
+
+def test_the_tables_are_listed_with_what_they_cost(command: Command) -> None:
+    rows = {row["table"]: row for row in command("reproduce", "--scale", "0.1", "--json").document["rows"]}
+    assert list(rows) == ["fedsr-table2", "fedsr-table3", "fedsr-table4"]
+    two = rows["fedsr-table2"]
+    assert two["runs"] == 4 * (1 + 6 * 5)  # centralised training is one run per data set
+    assert two["rounds"] == (two["runs"] - two["not_possible_here"]) * 50
+    command.refused(command("reproduce", "fedsr-table5"), "unknown table 'fedsr-table5'. Did you mean 'fedsr-table")
+    command.refused(command("reproduce", "fedsr-table2", "--scale", "2"), "--scale = 2.0: must be a share")
+
+
+def test_a_full_table_does_not_speak_of_scale(tmp_path: Path) -> None:
+    what = work.plan(TINY, "iid/fedavg", 1.0, [0], tmp_path)
+    assert written.heading(what) == "nobody, Table 0: a table for tests, 6 rounds"
+
+
+# -- real data ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_cell_on_mnist_twice(data_root: Path, command: Command) -> None:
+    assert data_root
+    words = ("reproduce", "fedsr-table3", "--only", "mnist/xi2/fedsr", "--scale", "0.006", "--ranks", "1", "--out", "t")
+    first = command(*words, "--json")
+    assert first.code == 0
+    rounds, sent = first.document["rows"]
+    done = lines(command.folder / "t" / "mnist-xi2-fedsr-seed0")
+    assert rounds["rounds_done"] == len(done) <= 3
+    assert sent["measured"] == (rounds["measured"] and 110 * rounds["measured"])
+    table = (command.folder / "t" / "table.md").read_bytes()
+    assert command(*words, "--json", "--resume").document == first.document
+    assert (command.folder / "t" / "table.md").read_bytes() == table
+    assert lines(command.folder / "t" / "mnist-xi2-fedsr-seed0") == done
