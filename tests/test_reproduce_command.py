@@ -29,7 +29,7 @@ TINY = Table(
     {"park": {"devices": 4, "factories": 2}, "model": {"name": "logistic"}, "work": {"lr": 0.3}},
     (
         cell("iid", "fedavg", Accuracy(0.25, share=0.5), Accuracy(None)), cell("xi8", "fedavg"),
-        cell("iid", "fedsr", Rounds(1, 0.02), Traffic(20, 0.02)), cell("xi8", "scaffold"),
+        cell("iid", "fedsr", Rounds(1, 0.02), Traffic(20, 0.02)), cell("xi8", "unheard"),
     ),
     ("this was chosen",),
 )  # fmt: skip
@@ -59,8 +59,8 @@ def test_the_command_says_what_came_of_it(tiny: Command) -> None:
     assert reached[-1]["accuracy"] >= 0.02 > max([0.0, *(line["accuracy"] for line in reached[:-1])])  # and no further
     assert rounds["measured"] == len(reached)
     assert sent["measured"] == len(reached) * (2 * 4 + 2 * 2)  # 2 laps of 4 devices; 2 rings, down and up
-    assert missing["note"] == "skipped: method 'scaffold': not in this version"
-    assert "| labels | xi8 | scaffold | accuracy | 0.5000 | – |" in (tiny.folder / "all" / "table.md").read_text()
+    assert missing["note"] == "skipped: method 'unheard': not in this version"
+    assert "| labels | xi8 | unheard | accuracy | 0.5000 | – |" in (tiny.folder / "all" / "table.md").read_text()
     assert "- this was chosen" in (tiny.folder / "all" / "table.md").read_text()
     assert "3 rounds instead of the paper's 6 (scale 0.5)" in (tiny.folder / "all" / "table.md").read_text()
 
@@ -106,7 +106,7 @@ def test_a_run_that_diverges_does_not_end_the_table(tiny: Command, monkeypatch: 
 
 
 def test_a_table_without_a_cell_that_can_be_run_is_a_table(tiny: Command) -> None:
-    said = tiny(*REPRODUCE, "--only", "scaffold", "--out", "none")
+    said = tiny(*REPRODUCE, "--only", "unheard", "--out", "none")
     assert said.code == 0
     assert said.new == {"none", "none/table.md", "none/table.json"}
 

@@ -74,10 +74,12 @@ class ModelSettings:
     Args:
         name: a network by name, or ``module:function`` of your own.
         classifier: path of the layer that is the classifier; left out, the last linear layer.
+        init_from: a run's folder or its ``model.safetensors``, whose model training begins with.
     """
 
     name: str = "mlp-2nn"
     classifier: str | None = None
+    init_from: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Paths to data in experiment files: they begin at the file, wherever a command is started."""
+"""Paths in experiment files: they begin at the file, wherever a command is started."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fedfloor.data.files import expanded, is_there
 from fedfloor.experiment import Experiment
@@ -28,8 +29,11 @@ def seen_from(folder: Path, path: Path) -> Path:
 
 
 def with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experiment:
-    """Change the paths to data; ``~`` is the user's home."""
-    data = experiment.data
-    given = {"path": data.path, "root": data.root}
-    changed = {key: str(change(expanded(one))) for key, one in given.items() if one}
-    return dataclasses.replace(experiment, data=dataclasses.replace(data, **changed))  # type: ignore[arg-type]
+    """Change the paths to data and to a trained model; ``~`` is the user's home."""
+
+    def changed(table: Any, *keys: str) -> Any:
+        given = {key: getattr(table, key) for key in keys}
+        return dataclasses.replace(table, **{key: str(change(expanded(one))) for key, one in given.items() if one})
+
+    data, model = changed(experiment.data, "path", "root"), changed(experiment.model, "init_from")
+    return dataclasses.replace(experiment, data=data, model=model)

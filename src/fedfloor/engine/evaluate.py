@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfloor.data.dataset import Indices
 from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
 from fedfloor.engine.ranks import Engine
+from fedfloor.park.park import Park
+from fedfloor.parts.objective import Objective
 
 BLOCK = 500  # fixed: the same samples meet in the same matrix products whatever the number of ranks
 
@@ -40,22 +43,26 @@ class Score:
     details: dict[str, Any]
 
 
-def evaluate(engine: Engine, model: Tensor) -> Score:
+def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None) -> Score:
     """Evaluate a flat model on the park's test data; call it on every rank.
 
     Args:
         engine: this rank's engine; its resident network is overwritten.
         model: flat model [P].
+        objective: what devices minimise. Where it is ``personal``, the test samples that belong to a device are given
+            to the model with that device's own numbers, and the others to the model as it is.
     """
     total = engine.park.test_samples
-    blocks = [(first, min(first + BLOCK, total)) for first in range(0, total, BLOCK)]
-    mine = deal([high - low for low, high in blocks], engine.team.size)[engine.team.rank]
-    engine.network.flat.copy_(model)
-    engine.network.module.eval()
+    blocks = _blocks(engine.park, personal=objective is not None and objective.personal)
+    mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
     losses, predicted = np.zeros(len(mine)), []
+    at = None
     with torch.inference_mode():
         for row, block in enumerate(mine):
-            x, y = engine.park.test(np.arange(*blocks[block]))
+            device, rows = blocks[block]
+            if device != at:
+                at = _become(engine, model, objective, device)
+            x, y = engine.park.test(rows)
             samples = engine.wrap(x, y)
             logits = engine.network.module(samples.values(slice(None)))
             losses[row] = torch.nn.functional.cross_entropy(logits, samples.y, reduction="sum").double()
@@ -63,8 +70,29 @@ def evaluate(engine: Engine, model: Tensor) -> Score:
     classes = np.concatenate(predicted or [np.zeros(0, np.int64)])
     said = engine.team.gather([losses.data.cast("B"), classes.data.cast("B")])
     every = np.concatenate([np.frombuffer(one[0], np.float64) for one in said])
-    found = np.concatenate([np.frombuffer(one[1], np.int64) for one in said])
+    found = np.empty(total, np.int64)
+    found[np.concatenate([rows for _, rows in blocks])] = np.concatenate([np.frombuffer(o[1], np.int64) for o in said])
     return _score(engine, float(sum(every.tolist())) / total, found)
+
+
+def _blocks(park: Park, *, personal: bool) -> list[tuple[int, Indices]]:
+    """Cut the test samples into blocks (device whose numbers the model has, which samples); −1 is nobody's numbers."""
+    owner = park.test_devices if personal else np.full(park.test_samples, -1)
+    found = []
+    for device in np.unique(owner).tolist():
+        rows = np.flatnonzero(owner == device)
+        found += [(device, rows[first : first + BLOCK]) for first in range(0, len(rows), BLOCK)]
+    return found
+
+
+def _become(engine: Engine, model: Tensor, objective: Objective | None, device: int) -> int:
+    """Make the resident network the model as a device has it, and return the device."""
+    flat = engine.network.flat
+    flat.copy_(model)
+    if objective is not None and device >= 0:
+        objective.arrive(flat, engine.memory.load(device), engine.network)
+    engine.network.module.eval()
+    return device
 
 
 def _score(engine: Engine, loss: float, predicted: np.ndarray) -> Score:

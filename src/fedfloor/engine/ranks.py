@@ -262,7 +262,7 @@ class _Walk:
         if packet["w"] is not flat:
             flat.copy_(packet["w"])
         kept = engine.memory.load(device) if goal.remembers else {}
-        goal.arrive(flat, kept)
+        goal.arrive(flat, kept, engine.network)
         beside = objectives.beside(goal, node.work.objective, packet)
         steps, start = node.work.batches(len(samples)), flat.clone() if goal.needs_start else None
         gradient = partial(full, engine.network, samples)

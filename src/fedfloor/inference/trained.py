@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,16 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.models.network import Network, assembled
+from fedfloor.models.saved import content, found
 from fedfloor.parts.objectives import objective
 
 BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products
-FORMAT = "fedfloor 1"
 
 
 class Raw(nn.Module):
@@ -124,8 +122,8 @@ def load_model(folder: Path | str) -> Trained:
     Raises:
         SettingError: there is none, it is damaged or of another format, or the network of one's own has changed.
     """
-    path = _file(Path(folder))
-    about, tensors = _content(path)
+    path = found(Path(folder))
+    about, tensors = content(path)
     try:
         name, shape = str(about["model"]), tuple(int(side) for side in about["shape"])
         classes, number = tuple(str(one) for one in about["classes"]), int(about["round"])
@@ -149,46 +147,6 @@ def load_model(folder: Path | str) -> Trained:
     raw = Raw(network.module, float(scale), centre, spread, holes=holes, dims=len(shape) + 1)
     raw.eval().requires_grad_(False)
     return Trained(name, number, classes, shape, sensors, raw, network.channels_last, scaled)
-
-
-def _file(path: Path) -> Path:
-    """Return the model's file of a run's folder, or say why there is none."""
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, beside)
-        raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.{near}")
-    model = path / "model.safetensors"
-    if model.is_file():
-        return model
-    if (path / "experiment.toml").exists():
-        raise SettingError(
-            f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or go on with "
-            f"fedfloor run {path / 'experiment.toml'} --out {path} --resume"
-        )
-    inside = sorted(str(found.parent) for found in path.glob("*/model.safetensors"))
-    more = f" Runs in it: {', '.join(inside)}." if inside else ""
-    raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
-
-
-def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, "pt") as file:
-            header = (file.metadata() or {}).get("fedfloor", "{}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
-    except (SafetensorError, OSError) as error:
-        raise SettingError(f"{path} is damaged, or no safetensors file: {error}. Give a run's folder.") from error
-    try:
-        about = json.loads(header)
-        found = about.get("format", "none")
-    except (json.JSONDecodeError, AttributeError):
-        found = "unreadable"
-    if found != FORMAT:
-        raise SettingError(
-            f"{path} has format '{found}': this version reads '{FORMAT}', the model.safetensors of a run's folder."
-        )
-    return about, tensors
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.centralized import Centralized
+from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import Method
 from fedfloor.methods.fedadagrad import FedAdagrad
 from fedfloor.methods.fedadam import FedAdam
@@ -42,6 +43,7 @@ METHODS: dict[str, type[Method]] = {
     "fedadagrad": FedAdagrad,
     "fedadam": FedAdam,
     "fedyogi": FedYogi,
+    "cgau": CGAU,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

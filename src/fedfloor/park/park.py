@@ -124,6 +124,17 @@ class Park:
         parts = [self.samples(device) for device in range(self.devices)]
         return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
+    @cached_property
+    def test_devices(self) -> NDArray[np.int64]:
+        """int64 [test samples]: the device that each test sample belongs to, the first of its owner's; −1 for none."""
+        owners, natural = self.dataset.owner_test, self._owner_of
+        if owners is None or natural is None:
+            return np.full(self.test_samples, -1)
+        device_of = np.full(max(int(owners.max(initial=0)), int(natural.max())) + 1, -1)
+        device_of[natural[::-1]] = np.arange(self.devices)[::-1]  # of equal places the last one written stays
+        table: NDArray[np.int64] = device_of[owners]
+        return table
+
     def device_accuracy(self, right: NDArray[np.bool_], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return float64 [K]: each device's accuracy, NaN where it cannot be told.
 

@@ -124,8 +124,14 @@ class Objective(Protocol):
 
     # -- a visit ------------------------------------------------------------------------------------------------------
 
-    def arrive(self, model: Tensor, memory: Mapping[str, Tensor]) -> None:  # noqa: ARG002
-        """Put what the device keeps to itself into the flat model [P], in place; before it is trained or evaluated."""
+    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:  # noqa: ARG002
+        """Put what the device keeps to itself into the flat model [P], in place; before it is trained or evaluated.
+
+        Args:
+            model: changed.
+            memory: what the device kept; empty where it kept nothing yet.
+            network: says how the model is laid out.
+        """
         return
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002

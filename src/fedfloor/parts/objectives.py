@@ -10,6 +10,7 @@ from fedfloor.parts import named
 from fedfloor.parts.contrastive import Contrastive
 from fedfloor.parts.corrected import Corrected
 from fedfloor.parts.fusion import Fusion
+from fedfloor.parts.gated import Gated
 from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
@@ -25,6 +26,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "mmd": Mmd,
     "contrastive": Contrastive,
     "fusion": Fusion,
+    "gated": Gated,
     "corrected": Corrected,
     "variates": Variates,
 }

@@ -26,9 +26,12 @@ def agree(
     Raises:
         SettingError: they are not.
     """
-    plain = replace(
-        experiment, provenance={}, data=replace(experiment.data, root=None, path=None)
-    )  # the data have a digest
+    plain = replace(  # the data have a digest, and so has the first model
+        experiment,
+        provenance={},
+        data=replace(experiment.data, root=None, path=None),
+        model=replace(experiment.model, init_from=None),
+    )
     mine = {
         "experiment": resolved(plain),
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},

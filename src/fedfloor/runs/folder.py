@@ -128,9 +128,10 @@ def _cpu() -> str:
 FREE = {
     "data.root",
     "data.path",
+    "model.init_from",
     "python",
     "cores",
-}  # differences that do not change results; the data have their own hash
+}  # differences that do not change results; data and first model have hashes of their own
 
 
 def check_same(folder: Path, document: str, *, force: bool) -> None:

@@ -31,6 +31,7 @@ from fedfloor.runs import checkpoint, checks, folder, ledger, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.start import begin, digest
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ def execute(
     data = park.dataset
     model, adapt = experiment.model, method.objective.adapt
     network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    begin(network, model, data, tell=team.rank == 0)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
@@ -159,7 +161,7 @@ class _Run:
         state = self.method.absorb(point.state, outcome)
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
-        score = evaluate(self.engine, state.packet["w"]) if wanted else None
+        score = evaluate(self.engine, state.packet["w"], self.method.objective) if wanted else None
         self.scored = (number, score)
         held = dict(self.engine.memory.held)
         wall = time.perf_counter() - began
@@ -214,7 +216,7 @@ class _Run:
         """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
         number, score = self.scored
         if score is None or number != point.round:
-            score = evaluate(self.engine, point.state.packet["w"])
+            score = evaluate(self.engine, point.state.packet["w"], self.method.objective)
         if not self.first:
             return
         self.save(point)
@@ -234,7 +236,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     """
     out = orders.out
     began = (out / "experiment.toml").exists()
-    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest))
+    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest) | digest(experiment.model))
     document = resolved(placed(stamped, out))
     if orders.resume:
         if not began:

@@ -11,6 +11,7 @@ from fedfloor.config import combined
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.ranks import Engine
 from fedfloor.experiment import Experiment
+from fedfloor.models.saved import FORMAT
 from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
@@ -41,7 +42,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkp
     data = engine.park.dataset
     goal, settings = spoken(combined(experiment).objective)
     about = {
-        "format": "fedfloor 1",
+        "format": FORMAT,
         "model": experiment.model.name,
         "classifier": engine.network.classifier,
         "made": {"classifier": experiment.model.classifier, "objective": [goal, settings]},

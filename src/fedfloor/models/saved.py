@@ -1,0 +1,63 @@
+"""The files that trained models are saved in: where one lies, and what is in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from fedfloor.errors import SettingError, nearest
+
+FORMAT = "fedfloor 1"
+
+
+def found(path: Path) -> Path:
+    """Return the model's file of a run's folder, or that file itself.
+
+    Raises:
+        SettingError: there is none; why is told.
+    """
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = nearest(path.name, beside)
+        raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.{near}")
+    model = path / "model.safetensors"
+    if model.is_file():
+        return model
+    if (path / "experiment.toml").exists():
+        raise SettingError(
+            f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or go on with "
+            f"fedfloor run {path / 'experiment.toml'} --out {path} --resume"
+        )
+    inside = sorted(str(one.parent) for one in path.glob("*/model.safetensors"))
+    more = f" Runs in it: {', '.join(inside)}." if inside else ""
+    raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
+
+
+def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return what a model's file says about it, and its tensors by name.
+
+    Raises:
+        SettingError: it is damaged or of another format.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            header = (file.metadata() or {}).get("fedfloor", "{}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
+    except (SafetensorError, OSError) as error:
+        raise SettingError(f"{path} is damaged, or no safetensors file: {error}. Give a run's folder.") from error
+    try:
+        about = json.loads(header)
+        kind = about.get("format", "none")
+    except (json.JSONDecodeError, AttributeError):
+        kind = "unreadable"
+    if kind != FORMAT:
+        raise SettingError(
+            f"{path} has format '{kind}': this version reads '{FORMAT}', the model.safetensors of a run's folder."
+        )
+    return about, tensors
