@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -22,6 +22,7 @@ from fedfloor.engine.deal import deal
 from fedfloor.engine.gradient import full
 from fedfloor.engine.meeting import Meeting, learnt
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.passed import Answers, Passed, merged
 from fedfloor.engine.probe import ask, no_vector
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Alone, Team
@@ -35,8 +36,6 @@ from fedfloor.parts.objective import Visit
 from fedfloor.plan import nodes, text, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
-
-Answers = dict[int, dict[str, Any]]
 
 
 @dataclass
@@ -75,17 +74,6 @@ class Engine:
         data, last = self.park.dataset, self.network.channels_last
         missing = data.inputs.missing == "mean"
         return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
-
-
-@dataclass(frozen=True)
-class Passed:
-    """What came out of one node: ``packet`` may be the resident network's own buffer until the next visit."""
-
-    packet: Packet
-    resolved: Node
-    receipts: list[Receipt] = field(default_factory=list)
-    trained: frozenset[int] = frozenset()
-    answers: Answers = field(default_factory=dict)
 
 
 def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
@@ -190,25 +178,25 @@ class _Walk:
         own = self.engine.network.flat
         start = {name: value.clone() if value is own else value for name, value in packet.items()}
         meeting, done = Meeting(node, start), []
-        before, held = self.visits, self.engine.memory.held
+        before, held, heard = self.visits, self.engine.memory.held, self.heard
         ahead: Counter[int] = Counter()
         for index, child in enumerate(node.children):
             if index in mine:
                 known = {*walk.devices(child), -1}
                 memory = {k: held.get(k) for k in known}
-                self.visits = Counter({k: before[k] + ahead[k] for k in known})
+                self.visits, self.heard = Counter({k: before[k] + ahead[k] for k in known}), heard
                 one = self.walk(child, start, tick)
                 self._hold(memory)  # branches happen at the same time: none sees what another one left on a device
                 meeting.add(index, one.packet, sum(self._size(k) for k in one.trained))
                 done.append(replace(one, packet={}))
             ahead.update(walk.visits(child))
             ahead[-1] += walk.cloud_visits(child)
-        self.visits = before
+        self.visits, self.heard = before, heard
         return meeting, done
 
     def _met(self, node: Parallel, meeting: Meeting, branches: list[Passed]) -> Passed:
-        answers = _merged([one.answers for one in branches])
-        self.heard = _merged([self.heard, answers])
+        answers = merged([one.answers for one in branches])
+        self.heard = merged([self.heard, answers])
         sizes = {k: self._size(k) for one in branches for k in one.trained | {r.device for r in one.receipts}}
         known = [learnt(one.receipts, sizes, self.heard) for one in branches]
         packet = meeting.mixed(known, len(self.engine.park.dataset.classes))
@@ -223,7 +211,7 @@ class _Walk:
 
     def _ask(self, node: Probe, packet: Packet, tick: int, team: Team) -> Passed:
         one = Passed(packet, node, answers=ask(self.engine, node, packet, tick, team))
-        self.heard = _merged([self.heard, one.answers])
+        self.heard = merged([self.heard, one.answers])
         return one
 
     def _in_turn(self, node: Node, packet: Packet, tick: int, step: Callable[[Node, Packet, int], Passed]) -> Passed:
@@ -242,7 +230,7 @@ class _Walk:
             walk.rebuilt(node, [one.resolved for one in done]),
             receipts,
             trained,
-            _merged([one.answers for one in done]),
+            merged([one.answers for one in done]),
         )
 
     def _visit(self, node: Train, packet: Packet, tick: int) -> Passed:
@@ -293,11 +281,3 @@ class _Walk:
         rng = generator(self.engine.seed, f"select {node.policy} {node.at}", *place)
         chosen = selection.choose(node.policy, node.candidates, node.how_many, census, rng)
         return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix, node.settings)
-
-
-def _merged(said: Sequence[Answers]) -> Answers:
-    answers: Answers = {}
-    for one in said:
-        for device, heard in one.items():
-            answers[device] = {**answers.get(device, {}), **heard}
-    return answers
