@@ -13,6 +13,7 @@ import torch
 import fedfloor
 from fedfloor import config
 from fedfloor.engine.team import Team
+from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS, card
 from fedfloor.park.park import Park
 from fedfloor.plan import text
@@ -119,3 +120,28 @@ def test_a_card_says_all_of_a_method(name: str) -> None:
     assert "Args:" in said or not settings
     for row in settings:
         assert f"    {str(row['setting']).partition('.')[0]}: " in said, row
+
+
+# -- a checkpoint of another method ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fedfusion", "the gamma, head or gates that objective 'fusion' adds are missing from it"),
+        ("moon", "the gamma, head or gates that objective 'contrastive' adds are missing from it"),
+        ("cgau", "the gamma, head or gates that objective 'gated' adds are missing from it"),
+        ("scaffold", "the checkpoint has no 'c', which objective 'variates' reads"),
+        ("fedl", "the checkpoint has no 'grad', which objective 'corrected' reads"),
+    ],
+)
+def test_a_checkpoint_without_what_a_method_adds_is_refused(name: str, said: str, tmp_path: Path) -> None:
+    table = {
+        "rounds": 2, "data": {"samples_per_device": 12}, "park": {"devices": 2}, "work": {"batch_size": 6},
+    }  # fmt: skip
+    fedfloor.run(config.from_table(table), out=tmp_path, ranks=1, limits=fedfloor.Limits(stop_after=1))
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    other = config.from_table({**table, "method": {"name": name}})
+    with pytest.raises(SettingError, match=said):
+        fedfloor.run(other, out=tmp_path, ranks=1, resume=True, force=True)
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before

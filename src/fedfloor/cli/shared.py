@@ -100,6 +100,17 @@ def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json
         print(f"report: {where}")
 
 
+def markdown(folders: Sequence[Path], out: Path) -> None:
+    """Write the table of runs as Markdown."""
+    from fedfloor.report import ledger
+    from fedfloor.report.markdown import table
+
+    try:
+        out.write_text(table(ledger.collect(folders)), encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--markdown {out}: {error.strerror or error}.") from error
+
+
 def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[Task], AbstractContextManager[Follow]]:
     """Return what follows one run of several: its progress is shown, and told to what tracks it."""
     from fedfloor.terminal import both, progress

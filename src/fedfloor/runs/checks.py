@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -13,7 +14,10 @@ from fedfloor.config import resolved
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.models.network import Network
 from fedfloor.park.park import Park
+from fedfloor.parts.objective import Objective
+from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
 
@@ -46,6 +50,33 @@ def agree(
                     f"rank {rank} differs from rank 0 in its {what}: {value} instead of {theirs[0][what]}. All hosts "
                     "need the same files, versions and kind of CPU, and must see the same run's folder."
                 )
+
+
+def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
+    """Refuse a checkpoint whose packet is another network's, or lacks what the objective reads.
+
+    Args:
+        packet: the checkpoint's global packet.
+        network: the run's network, as its objective adapted it.
+        objective: what devices minimise.
+
+    Raises:
+        SettingError: it does not fit.
+    """
+    name = spoken(objective)[0]
+    got, wanted = packet["w"].numel(), network.flat.numel()
+    if got != wanted:
+        raise SettingError(
+            f"the checkpoint's model has {got} numbers, this network {wanted}: it is of another network, or the gamma, "
+            f"head or gates that objective '{name}' adds are missing from it. Resume with the model and method it was "
+            "begun with, or start a new run with --out."
+        )
+    lacking = [one for one in objective.travels if one not in packet]
+    if lacking:
+        raise SettingError(
+            f"the checkpoint has no '{lacking[0]}', which objective '{name}' reads: another method wrote it. Resume "
+            "with the method it was begun with, or start a new run with --out."
+        )
 
 
 def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:

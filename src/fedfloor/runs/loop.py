@@ -75,6 +75,8 @@ def execute(
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     engine = Engine(park, network, team, memory, experiment.seed, chance, normalise)
     start = {"w": network.flat.clone()}
+    if point is not None:
+        checks.packet_fits(point.state.packet, network, method.objective)
     checks.agree(team, experiment, park, point, start)
     if team.rank == 0:
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
