@@ -27,15 +27,15 @@ def test_the_lines_by_hand(tmp_path: Path) -> None:
     assert second == "| fedsr | 0.6600 ± 0.7624 | 0.1100 ± 0.1271 | – | 0.340 | 2 | 2 | 3.0 |"
 
 
-def test_the_command_writes_it(tiny: Command) -> None:
-    both(tiny.folder / "runs")
-    said = tiny("report", "runs", "--markdown", "table.md")
+def test_the_command_writes_it(command: Command) -> None:
+    both(command.folder / "runs")
+    said = command("report", "runs", "--markdown", "table.md")
     assert said.code == 0
-    assert (tiny.folder / "table.md").read_text(encoding="utf-8") == table(collect([tiny.folder / "runs"]))
+    assert (command.folder / "table.md").read_text(encoding="utf-8") == table(collect([command.folder / "runs"]))
 
 
-def test_a_place_that_is_not_there_is_told(tiny: Command) -> None:
-    both(tiny.folder / "runs")
-    said = tiny("report", "runs", "--markdown", "nowhere/table.md")
+def test_a_place_that_is_not_there_is_told(command: Command) -> None:
+    both(command.folder / "runs")
+    said = command("report", "runs", "--markdown", "nowhere/table.md")
     assert said.code == 2
     assert "--markdown nowhere/table.md: No such file" in said.err
