@@ -8,8 +8,10 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
+from fedfloor.parts import named
 from fedfloor.parts.selection import by_samples, fraction
+from fedfloor.plan.nodes import Scalar
 
 
 class Selection(Protocol):
@@ -80,3 +82,39 @@ SELECTIONS: Mapping[str, Callable[..., Selection]] = {
     "fraction": Fraction,
     "by_samples": BySamples,
 }
+
+
+def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
+    """Return a policy by name, or ``module:Name`` of your own, with its numbers.
+
+    Raises:
+        SettingError: no policy of this name, a setting it does not have, one that is missing or out of range; or one of
+            your own that is incomplete.
+
+    >>> policy("fraction", {"share": 0.5})
+    Fraction(share=0.5, kind='fraction')
+    """
+    found: Selection = named.make("selection", name, settings, SELECTIONS)
+    named.complete("selection", name, found, Selection, writes=("draw",))
+    return found
+
+
+def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
+    """Return who may take part in a round, ascending.
+
+    Args:
+        chosen: the policy.
+        devices: all device numbers.
+        sizes: samples of each, int64 [K].
+        rng: where chance comes from.
+
+    Raises:
+        SettingError: a policy of your own returns nobody, or something else than devices, each once.
+    """
+    found = chosen.draw(devices, sizes, rng)
+    if not isinstance(found, (list, tuple, np.ndarray)) or not len(found) or not set(found) <= set(devices):
+        wrong = f"must return a list of device numbers, 0 to {len(devices) - 1}, at least one, got {found!r:.80}"
+        raise SettingError(f"selection {type(chosen).__name__}: draw {wrong}.")
+    if len(set(found)) < len(found):
+        raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {found!r:.80}.")
+    return tuple(sorted(int(k) for k in found))
