@@ -104,6 +104,8 @@ def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str,
             raise unknown(f"setting of {what} '{name}'", key, known)
     hints = _hints(made)
     for key, value in settings.items():
+        if not isinstance(value, (str, int, float)):  # a plan, which is JSON, writes them down
+            raise SettingError(f"{what} '{name}': {key} = {value!r}: must be a number, a text, or true or false.")
         wanted = _wanted(hints.get(key, Any))
         if wanted and not any(_fits(value, one) for one in wanted):
             words = " or ".join(WORDS.get(one, repr(one)) for one in wanted)
