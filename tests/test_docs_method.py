@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -85,7 +86,8 @@ def test_the_changed_copy_is_a_method_like_any_other(command: Command) -> None:
 def test_it_works_with_an_installed_package(tmp_path: Path) -> None:
     packages, here = tmp_path / "packages", tmp_path / "here"
     here.mkdir()
-    install = ["pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(packages), str(HERE)]
+    here_built = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
+    install = ["pip", "install", "--quiet", "--no-deps", *here_built, "--target", str(packages), str(HERE)]
     subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True, timeout=300)
     (copy,) = [line for block in blocks(PAGE, "console") for line in block.splitlines() if line.startswith("cp ")]
     write_files(PAGE, here)

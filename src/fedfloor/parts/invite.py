@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -111,10 +111,13 @@ def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.
     Raises:
         SettingError: a policy of your own returns nobody, or something else than devices, each once.
     """
-    found = chosen.draw(devices, sizes, rng)
-    if not isinstance(found, (list, tuple, np.ndarray)) or not len(found) or not set(found) <= set(devices):
-        wrong = f"must return a list of device numbers, 0 to {len(devices) - 1}, at least one, got {found!r:.80}"
-        raise SettingError(f"selection {type(chosen).__name__}: draw {wrong}.")
+    said = chosen.draw(devices, sizes, rng)
+    found = list(said) if isinstance(said, Iterable) else []
+    if not found or any(k not in devices for k in found):
+        raise SettingError(
+            f"selection {type(chosen).__name__}: draw must return a list of device numbers, 0 to {len(devices) - 1}, "
+            f"at least one, got {said!r:.80}."
+        )
     if len(set(found)) < len(found):
         raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {found!r:.80}.")
     return tuple(sorted(int(k) for k in found))

@@ -32,7 +32,7 @@ def maker(what: str, name: str, known: Makers) -> Callable[..., Any]:
     if ":" in name:
         made = load_outside(name, what)
         if not callable(made):
-            raise SettingError(f"{what} '{name}' is a {type(made).__name__}: must be the name of a dataclass.")
+            raise SettingError(f"{what} '{name}' is {made!r:.40}: must be the name of a dataclass.")
         bare = isinstance(made, type) and "__dataclass_fields__" not in vars(made)
         if bare:  # its settings would not be seen, and a plan could not write them down
             raise SettingError(f"{what} '{name}' is no dataclass: write @dataclass(frozen=True) before its class.")
