@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, unknown
@@ -104,7 +104,7 @@ def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str,
             raise unknown(f"setting of {what} '{name}'", key, known)
     hints = _hints(made)
     for key, value in settings.items():
-        if not isinstance(value, (str, int, float)):  # a plan, which is JSON, writes them down
+        if not isinstance(value, (str, int, float, NoneType)):  # a plan, which is JSON, writes them down
             raise SettingError(f"{what} '{name}': {key} = {value!r}: must be a number, a text, or true or false.")
         wanted = _wanted(hints.get(key, Any))
         if wanted and not any(_fits(value, one) for one in wanted):
