@@ -11,11 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomlkit
 
+from fedfloor.config import PARTS
 from fedfloor.experiment import Experiment
+from fedfloor.methods import fedavg
 from fedfloor.runs.ledger import Line
 
 HERE = Path(__file__).parents[1]
+FEDAVG = Path(fedavg.__file__)
 PAGES = [HERE / "README.md", *sorted((HERE / "docs").glob("*.md"))]
 
 
@@ -51,6 +55,19 @@ def write_files(page: Path, folder: Path) -> None:
     for block in blocks(page, "python"):
         if block.startswith("# "):
             (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
+    for block in blocks(page, "diff"):
+        (folder / block.splitlines()[1].removeprefix("+++ ")).write_text(patched(FEDAVG.read_text(), block))
+
+
+def patched(text: str, change: str) -> str:
+    """Apply a unified diff by its lines alone: each hunk's old lines must stand in the text, once."""
+    for hunk in re.split(r"^@@.*\n", change, flags=re.MULTILINE)[1:]:
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(line[1:] for line in lines if line[0] != "+")
+        new = "".join(line[1:] for line in lines if line[0] != "-")
+        assert text.count(f"\n{old}" if not text.startswith(old) else old) == 1, hunk
+        text = text.replace(old, new)
+    return text
 
 
 @pytest.mark.slow
@@ -73,19 +90,6 @@ def test_the_readmes_python_runs_as_a_script(tmp_path: Path) -> None:
     assert float(done.stdout.split()[0]) > 0
 
 
-@pytest.mark.slow
-def test_the_slow_server_is_fedavg_with_rate_one(tmp_path: Path) -> None:
-    write_files(HERE / "docs" / "your-method.md", tmp_path)
-    rate = "--set 'methods.\"server:Slow\".rate=1.0'"
-    for name, more in (("fedavg", ""), ("server:Slow", rate)):
-        out = name.replace(":", ".")
-        done = fedfloor(f"run demo --set method.name={name} --stop-after 1 --out {out} --json {more}", tmp_path)
-        assert done.returncode == 0, done.stderr
-    lines = [(tmp_path / out / "ledger.jsonl").read_text() for out in ("fedavg", "server.Slow")]
-    losses = [float(re.search(r'"loss": ([\d.]+)', line)[1]) for line in lines]  # type: ignore[index]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # w + (m − w) = m up to the rounding of float32
-
-
 def test_every_setting_is_documented() -> None:
     page = (HERE / "docs" / "experiments.md").read_text(encoding="utf-8")
     for field in dataclasses.fields(Experiment):
@@ -99,6 +103,25 @@ def test_every_ledger_key_is_documented() -> None:
     page = (HERE / "docs" / "runs.md").read_text(encoding="utf-8")
     missing = [field.name for field in dataclasses.fields(Line) if f"`{field.name}`" not in page]
     assert not missing
+
+
+def test_every_part_is_documented_with_its_settings() -> None:
+    page = (HERE / "docs" / "parts.md").read_text(encoding="utf-8")
+    for part, known in PARTS.items():
+        (section,) = re.findall(rf"^## {part}\n(.*?)^## ", page, flags=re.DOTALL | re.MULTILINE | re.IGNORECASE)
+        rows = {
+            line.split("`")[1]: line.split("|")[2].strip() for line in re.findall(r"^\| `.*", section, re.MULTILINE)
+        }
+        settings = {name: [toml(f) for f in dataclasses.fields(made) if f.name != "kind"]  # type: ignore[arg-type]
+                    for name, made in known.items()}  # fmt: skip
+        assert rows == {name: ", ".join(f"`{one}`" for one in said) or "–" for name, said in settings.items()}
+
+
+def toml(setting: dataclasses.Field[object]) -> str:
+    """A setting with its default, as an experiment file has it."""
+    if setting.default is dataclasses.MISSING or setting.default is None:
+        return setting.name
+    return tomlkit.dumps({setting.name: setting.default}).strip()
 
 
 def test_links_lead_somewhere() -> None:

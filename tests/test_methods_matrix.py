@@ -147,6 +147,18 @@ def test_too_few_that_came_back_change_nothing_under_krum() -> None:
     assert bits(state.packet["w"]) == bits(job.start["w"])
 
 
+def test_a_server_with_momentum_steps_on_where_too_few_came_back_for_the_rule() -> None:
+    # Round 1 loses nobody: m = Δ, w₁ = w₀ + Δ. In round 2 too few come back: Δ = 0, m ← m/2, w₂ = w₁ + (w₁ − w₀)/2
+    parts = {"mix": {"kind": "krum", "outliers": 1}, "server": {"kind": "sgd", "momentum": 0.5}}
+    good, bad = (Job(method("fedavg", parts), floor_(), loss=chance) for chance in (0.0, 0.5))
+    first = good.round(good.begin(), 1)
+    second = bad.round(first, 2)
+    assert 0 < sum(not one.lost for one in bad.outcomes[0].receipts) < 5
+    went = first.packet["w"] - good.start["w"]
+    assert bits(went) != bits(torch.zeros_like(went))
+    assert torch.allclose(second.packet["w"], first.packet["w"] + went / 2, rtol=0, atol=1e-6)
+
+
 def test_both_ways_to_say_who_takes_part_are_refused() -> None:
     with pytest.raises(SettingError, match="both say who takes part"):
         method("fedavg", {"selection": {"kind": "fraction", "share": 0.5}}, fraction=0.5)

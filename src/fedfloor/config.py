@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,18 @@ from fedfloor.methods.catalog import find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.parts import named
-from fedfloor.parts.invite import SELECTIONS
-from fedfloor.parts.mix import MIXES
+from fedfloor.parts.invite import SELECTIONS, policy
+from fedfloor.parts.mix import MIXES, rule
 from fedfloor.parts.objectives import OBJECTIVES, objective
-from fedfloor.parts.server import SERVERS
+from fedfloor.parts.server import SERVERS, optimiser
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.places import looked_for, with_paths
 
 PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
+}  # fmt: skip
+MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
+    "objective": objective, "mix": rule, "server": optimiser, "selection": policy,
 }  # fmt: skip
 
 
@@ -179,14 +182,13 @@ def _parts(table: Mapping[str, Any], where: str) -> Parts:
 
 def _part(part: str, value: Any, where: str) -> Any:
     """Return a part from its name, or from a table of its kind and settings."""
-    known = PARTS[part]
     settings = {"kind": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
-        raise SettingError(f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(known)}" }}.')
+        raise SettingError(
+            f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(PARTS[part])}" }}.'
+        )
     name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
-    if part == "objective":
-        return objective(name, own)
-    return named.make(f"method.{part}", name, own, known)
+    return MAKE[part](name, own)
 
 
 def resolved(experiment: Experiment) -> str:

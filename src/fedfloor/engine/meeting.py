@@ -82,7 +82,18 @@ class Meeting:
             return dict(self.start)
         models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
         met = mix.Meeting(self.start["w"], models, branches, self._rate(), classes)
-        return {**packet, "w": self._rule.mixed(met)}
+        return {**packet, "w": self._checked(self._rule.mixed(met))}
+
+    def _checked(self, model: object) -> Tensor:
+        """Return what a rule mixed; one of the user's own may return anything."""
+        start = self.start["w"]
+        if not isinstance(model, Tensor) or (model.shape, model.dtype) != (start.shape, start.dtype):
+            got = f"{model.dtype} {list(model.shape)}" if isinstance(model, Tensor) else type(model).__name__
+            raise SettingError(
+                f"mix '{self._node.mix}': mixed returned {got}: must be a tensor like Meeting.start, {start.dtype} "
+                f"{list(start.shape)}."
+            )
+        return model
 
     def _rate(self) -> float:
         rates = walk.rates(self._node)

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts import invite, objectives, server
 from fedfloor.parts import mix as mixing
-from fedfloor.parts import objectives, server
 from fedfloor.parts.invite import Everyone, Selection
 from fedfloor.parts.mix import Mix
 from fedfloor.parts.objective import Objective
@@ -96,8 +96,7 @@ class Combined(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Return the method's plan with the exchanged parts."""
         if self.parts.selection is not None:
-            invited = self.parts.selection.draw(view.devices, view.sizes, rng)
-            view = replace(view, invited=tuple(invited))
+            view = replace(view, invited=invite.drawn(self.parts.selection, view.devices, view.sizes, rng))
         node = self.method.plan(state, view, rng)
         self._check(node)
         if self.parts.objective is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
+from fedfloor.parts import named
 from fedfloor.parts.selection import by_samples, fraction
+from fedfloor.plan.nodes import Scalar
 
 
 class Selection(Protocol):
@@ -80,3 +82,42 @@ SELECTIONS: Mapping[str, Callable[..., Selection]] = {
     "fraction": Fraction,
     "by_samples": BySamples,
 }
+
+
+def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
+    """Return a policy by name, or ``module:Name`` of your own, with its numbers.
+
+    Raises:
+        SettingError: no policy of this name, a setting it does not have, one that is missing or out of range; or one of
+            your own that is incomplete.
+
+    >>> policy("fraction", {"share": 0.5})
+    Fraction(share=0.5, kind='fraction')
+    """
+    found: Selection = named.make("selection", name, settings, SELECTIONS)
+    named.complete("selection", name, found, Selection, writes=("draw",))
+    return found
+
+
+def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
+    """Return who may take part in a round, ascending.
+
+    Args:
+        chosen: the policy.
+        devices: all device numbers.
+        sizes: samples of each, int64 [K].
+        rng: where chance comes from.
+
+    Raises:
+        SettingError: a policy of your own returns nobody, or something else than devices, each once.
+    """
+    said = chosen.draw(devices, sizes, rng)
+    found = list(said) if isinstance(said, Iterable) else []
+    if not found or any(k not in devices for k in found):
+        raise SettingError(
+            f"selection {type(chosen).__name__}: draw must return a list of device numbers, 0 to {len(devices) - 1}, "
+            f"at least one, got {said!r:.80}."
+        )
+    if len(set(found)) < len(found):
+        raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {found!r:.80}.")
+    return tuple(sorted(int(k) for k in found))

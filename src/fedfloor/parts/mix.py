@@ -262,12 +262,15 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     """Return a mixing rule by name, or ``module:Name`` of your own, with its numbers.
 
     Raises:
-        SettingError: no rule of this name, a setting it does not have, one that is missing or out of range.
+        SettingError: no rule of this name, a setting it does not have, one that is missing or out of range; or one of
+            your own that is incomplete.
 
     >>> rule("by_samples", {}).weight(600), rule("equal", {}).weight(600), rule("equal", {}).weight(0)
     (600.0, 1.0, 0.0)
     """
-    return named.make("mixing rule", name, settings, MIXES)  # type: ignore[no-any-return]
+    found: Mix = named.make("mixing rule", name, settings, MIXES)
+    named.complete("mixing rule", name, found, Mix, writes=("mixed",) if getattr(found, "whole", False) else ())
+    return found
 
 
 def spoken(found: Mix) -> tuple[str, dict[str, Scalar]]:

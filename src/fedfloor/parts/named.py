@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, unknown
@@ -30,7 +30,13 @@ def maker(what: str, name: str, known: Makers) -> Callable[..., Any]:
         SettingError: no such part; the nearest one is named.
     """
     if ":" in name:
-        return load_outside(name, what)  # type: ignore[no-any-return]
+        made = load_outside(name, what)
+        if not callable(made):
+            raise SettingError(f"{what} '{name}' is {made!r:.40}: must be the name of a dataclass.")
+        bare = isinstance(made, type) and "__dataclass_fields__" not in vars(made)
+        if bare:  # its settings would not be seen, and a plan could not write them down
+            raise SettingError(f"{what} '{name}' is no dataclass: write @dataclass(frozen=True) before its class.")
+        return made  # type: ignore[no-any-return]
     if name not in known:
         raise unknown(what, name, known)
     return known[name]
@@ -45,6 +51,38 @@ def make(what: str, name: str, settings: Mapping[str, Scalar], known: Makers) ->
     made = maker(what, name, known)
     check(what, name, made, settings)
     return made(**settings)
+
+
+def complete(what: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
+    """Check that a part of your own offers what it must; those of the house do.
+
+    Args:
+        what: such as ``objective``, for error messages.
+        name: ``module:Name``.
+        part: what was made.
+        base: the contract it should derive from.
+        writes: the functions that ``base`` leaves open.
+
+    Raises:
+        SettingError: something is missing, or a function takes something else.
+    """
+    if ":" not in name:
+        return
+    contract = f"{base.__module__}.{base.__qualname__}"
+    for hook, given in vars(base).items():
+        if hook.startswith("_"):
+            continue
+        if not hasattr(part, hook):
+            raise SettingError(f"{what} '{name}' has no '{hook}': derive it from {contract}.")
+        if not inspect.isfunction(given):
+            continue
+        if hook in writes and getattr(type(part), hook, None) is given:
+            raise SettingError(f"{what} '{name}' has no '{hook}': one derived from {contract} must write it.")
+        words = list(inspect.signature(given).parameters)
+        try:
+            inspect.signature(getattr(part, hook)).bind(*words[1:])
+        except TypeError as error:
+            raise SettingError(f"{what} '{name}': {hook} must take ({', '.join(words)}): {error}.") from error
 
 
 def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
@@ -64,8 +102,10 @@ def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str,
             raise SettingError(f"{what} '{name}' has no settings, but got '{key}': leave it out.")
         if key not in known:
             raise unknown(f"setting of {what} '{name}'", key, known)
-    hints = get_type_hints(made) if is_dataclass(made) else {}
+    hints = _hints(made)
     for key, value in settings.items():
+        if not isinstance(value, (str, int, float, NoneType)):  # a plan, which is JSON, writes them down
+            raise SettingError(f"{what} '{name}': {key} = {value!r}: must be a number, a text, or true or false.")
         wanted = _wanted(hints.get(key, Any))
         if wanted and not any(_fits(value, one) for one in wanted):
             words = " or ".join(WORDS.get(one, repr(one)) for one in wanted)
@@ -73,6 +113,13 @@ def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str,
     for key, one in known.items():
         if key not in settings and one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
             raise SettingError(f"{what} '{name}' needs the setting '{key}': it has no default.")
+
+
+def _hints(made: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(made) if is_dataclass(made) else {}
+    except NameError:  # names that only a type checker knows
+        return {}
 
 
 def _wanted(hint: Any) -> tuple[Any, ...]:

@@ -30,27 +30,20 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "corrected": Corrected,
     "variates": Variates,
 }
-HOOKS = (
-    "needs_start", "remembers", "travels", "personal", "least_steps", "adapt", "trains", "arrive", "begin", "aside",
-    "loss", "penalty", "remember", "send",
-)  # fmt: skip
 
 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     """Return an objective by name, or ``module:Name`` of your own, with its settings.
 
     Raises:
-        SettingError: no objective of this name, a setting it does not have, one that is missing or out of range.
+        SettingError: no objective of this name, a setting it does not have, one that is missing or out of range; or
+            one of your own that is incomplete.
 
     >>> objective("prox", {"mu": 0.1})
     Prox(mu=0.1)
     """
     goal = named.make("objective", name, settings, OBJECTIVES)
-    lacking = [hook for hook in HOOKS if not hasattr(goal, hook)]
-    if lacking:
-        raise SettingError(
-            f"objective '{name}' has no '{lacking[0]}': derive it from fedfloor.parts.objective.Objective, or Plain."
-        )
+    named.complete("objective", name, goal, Objective, writes=("loss",))
     return goal  # type: ignore[no-any-return]
 
 

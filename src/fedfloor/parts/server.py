@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from fedfloor.errors import SettingError, require
+from fedfloor.parts import named
+from fedfloor.plan.nodes import Scalar
 
 if TYPE_CHECKING:  # methods name their server, and looking at methods does not wait for PyTorch
     from torch import Tensor
@@ -15,8 +17,22 @@ if TYPE_CHECKING:  # methods name their server, and looking at methods does not 
     Moments = Mapping[str, Tensor]
 
 
+class Server(Protocol):
+    """A server's optimiser, a frozen dataclass of its numbers."""
+
+    def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return (new model [P], new moments: flat tensors by name, checkpointed), changing nothing that goes in.
+
+        Args:
+            model: w, the trained part of the global model the round started from, float32 [P].
+            mean: what the round's models were mixed to, float32 [P].
+            moments: what the last step returned, by name; empty before the first.
+        """
+        ...
+
+
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(Server):
     """SGD with momentum on the server: Δ = mean − w, m ← βm + Δ, w ← w + ηm.
 
     With rate = 1 and momentum = 0 this is FedAvg, to the bit; with momentum = 0.9 it is FedAvgM. The first m is Δ; no
@@ -50,7 +66,7 @@ class Sgd:
 
 
 @dataclass(frozen=True)
-class Adagrad:
+class Adagrad(Server):
     """FedAdagrad: Δ = mean − w, m ← β1·m + (1 − β1)Δ, v ← v + Δ², w ← w + ηm/(√v + τ).
 
     v starts at τ², the smallest value that Algorithm 2 of the paper allows (v₋₁ ≥ τ²); Google's and Flower's code start
@@ -80,7 +96,7 @@ class Adagrad:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Server):
     """FedAdam: Δ = mean − w, m ← β1·m + (1 − β1)Δ, v ← β2·v + (1 − β2)Δ², w ← w + ηm/(√v + τ).
 
     As in Algorithm 2 of the paper there is no bias correction; m starts at 0 and v at τ², the smallest value allowed
@@ -116,7 +132,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class Yogi:
+class Yogi(Server):
     """FedYogi: as Adam, but v ← v − (1 − β2)Δ² sign(v − Δ²): v grows as fast and shrinks more slowly.
 
     Args:
@@ -147,8 +163,22 @@ class Yogi:
         return _adaptive(model, delta, v, moments, self.rate, self.beta1, self.tau)
 
 
-Server = Sgd | Adagrad | Adam | Yogi
-SERVERS: dict[str, type[Server]] = {"sgd": Sgd, "adagrad": Adagrad, "adam": Adam, "yogi": Yogi}
+SERVERS: dict[str, Callable[..., Server]] = {"sgd": Sgd, "adagrad": Adagrad, "adam": Adam, "yogi": Yogi}
+
+
+def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
+    """Return a server by name, or ``module:Name`` of your own, with its numbers.
+
+    Raises:
+        SettingError: no server of this name, a setting it does not have, one that is missing or out of range; or one of
+            your own that is incomplete.
+
+    >>> optimiser("sgd", {"momentum": 0.9})
+    Sgd(rate=1.0, momentum=0.9, kind='sgd')
+    """
+    found: Server = named.make("server", name, settings, SERVERS)
+    named.complete("server", name, found, Server, writes=("step",))
+    return found
 
 
 def step(server: Server, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
@@ -164,9 +194,15 @@ def step(server: Server, model: Tensor, mean: Tensor, moments: Moments) -> tuple
         The new global model [P], and the moments for the next step and the checkpoint.
 
     Raises:
-        SettingError: the moments belong to a model of another size.
+        SettingError: the moments belong to a model of another size, or a server of your own returns something else.
     """
-    return server.step(model, mean, moments)
+    after = server.step(model, mean, moments)
+    if not isinstance(after, tuple) or len(after) != 2 or getattr(after[0], "shape", None) != model.shape:
+        raise SettingError(
+            f"server {type(server).__name__}: step must return (new model of {model.numel()} numbers, "
+            "{name: moment}), with {} where it keeps none."
+        )
+    return after
 
 
 def _adaptive(

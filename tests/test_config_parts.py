@@ -1,0 +1,236 @@
+"""Parts of one's own in an experiment file: what is checked before a run, and what is said about it."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfloor.config import brief, combined, from_table, resolved
+from fedfloor.errors import SettingError
+from floor import bits, park
+from rounds import Job, method
+
+OWN = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from fedfloor.methods.fedavg import FedAvg
+from fedfloor.parts.invite import Selection
+from fedfloor.parts.mix import Mix
+from fedfloor.parts.objective import Objective, Plain
+from fedfloor.parts.server import Server
+
+if TYPE_CHECKING:
+    from nowhere import Name
+
+
+@dataclass(frozen=True)
+class First(Mix):
+    place: int = 0
+    tone: Literal["high", "low"] = "low"
+    kind: Literal["first"] = "first"
+    whole: ClassVar[bool] = True
+
+    def mixed(self, met):
+        return met.models[self.place].clone()
+
+
+@dataclass(frozen=True)
+class Open(Mix):
+    whole: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Few(Mix):
+    whole: ClassVar[bool] = True
+
+    def mixed(self, models, rate):
+        return models[0]
+
+
+@dataclass(frozen=True)
+class Short(Mix):
+    whole: ClassVar[bool] = True
+
+    def mixed(self, met):
+        return met.start[1:]
+
+
+@dataclass(frozen=True)
+class Nothing(Mix):
+    whole: ClassVar[bool] = True
+
+    def mixed(self, met):
+        met.models[0].clone()
+
+
+@dataclass(frozen=True)
+class Loose:
+    size: float = 1.0
+
+
+class Bare(Plain):
+    size: float = 1.0
+
+
+@dataclass(frozen=True)
+class Unsaid(Objective):
+    size: float
+
+
+@dataclass(frozen=True)
+class Named(Plain):
+    name: Name | None = None
+
+
+@dataclass(frozen=True)
+class Still(Server):
+    pass
+
+
+@dataclass(frozen=True)
+class Model(Server):
+    def step(self, model, mean, moments):
+        return mean
+
+
+@dataclass(frozen=True)
+class Blind(Selection):
+    def draw(self, devices):
+        return devices
+
+
+@dataclass(frozen=True)
+class Says(Selection):
+    what: str
+
+    def draw(self, devices, sizes, rng):
+        return eval(self.what)
+
+
+def factory(size=1.0):
+    return Named()
+
+
+class Undecorated(FedAvg):
+    size: float = 1.0
+
+
+NUMBER = 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+
+
+def said(text: str) -> str:
+    with pytest.raises(SettingError) as error:
+        from_table(tomllib.loads(text))
+    return str(error.value)
+
+
+REFUSED = {
+    "method.mix = 'odd:Frist'": "mixing rule 'odd:Frist': module 'odd' has no 'Frist'. Did you mean",
+    "method.mix = 'own_part:First'": "mixing rule 'own_part:First': no module 'own_part'. Looked in the current folder",
+    "method.mix = 'odd:NUMBER'": "mixing rule 'odd:NUMBER' is 7: must be the name of a dataclass.",
+    "method.mix = 'odd:Loose'": "'odd:Loose' has no 'whole': derive it from fedfloor.parts.mix.Mix.",
+    "method.mix = 'odd:Open'": "'odd:Open' has no 'mixed': one derived from fedfloor.parts.mix.Mix must write",
+    "method.mix = 'odd:Few'": "'odd:Few': mixed must take (self, met): missing a required argument: 'rate'.",
+    "method.mix = { kind = 'odd:First', plaec = 1 }": "'odd:First' 'plaec'. Did you mean 'place'? Known: pl",
+    "method.mix = { kind = 'odd:First', place = 1.5 }": "'odd:First': place = 1.5: must be a whole number.",
+    "method.mix = { kind = 'odd:First', tone = 'mid' }": "tone = 'mid': must be 'high' or 'low'.",
+    "method.mix = { kind = 'odd:First', place = [1] }": "place = [1]: must be a number, a text, or true or false.",
+    "method.mix = { place = 1 }": "= {'place': 1}: must be a name, or a table such as { kind = \"by_samples\" }.",
+    "method.server = 'odd:Loose'": "server 'odd:Loose' has no 'step': derive it from fedfloor.parts.server.S",
+    "method.server = 'odd:Still'": "server 'odd:Still' has no 'step': one derived from fedfloor.parts.serv",
+    "method.server = 'adm'": "unknown server 'adm'. Did you mean 'adam'? Known: adagrad, adam, sgd, yogi.",
+    "method.selection = 'odd:Loose'": "'odd:Loose' has no 'draw': derive it from fedfloor.parts.invite.Sel",
+    "method.selection = 'odd:Blind'": "draw must take (self, devices, sizes, rng): too many positional arguments.",
+    "method.selection = 'odd:Says'": "selection 'odd:Says' needs the setting 'what': it has no default.",
+    "method.objective = 'odd:Loose'": "'odd:Loose' has no 'needs_start': derive it from fedfloor.parts.obj",
+    "method.objective = { kind = 'odd:Bare', size = 2.0 }": "is no dataclass: write @dataclass(frozen=True) before",
+    "method.objective = { kind = 'odd:Unsaid', size = 1 }": "'odd:Unsaid' has no 'loss': one derived from fed",
+    "method.objective = { kind = 'odd:Unsaid' }": "objective 'odd:Unsaid' needs the setting 'size'",
+    "method.name = 'odd:Undecorated'": "'odd:Undecorated' has settings of its own: write @dataclass(frozen=True)",
+    "methods.fedavg.mix = 'odd:Loose'": "'odd:Loose' has no 'whole'",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.items(), ids=REFUSED)
+def test_a_part_of_your_own_that_is_incomplete_says_what_to_do(text: str, message: str) -> None:
+    assert message in said(text)
+
+
+@pytest.mark.parametrize("value", [{"kind": "odd:First", "place": 1}, "odd:First"], ids=str)
+def test_a_part_of_your_own_survives_being_written_down(value: Any) -> None:
+    experiment = from_table({"method": {"mix": value}})
+    for written in (resolved(experiment), brief(experiment)):
+        again = from_table(tomllib.loads(written))
+        assert combined(again).parts == combined(experiment).parts
+    job = Job(combined(experiment), park((64, 64, 64)))
+    (place,) = {node.settings["place"] for node in [job.plan(job.begin(), 1)]}  # type: ignore[union-attr]
+    assert place == (1 if isinstance(value, dict) else 0)
+
+
+def test_a_rule_of_your_own_mixes() -> None:
+    first, second = (
+        Job(method("fedavg", {"mix": {"kind": "odd:First", "place": one}}), park((6, 6, 6))) for one in (0, 1)
+    )
+    assert bits(first.run().packet["w"]) != bits(second.run().packet["w"])
+
+
+@pytest.mark.parametrize("name", ["Named", "factory"])
+def test_names_that_only_a_type_checker_knows_and_functions_will_do(name: str) -> None:
+    plain, own = (Job(method("fedavg", {"objective": one}), park((6, 6))) for one in ("plain", f"odd:{name}"))
+    assert bits(plain.run().packet["w"]) == bits(own.run().packet["w"])
+
+
+RETURNED = {
+    "Short": ({"mix": "odd:Short"}, r"mix 'odd:Short': mixed returned torch.float32 \[\d+\]: must be a"),
+    "Nothing": ({"mix": "odd:Nothing"}, "mix 'odd:Nothing': mixed returned NoneType: must be a tensor"),
+    "Model": ({"server": "odd:Model"}, r"server Model: step must return \(new model of \d+ numbers, \{name: mo"),
+}
+
+
+@pytest.mark.parametrize(("parts", "message"), RETURNED.values(), ids=RETURNED)
+def test_what_a_part_of_your_own_returns_is_looked_at(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        Job(method("fedavg", parts), park((6, 6, 6))).run()
+
+
+DRAWN = {
+    "[]": "draw must return a list of device numbers, 0 to 2, at least one, got []",
+    "None": "at least one, got None",
+    "[0, 3]": "got [0, 3]",
+    "[-1]": "got [-1]",
+    "['0']": "got ['0']",
+    "[[0]]": "got [[0]]",
+    "[1, 1]": "draw returned a device twice: [1, 1]",
+}
+
+
+@pytest.mark.parametrize(("what", "message"), DRAWN.items(), ids=DRAWN)
+def test_whom_a_selection_of_your_own_draws_is_looked_at(what: str, message: str) -> None:
+    job = Job(method("fedavg", {"selection": {"kind": "odd:Says", "what": what}}), park((6, 6, 6)))
+    with pytest.raises(SettingError) as error:
+        job.run()
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("what", ["[2, 0]", "sizes.argsort()[:2]", "(k for k in devices if k)"])
+def test_order_and_kind_of_what_is_drawn_do_not_matter(what: str) -> None:
+    job = Job(method("fedavg", {"selection": {"kind": "odd:Says", "what": what}}), park((6, 6, 6)))
+    job.run()
+    visited = [one.device for one in job.outcomes[0].receipts]
+    assert len(visited) == 2
+    assert visited == sorted(visited)
