@@ -148,9 +148,10 @@ def test_methods_and_their_cards(command: Command) -> None:
     rows = command("methods", "--json").document["rows"]
     assert [row["method"] for row in rows] == list(METHODS)
     assert all(row["what"] for row in rows)
-    (card,) = command("methods", "fedsr", "--json").document["rows"]
+    card = command("methods", "fedsr", "--json").document
     assert "arXiv 2403.14718" in card["card"]
     assert card["card"] in command("methods", "fedsr").out
+    assert {"setting": "laps", "default": 5} in card["rows"]
     command.refused(command("methods", "fedrs"), "Did you mean 'fedsr'?")
 
 

@@ -108,10 +108,10 @@ class Combined(Method):
         return node
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Let the server step, then the method take in the round; a round that trained nobody moves no server."""
+        """Let the server step, then the method take in the round; where nothing came back the server stays, too."""
         moments = {name.removeprefix(MOMENTS): one for name, one in state.tensors.items() if name.startswith(MOMENTS)}
         own = {name: one for name, one in state.tensors.items() if not name.startswith(MOMENTS)}
-        if self.server != Sgd() and any(not one.lost for one in outcome.receipts):
+        if self.server != Sgd() and not outcome.packet["w"].equal(state.packet["w"]):
             model, moments = self._step(state, outcome, moments)
             outcome = replace(outcome, packet={**outcome.packet, "w": model})
         after = self.method.absorb(replace(state, tensors=own), outcome)
