@@ -91,19 +91,43 @@ def test_only_tidying_deletes_what_is_half_written(tmp_path: Path) -> None:
     DeviceMemory(tmp_path / "never made").tidy()
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = DeviceMemory(tmp_path)
     before = memory.commit(4, entries(1))
     with monkeypatch.context() as patch:
-        patch.setattr("os.fsync", full)
+        patch.setattr(Path, "rename", full)
         with pytest.raises(RunError, match=r"the disk is full: 4-.* could not be written.*make room.*--resume"):
             memory.commit(4, entries(2))
     assert memory.held == {4: before}
     assert [path.name for path in tmp_path.iterdir()] == [f"4-{before[:32]}.safetensors"]
     assert memory.commit(4, entries(2)) != before
+
+
+def test_what_a_checkpoint_names_goes_to_the_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda file: written.append(Path(f"/proc/self/fd/{file}").readlink().name[:2]))
+    memory = DeviceMemory(tmp_path)
+    for value in (1, 2):
+        memory.commit(4, entries(value))  # the first one is replaced before anybody needs it
+    DeviceMemory(tmp_path, {}).commit(5, entries(3))  # by another rank
+    (other,) = (path for path in tmp_path.iterdir() if path.name.startswith("5-"))
+    memory.held[5] = hashlib.sha256(other.read_bytes()).hexdigest()
+    assert written == []
+    memory.settle(memory.held)
+    assert sorted(written) == ["4-", "5-"]
+    memory.commit(5, entries(4))
+    memory.settle(memory.held)
+    assert sorted(written) == ["4-", "5-", "5-"]
+    DeviceMemory(tmp_path, memory.held).settle(memory.held)  # after a resume they are there
+    assert len(written) == 3
+    memory.commit(4, entries(5))
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match=r"the disk is full: 4-.* could not be written"):
+        memory.settle(memory.held)
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -120,3 +120,17 @@ def test_more_ranks_than_cores_and_branches_are_told_and_work(tmp_path: Path) ->
     assert "2 ranks on 1 cores: they will take turns" in got.stderr
     assert "2 ranks, but this plan has work for 1 at a time: the others wait." in got.stderr
     assert len(lines(tmp_path / "two")) == 3
+
+
+def test_memories_that_a_power_cut_may_have_damaged_are_written_anew(command: Command) -> None:
+    # What no checkpoint names was not yet put through to the disk: its name is there, and what it holds is anything.
+    words = ("run", "tiny.toml", "--ranks", "1", "--set", "method.name=scaffold")
+    assert command(*words, "--out", "whole").code == 0
+    assert command(*words, "--out", "cut", "--stop-after", "2").code == 0
+    whole, cut = command.folder / "whole" / "memory", command.folder / "cut" / "memory"
+    coming = {path.name: path.read_bytes() for path in whole.iterdir() if not (cut / path.name).exists()}
+    assert len(coming) == 4
+    for name in coming:
+        (cut / name).touch()
+    assert command(*words, "--out", "cut", "--resume").code == 0
+    assert {name: (cut / name).read_bytes() for name in coming} == coming

@@ -11,19 +11,17 @@ from __future__ import annotations
 import resource
 import statistics
 import struct
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
 from fedfloor import models
+from fedfloor.bench import made
 from fedfloor.chance import generator
-from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.deal import deal
@@ -32,7 +30,6 @@ from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import processes
@@ -104,21 +101,12 @@ def _row(case: Case, size: int, repeats: int, inner: Path, everyone: Team) -> Ro
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for number in range(repeats + 1):  # the first one warms up
         for kind, work in kinds.items():
-            taken = _timed(everyone, partial(work, number))
+            taken = made.timed(everyone, partial(work, number))
             if number:
                 times[kind].append(taken)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 if place >= 0 else 0.0
     memory = max(struct.unpack("d", one[0])[0] for one in everyone.gather([struct.pack("d", peak)]))
     return _figures(case, size, times, memory)
-
-
-def _timed(everyone: Team, work: Callable[[], object]) -> float:
-    """Let all processes start together; return the longest of their own times, in seconds."""
-    everyone.gather([])
-    began = time.perf_counter()
-    work()
-    taken = struct.pack("d", time.perf_counter() - began)
-    return float(max(struct.unpack("d", one[0])[0] for one in everyone.gather([taken])))
 
 
 def _figures(case: Case, size: int, times: dict[str, list[float]], memory: float) -> Row:
@@ -145,7 +133,7 @@ class _Ranks:
     """One rank's part of a case."""
 
     def __init__(self, case: Case, team: Team) -> None:
-        park = _park(case)
+        park = made.park(case.shape, case.classes, case.devices, case.samples)
         self.method = FedAvg(work=WorkSettings(epochs=case.epochs, batch_size=case.batch_size, lr=0.01))
         network = models.build(case.model, case.shape, case.classes, seed=0)
         self.engines = [Engine(park, network, one, DeviceMemory(None), seed=0) for one in (team, Alone())]
@@ -175,7 +163,7 @@ class _Bare:
         self.case = case
         self.model = models.plain(case.model, case.shape, case.classes)
         self.start = {name: value.clone() for name, value in self.model.state_dict().items()}
-        park = _park(case)
+        park = made.park(case.shape, case.classes, case.devices, case.samples)
         pairs = [park.samples(k) for k in range(case.devices)]
         self.data = [(torch.from_numpy(x).float() / 255, torch.from_numpy(y)) for x, y in pairs]
 
@@ -196,13 +184,3 @@ class _Bare:
     def alone(self, number: int) -> None:
         """Do the same; a bare loop has no team."""
         self.work(number)
-
-
-def _park(case: Case) -> Park:
-    rng = np.random.default_rng(0)
-    total = case.devices * case.samples
-    x = rng.integers(0, 256, (total, *case.shape), dtype=np.uint8)
-    y = rng.integers(0, case.classes, total)
-    data = pooled("random", tuple(map(str, range(case.classes))), Pool(x, y), Pool(x[:1], y[:1]), digest="")
-    parts = tuple(np.arange(k * case.samples, (k + 1) * case.samples) for k in range(case.devices))
-    return Park(data, parts, np.zeros(case.devices, np.int32))

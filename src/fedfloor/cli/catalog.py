@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedfloor.cli import shared
-from fedfloor.cli.options import Json, Ranks
-from fedfloor.errors import SettingError, unknown
+from fedfloor.cli.options import Json
+from fedfloor.errors import SettingError, require, unknown
 
 
 def methods(
@@ -121,25 +121,59 @@ def get(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation or loading")] = "simulation",
-    ranks: Ranks = None,
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation, methods or loading")] = "simulation",
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
+    ] = None,
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Rounds of each kind.")] = 7,
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="methods: network; default: cnn-tutorial.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", metavar="E", help="methods: epochs of a visit; default: 2.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, or how data sets load."""
+    """Measure how fast rounds are, what each method's cost beside FedAvg's, or how data sets load."""
     from fedfloor.terminal import show
 
-    if what not in ("simulation", "loading"):
-        raise unknown("benchmark", what, ["simulation", "loading"])
-    if what == "loading":
-        from fedfloor.bench import loading
+    if what not in BENCHMARKS:
+        raise unknown("benchmark", what, BENCHMARKS)
+    if what != "methods" and (model is not None or epochs is not None):
+        raise SettingError(f"--model and --epochs belong to fedfloor bench methods, not to bench {what}.")
+    require(repeats >= 1, "--repeats", repeats, "a whole number of at least 1")
+    rows = BENCHMARKS[what](only, ranks, repeats, {"model": model, "epochs": epochs})
+    show(rows, as_json=as_json)
 
-        names = [name for name in loading.NAMES if only in name]
-        show(loading.measure(names, lambda text: print(text, file=sys.stderr)), as_json=as_json)
-        return
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _loading(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import loading
+
+    return loading.measure([name for name in loading.NAMES if only in name], _say)
+
+
+def _simulation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import simulation
 
     cases = [case for case in simulation.CASES if only in case.name]
-    rows = simulation.measure(cases, shared.ranks(ranks), repeats, lambda text: print(text, file=sys.stderr))
-    show(rows, as_json=as_json)
+    return simulation.measure(cases, shared.ranks(ranks), repeats, _say)
+
+
+def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:
+    from fedfloor.bench import methods as cost
+    from fedfloor.methods.catalog import METHODS
+
+    names = [name for name in METHODS if only in name]
+    if not names:
+        raise unknown("method", only, METHODS)
+    work = cost.Case(**{key: one for key, one in case.items() if one is not None})
+    require(work.epochs >= 1, "--epochs", work.epochs, "a whole number of at least 1")
+    return cost.measure(work, names, shared.ranks(1 if ranks is None else ranks), repeats, _say)
+
+
+BENCHMARKS = {"simulation": _simulation, "methods": _methods, "loading": _loading}

@@ -25,6 +25,7 @@ class DeviceMemory:
     def __init__(self, folder: Path | None, held: Mapping[int, str] | None = None) -> None:
         self._folder = folder
         self.held: dict[int, str] = dict(held or {})
+        self._settled: set[str] = set(self.held.values())
 
     def _path(self, device: int, digest: str) -> Path:
         if self._folder is None:
@@ -53,6 +54,8 @@ class DeviceMemory:
     def commit(self, device: int, entries: Mapping[str, Tensor]) -> str:
         """Keep ``entries`` for the device (a whole new memory) and return their digest.
 
+        The file may still wait in the system's memory: see :meth:`settle`.
+
         Raises:
             RunError: the disk is full or the folder gone; what the device held before stays.
         """
@@ -63,6 +66,26 @@ class DeviceMemory:
             _write(path, data)
         self.held[device] = digest
         return digest
+
+    def settle(self, held: Mapping[int, str]) -> None:
+        """Put the memories that a checkpoint is about to name on the disk, whichever rank wrote them.
+
+        Only these: most of what devices keep is replaced before a checkpoint names it, and waiting for the disk at
+        every visit can take as long as the training.
+
+        Raises:
+            RunError: the disk is full or the folder gone.
+        """
+        for device, digest in held.items():
+            if digest in self._settled:
+                continue
+            path = self._path(device, digest)
+            try:
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise disk_error(path, error) from error
+        self._settled = set(held.values())
 
     def sweep(self, keep: set[str]) -> None:
         """Delete the files of memories that are neither held now nor among ``keep`` (the checkpoints' digests)."""
@@ -81,14 +104,12 @@ class DeviceMemory:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: it is on the disk before it gets its name, which says what it holds."""
+    """Write a file whole or not at all, as long as the machine does not stop: it gets its name when it is written."""
     temporary = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         temporary.rename(path)
     except OSError as error:
         with contextlib.suppress(OSError):

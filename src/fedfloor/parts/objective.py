@@ -153,7 +153,8 @@ class Objective(Protocol):
         """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
 
         Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
-        ``loss``, with the weights that are trained; the losses reported include it.
+        ``loss``, with the weights that are trained; the losses reported include it. The gradient is read before it is
+        asked for again, and never changed.
         """
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,16 @@ class Prox(Objective):
         """Return (cross-entropy [], logits [batch, classes])."""
         return Plain().loss(module, x, y, visit)
 
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:
+        """Return room for w − w_start: fresh memory for it at every step costs as much as working it out."""
+        return {"away": visit.arrived().new_empty(len(visit.arrived()))} if self.mu else {}
+
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return ((μ/2)‖w − w_start‖² [], μ(w − w_start) [trained]); None with μ = 0."""
+        """Return ((μ/2)‖w − w_start‖² [], μ(w − w_start) [trained], good until the next call); None with μ = 0."""
         if self.mu == 0:
             return None
-        away = weights - visit.arrived()[: len(weights)]
+        import torch
+
+        room = (visit.ready or self.begin(visit))["away"]
+        away = torch.sub(weights, visit.arrived()[: len(weights)], out=room[: len(weights)])
         return away.dot(away).mul_(self.mu / 2), away.mul_(self.mu)

@@ -110,7 +110,9 @@ def effective(steps: int, momentum: float) -> float:
 
 
 def _away(visit: Visit) -> Tensor:
-    """Return c − c_k, a new tensor."""
+    """Return c − c_k, worked out once in a visit: not to be changed."""
+    if "slope" in visit.ready:
+        return visit.ready["slope"]
     shared = visit.packet["c"]
     return shared - visit.memory["c"] if "c" in visit.memory else shared.clone()
 

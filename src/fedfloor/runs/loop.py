@@ -81,6 +81,7 @@ def execute(
     if team.rank == 0:
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         memory.tidy()
+        memory.sweep(checkpoint.memories(orders.out / "checkpoint"))  # after a power cut the others may be damaged
     team.gather([])
     job = _Run(experiment, orders, engine, method, report, interrupted)
     return job.go(start, point or job.begin(start))
@@ -200,6 +201,7 @@ class _Run:
         """Write a checkpoint and forget device memories that no checkpoint names any more."""
         folder.flush(self.orders.out / "ledger.jsonl")  # a checkpoint never outlives the lines before it
         place = self.orders.out / "checkpoint"
+        self.engine.memory.settle(point.memory)
         checkpoint.save_to(place, point)
         self.engine.memory.sweep(checkpoint.memories(place))
         self.saved = time.monotonic()

@@ -1,0 +1,44 @@
+"""What the benchmarks of rounds share: a made park, and a clock for several processes."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from fedfloor.data.dataset import Pool, pooled
+from fedfloor.engine.team import Team
+from fedfloor.park.park import Park
+
+
+def park(shape: tuple[int, ...], classes: int, devices: int, samples: int, factories: int = 1) -> Park:
+    """Return a park of random pictures and labels: how long a step takes does not depend on them.
+
+    Args:
+        shape: of one sample.
+        classes: number of classes.
+        devices: K.
+        samples: of each device.
+        factories: M; the devices stand in them in turn.
+
+    >>> park((1, 4, 4), classes=3, devices=5, samples=2, factories=2).members(1)
+    (1, 3)
+    """
+    rng = np.random.default_rng(0)
+    total = devices * samples
+    x = rng.integers(0, 256, (total, *shape), dtype=np.uint8)
+    y = rng.integers(0, classes, total)
+    data = pooled("random", tuple(map(str, range(classes))), Pool(x, y), Pool(x[:1], y[:1]), digest="")
+    parts = tuple(np.arange(k * samples, (k + 1) * samples) for k in range(devices))
+    return Park(data, parts, np.arange(devices, dtype=np.int32) % factories)
+
+
+def timed(team: Team, work: Callable[[], object]) -> float:
+    """Let all processes of a team start together; return the longest of their own times, in seconds."""
+    team.gather([])
+    began = time.perf_counter()
+    work()
+    taken = struct.pack("d", time.perf_counter() - began)
+    return float(max(struct.unpack("d", one[0])[0] for one in team.gather([taken])))
