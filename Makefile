@@ -39,6 +39,14 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
 
+METHODS := fedavg,fedprox,moon,fedmmd,fedfusion,fedfusion-conv,fedfusion-single,cgau,cgau-1,ida,ida-intrac,ida-fedavg,$\
+fedavgm,fedadagrad,fedadam,fedyogi,qffl,fedl,scaffold,fedsr,hierfavg,ring
+
+.PHONY: methods
+methods: $(READY)  ## All methods on FEMNIST, 20 rounds, 3 seeds, resumable (about half an hour; needs FEMNIST)
+	$(BIN)/fedfloor compare femnist-methods --methods $(METHODS) --seeds 0,1,2 --resume --out runs/femnist-methods
+	$(BIN)/fedfloor report runs/femnist-methods --markdown runs/femnist-methods/table.md
+
 .PHONY: kills
 kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
 	$(BIN)/python tests/kills.py
