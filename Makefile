@@ -8,7 +8,7 @@ SLOW_WORKERS ?= 2
 
 .PHONY: help
 help:  ## Show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -36,8 +36,12 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
 	$(BIN)/pytest -m 'not slow' -n 2
 
 .PHONY: twins
-twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
+twins: twins-baselines  ## The same, and FedAvg, FedSR, HierFAVG and ring, 3 seeds (about XX minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
+
+.PHONY: twins-baselines
+twins-baselines: $(READY)  ## FedAvg, FedProx and MOON beside plain loops, 8 rounds (about XX minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/twins_baselines.py --rounds 8 --seed 0 --out results/twins-baselines.md
 
 .PHONY: kills
 kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
