@@ -36,11 +36,11 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
 	$(BIN)/pytest -m 'not slow' -n 2
 
 .PHONY: twins
-twins: twins-baselines  ## The same, and FedAvg, FedSR, HierFAVG and ring, 3 seeds (about XX minutes)
+twins: twins-baselines  ## The same, and FedAvg, FedSR, HierFAVG and ring on 3 seeds (about 30 minutes; needs MNIST)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
 
 .PHONY: twins-baselines
-twins-baselines: $(READY)  ## FedAvg, FedProx and MOON beside plain loops, 8 rounds (about XX minutes)
+twins-baselines: $(READY)  ## FedAvg, FedProx and MOON beside plain loops (about 15 minutes; needs MNIST, Fashion-MNIST)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/twins_baselines.py --rounds 8 --seed 0 --out results/twins-baselines.md
 
 .PHONY: kills

@@ -159,7 +159,7 @@ def page(found: Mapping[str, Sequence[Pair]]) -> str:
     return (
         "# FedAvg, FedProx and MOON beside their plain twins\n\n"
         f"Test accuracy in percent on `experiments/{EXPERIMENT.name}` and `experiments/{FASHION.name}` (ξ = 2, K = 20, "
-        "E = 5), by `make twins`. MLP is `mlp-2nn` on both, CNN the network of the second file.\n"
+        "E = 5), by `make twins-baselines`. MLP is `mlp-2nn` on both; the CNN of the second file takes --cnn-rounds.\n"
     ) + "".join(f"\n## {heading}\n\n{table(pairs)}\n" for heading, pairs in found.items())
 
 
@@ -167,7 +167,7 @@ def main() -> None:
     """Print the tables, and write them where wanted."""
     parser = argparse.ArgumentParser(description="The engine and plain PyTorch side by side: accuracy in percent.")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--cnn-rounds", type=int, default=2, help="rounds with the CNN; each takes minutes; 0: none")
+    parser.add_argument("--cnn-rounds", type=int, default=0, help="rounds with the CNN; each takes minutes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
