@@ -8,7 +8,7 @@ SLOW_WORKERS ?= 2
 
 .PHONY: help
 help:  ## Show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -36,11 +36,16 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
 	$(BIN)/pytest -m 'not slow' -n 2
 
 .PHONY: twins
-twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
+twins: twins-baselines  ## The same, and FedAvg, FedSR, HierFAVG and ring on 3 seeds (about 30 minutes; needs MNIST)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
 
-METHODS := fedavg,fedprox,moon,fedmmd,fedfusion,fedfusion-conv,fedfusion-single,cgau,cgau-1,ida,ida-intrac,ida-fedavg,$\
-fedavgm,fedadagrad,fedadam,fedyogi,qffl,fedl,scaffold,fedsr,hierfavg,ring
+.PHONY: twins-baselines
+twins-baselines: $(READY)  ## FedAvg, FedProx and MOON beside plain loops (about 15 minutes; needs MNIST, Fashion-MNIST)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/twins_baselines.py --rounds 8 --seed 0 --out results/twins-baselines.md
+
+DEVICES := fedavg,fedprox,moon,fedmmd,fedfusion,fedfusion-conv,fedfusion-single,cgau,cgau-1,fedl,scaffold
+CLOUD := ida,ida-intrac,ida-fedavg,fedavgm,fedadagrad,fedadam,fedyogi,qffl
+METHODS := $(DEVICES),$(CLOUD),fedsr,hierfavg,ring
 
 .PHONY: methods
 methods: $(READY)  ## All methods on FEMNIST, 20 rounds, 3 seeds, resumable (about half an hour; needs FEMNIST)

@@ -3,6 +3,7 @@
 The twins are written the way a researcher writes a script, and share with the engine only what chance decides: the
 data of each device, the initial weights, the order of the mini-batches and the order of the rings. They know nothing of
 plans, ranks, flat buffers or trees; the settings of ``experiments/fedsr-mnist.toml`` stand here once more, by hand.
+The twins of FedProx and MOON, and those on Fashion-MNIST, are in ``twins_baselines.py``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedfloor.chance import generator
-from fedfloor.models import build
+from fedfloor.models import Network, build
 from fedfloor.park.build import build as build_park
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Shards
@@ -27,31 +29,42 @@ from fedfloor.park.stream import batch_order
 
 EXPERIMENT = Path(__file__).resolve().parents[1] / "experiments" / "fedsr-mnist.toml"
 Weights = dict[str, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Floor:
     """The devices' data as tensors, and one round of each method."""
 
-    def __init__(self, seed: int, root: str | None = None) -> None:
+    def __init__(self, seed: int, root: str | None = None, dataset: str = "mnist", network: str = "mlp-2nn") -> None:
         torch.set_num_threads(1)
-        self.seed = seed
-        self.park = mnist(seed, root)
+        self.seed, self.epochs = seed, 5
+        self.park = park_of(dataset, seed, root)
         pairs = [self.park.samples(k) for k in range(20)]
         self.x = [torch.from_numpy(x).float() / 255 for x, _ in pairs]
         self.y = [torch.from_numpy(y) for _, y in pairs]
         x, y = self.park.test()
         self.x_test, self.y_test = torch.from_numpy(x).float() / 255, torch.from_numpy(y)
-        self.model = nn.Sequential(
-            nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
-        )
-        first = build("mlp-2nn", (1, 28, 28), 10, seed)
-        self.first = {name: value.clone() for name, value in first.state(first.flat).items()}
+        self.begin(NETWORKS[network](), build(network, (1, 28, 28), 10, seed))
+
+    def begin(self, model: nn.Module, same: Network) -> None:
+        """Take the engine's initial weights into a network of the twin's own, layer by layer in their order."""
+        given = same.state(same.flat)
+        self.model = model
+        self.names = dict(zip(model.state_dict(), given, strict=True))  # the twin's name of a tensor: the engine's
+        self.first = {mine: given[theirs].clone() for mine, theirs in self.names.items()}
+        self.last = self.first
 
     def rate(self, number: int) -> float:
         """Half a cosine from 0.01 to 0.00001 over 500 rounds."""
         return 1e-5 + 0.5 * (0.01 - 1e-5) * (1 + math.cos(math.pi * (number - 1) / 499))
 
     def local(self, weights: Weights, k: int, number: int, visit: int, epochs: int) -> Weights:
+        """Train on the data of device k by cross-entropy."""
+        return self.descend(
+            weights, k, number, visit, epochs, lambda x, y: nn.functional.cross_entropy(self.model(x), y)
+        )
+
+    def descend(self, weights: Weights, k: int, number: int, visit: int, epochs: int, loss: Loss) -> Weights:
         """Train on the data of device k with PyTorch's own optimiser."""
         self.model.load_state_dict(weights)
         self.model.train()
@@ -60,8 +73,7 @@ class Floor:
         for order, _ in batch_order(len(self.y[k]), 32, epochs, None, rng):
             for rows in torch.from_numpy(order).split(32):
                 optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(self.model(self.x[k][rows]), self.y[k][rows])
-                loss.backward()
+                loss(self.x[k][rows], self.y[k][rows]).backward()
                 optimizer.step()
         return copy.deepcopy(self.model.state_dict())
 
@@ -86,7 +98,7 @@ class Floor:
 
     def fedavg(self, w: Weights, number: int) -> Weights:
         """Five epochs on every device, then the mean."""
-        return self.mean([self.local(w, k, number, 0, 5) for k in range(20)], [[k] for k in range(20)])
+        return self.mean([self.local(w, k, number, 0, self.epochs) for k in range(20)], [[k] for k in range(20)])
 
     def fedsr(self, w: Weights, number: int) -> Weights:
         """Five laps around each factory's ring, then the mean of the factories."""
@@ -123,25 +135,44 @@ class Floor:
         self.model.load_state_dict(w)
         self.model.eval()
         with torch.no_grad():
-            return int((self.model(self.x_test).argmax(1) == self.y_test).sum()) / len(self.y_test)
+            said = torch.cat([self.model(x).argmax(1) for x in self.x_test.split(1000)])
+        return int((said == self.y_test).sum()) / len(self.y_test)
 
     def train(self, method: str, rounds: int) -> Iterator[float]:
-        """Yield the accuracy after each round."""
+        """Yield the accuracy after each round, and keep the last model."""
         step: Callable[[Weights, int], Weights] = getattr(self, method)
         w = self.first
         for number in range(1, rounds + 1):
-            w = step(w, number)
+            self.last = w = step(w, number)
             yield self.accuracy(w)
 
 
 METHODS = ("fedavg", "fedsr", "hierfavg", "ring")
 
 
-def mnist(seed: int, root: str | None) -> Park:
+def park_of(dataset: str, seed: int, root: str | None) -> Park:
     """The park of the experiment: 20 devices with two shards of labels each, in 5 factories."""
     return build_park(
-        "mnist", root=root, devices=20, factories=5, assignment="equal", partition=Shards(per_device=2), seed=seed
+        dataset, root=root, devices=20, factories=5, assignment="equal", partition=Shards(per_device=2), seed=seed
     )
+
+
+def mlp() -> nn.Module:
+    """The MLP with two hidden layers of 200."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
+    )
+
+
+def cnn() -> nn.Module:
+    """The CNN of TensorFlow's CIFAR tutorial, on 28×28: 28→26→13→11→5→3."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, 64), nn.ReLU(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"mlp-2nn": mlp, "cnn-tutorial": cnn}
 
 
 # -- side by side ------------------------------------------------------------------------------------------------------
@@ -149,12 +180,14 @@ def mnist(seed: int, root: str | None) -> Park:
 
 @dataclass(frozen=True)
 class Pair:
-    """One method and seed: the accuracy after each round, of the engine and of the twin."""
+    """One method and seed: the accuracy after each round, of the engine and of the twin, and how far apart the weights
+    of their last models are at most."""
 
     method: str
     seed: int
     engine: tuple[float, ...]
     twin: tuple[float, ...]
+    weights: float = math.nan
 
     @property
     def points(self) -> float:
@@ -162,22 +195,39 @@ class Pair:
         return 100 * max(abs(a - b) for a, b in zip(self.engine, self.twin, strict=True))
 
 
-def by_engine(method: str, seed: int, rounds: int, root: str | None, ranks: int | None = None) -> tuple[float, ...]:
-    """Run the experiment file itself, cut short."""
+def by_engine(
+    changes: Sequence[str], seed: int, rounds: int, root: str | None, experiment: Path = EXPERIMENT
+) -> tuple[tuple[float, ...], Weights]:
+    """Run an experiment file itself, with these changes, cut short: (accuracies, the last model)."""
     import fedfloor
     from fedfloor import config
-    from fedfloor.experiment import MethodSettings
 
-    what = config.read(EXPERIMENT)
-    what = replace(what, seed=seed, method=MethodSettings(method), data=replace(what.data, root=root))
+    what = config.read(experiment, changes)
+    what = replace(what, seed=seed, data=replace(what.data, root=root))
     with tempfile.TemporaryDirectory() as folder:
-        done = fedfloor.run(what, Path(folder) / "run", ranks=ranks, limits=fedfloor.Limits(stop_after=rounds))
-    return tuple(line.accuracy or 0.0 for line in done.lines)
+        done = fedfloor.run(what, Path(folder) / "run", limits=fedfloor.Limits(stop_after=rounds))
+        return tuple(line.accuracy or 0.0 for line in done.lines), load_file(done.model)
+
+
+def beside(
+    name: str, changes: Sequence[str], floor: Floor, method: str, rounds: int, root: str | None = None,
+    experiment: Path = EXPERIMENT,
+) -> Pair:  # fmt: skip
+    """Run the engine and a twin."""
+    engine, model = by_engine(changes, floor.seed, rounds, root, experiment)
+    twin = tuple(floor.train(method, rounds))
+    theirs = {mine: model[name] for mine, name in floor.names.items()}
+    return Pair(name, floor.seed, engine, twin, apart(theirs, floor.last))
+
+
+def apart(one: Weights, other: Weights) -> float:
+    """The largest difference between two models in any weight."""
+    return max(float((value - other[name]).abs().max()) for name, value in one.items())
 
 
 def compare(method: str, seed: int, rounds: int, root: str | None = None) -> Pair:
-    """Run both."""
-    return Pair(method, seed, by_engine(method, seed, rounds, root), tuple(Floor(seed, root).train(method, rounds)))
+    """Run both on the experiment file."""
+    return beside(method, [f"method.name={method}"], Floor(seed, root), method, rounds, root)
 
 
 def table(pairs: Sequence[Pair]) -> str:
