@@ -36,7 +36,7 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
 	$(BIN)/pytest -m 'not slow' -n 2
 
 .PHONY: twins
-twins: twins-baselines  ## The same, and FedAvg, FedSR, HierFAVG and ring on 3 seeds (about 30 minutes; needs MNIST)
+twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
 
 .PHONY: twins-baselines
