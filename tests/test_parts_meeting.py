@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfloor.engine.tree import TreeSum
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.meeting import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
 from floor import bits
 
@@ -105,6 +105,14 @@ def test_inverse_distance_is_a_mean_and_two_models_are_equally_far(n: int, seed:
     assert ((got >= of.min(0).values - slack) & (got <= of.max(0).values + slack)).all()
     if n <= 2:
         assert torch.allclose(got, mean(of), rtol=1e-4, atol=float(slack))
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_model_that_is_no_longer_finite_is_training_that_diverged(wrong: float) -> None:
+    with pytest.raises(DivergedError, match="model 2 of 3 that came back holds infinite or undefined numbers"):
+        inverse_distance(torch.tensor([[1.0], [wrong], [3.0]]))
+    with pytest.raises(DivergedError, match=r"a device's loss is (nan|inf)"):
+        q_fair(torch.zeros(1), torch.ones(2, 1), [1.0, wrong], 0.1, 1.0)
 
 
 def test_equal_models_stay_as_they_are() -> None:

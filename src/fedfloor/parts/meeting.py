@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import DivergedError, SettingError, require
 
 Models = Tensor | Sequence[Tensor]  # [n, P], or n flat models [P]
 T = TypeVar("T", float, Tensor)
@@ -98,6 +98,7 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
         factors: c_k, n numbers above 0; all 1 if left out.
 
     Raises:
+        DivergedError: a model is no longer made of finite numbers.
         SettingError: factors that are no numbers above 0, or not one per model.
 
     >>> inverse_distance(torch.tensor([[0.0], [2.0], [7.0]]))  # w̄ = 3: weights 1/3, 1, 1/4
@@ -107,8 +108,19 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
 
 
 def inverse_distance_weights(models: Models, factors: Sequence[float] | None = None) -> list[float]:
-    """Return the weights α_k of :func:`inverse_distance`, divided by the largest."""
+    """Return the weights α_k of :func:`inverse_distance`, divided by the largest.
+
+    Raises:
+        DivergedError: a model is no longer made of finite numbers, so that nothing has a distance to the mean.
+        SettingError: as there.
+    """
     found = rows(models)
+    for number, one in enumerate(found, 1):
+        if not bool(torch.isfinite(one).all()):
+            raise DivergedError(
+                f"model {number} of {len(found)} that came back holds infinite or undefined numbers. Lower work.lr; "
+                "the last checkpoint is untouched."
+            )
     shares = [1.0] * len(found) if factors is None else _checked("factor", factors, len(found), above=True)
     centre = mean(found)
     far = _totals(found, lambda one, span: (one[span] - centre[span]).abs_())
@@ -152,10 +164,14 @@ def q_fair(start: Tensor, models: Models, losses: Sequence[float], rate: float, 
         q: q ≥ 0.
 
     Raises:
+        DivergedError: a loss is no longer a finite number.
         SettingError: rate, q or a loss out of range, or not one loss per model.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")
+    for one in losses:
+        if not math.isfinite(one):
+            raise DivergedError(f"a device's loss is {one}. Lower work.lr; the last checkpoint is untouched.")
     found = rows([start, *models])[1:]
     felt = [loss + 1e-10 for loss in _checked("loss", losses, len(found), above=False)]
     powers = [(one / max(felt)) ** q for one in felt]  # every F^q divided by the largest: s and w̃ stay the same
