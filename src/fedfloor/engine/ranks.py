@@ -261,7 +261,8 @@ class _Walk:
         digest = engine.memory.commit(device, goal.remember(flat, about)) if goal.remembers else None
         said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
         receipt = Receipt(device, key.visit, tick, *said, size, lost=False, memory=digest)
-        return Passed({**packet, "w": flat, **goal.send(flat, about)}, node, [receipt], frozenset({device}))
+        sent = objectives.sent(node.work.objective, goal.send(flat, about), beside)
+        return Passed({**packet, "w": flat, **sent}, node, [receipt], frozenset({device}))
 
     def _hold(self, memory: Mapping[int, str | None]) -> None:
         for device, digest in memory.items():
