@@ -12,7 +12,8 @@ from torch import Tensor
 from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.meeting import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
-from floor import bits
+from fedfloor.plan.nodes import Parallel, Probe, Sequence
+from floor import WORK, batch_norm, bits, engine, park, start, visits, walk
 
 
 def models(n: int, seed: int, size: int = 7) -> Tensor:
@@ -137,6 +138,24 @@ def test_equal_models_stay_as_they_are() -> None:
 def test_q_fair_by_hand(q: float, expected: float) -> None:
     got = q_fair(torch.tensor([1.0]), torch.tensor([[0.0], [3.0]]), [2.0, 3.0], rate=0.5, q=q)
     assert float(got) == pytest.approx(expected, rel=1e-6)
+
+
+def test_q_fair_steps_by_what_is_trained_and_averages_statistics() -> None:
+    # the weight as above; the statistic is the mean of 100 and 0 by F = 2 and 3, and makes no step shorter
+    got = q_fair(torch.tensor([1.0, 7.0]), torch.tensor([[0.0, 100.0], [3.0, 0.0]]), [2.0, 3.0], 0.5, 1.0, trained=1)
+    assert got.tolist() == pytest.approx([1 + 8 / 30, 40.0], rel=1e-6)
+
+
+def test_a_run_tells_q_fair_what_is_trained() -> None:
+    here = park((6, 6), shape=(2, 3, 3))
+    of = engine(here, batch_norm((2, 3, 3), 3))
+    plan = Sequence((Probe((0, 1), "loss"), Parallel(visits((0, 1)), mix="q_fair", settings={"q": 3.0})))
+    w, trained = start(of)["w"], of.network.trained
+    each = [walk(of, one, {"w": w}).packet["w"] for one in visits((0, 1))]
+    done = walk(of, plan, {"w": w})
+    losses = [done.answers[k]["loss"] for k in (0, 1)]
+    assert trained < len(w)
+    assert bits(done.packet["w"]) == bits(q_fair(w, each, losses, WORK.rate, 3.0, trained))
 
 
 @settings(max_examples=60, deadline=None)

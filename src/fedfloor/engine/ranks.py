@@ -201,7 +201,7 @@ class _Walk:
         self.heard = merged([self.heard, answers])
         sizes = {k: self._size(k) for one in branches for k in one.trained | {r.device for r in one.receipts}}
         known = [learnt(one.receipts, sizes, self.heard) for one in branches]
-        packet = meeting.mixed(known, len(self.engine.park.dataset.classes))
+        packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
         self._hold({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})

@@ -147,7 +147,9 @@ def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
     return [1 / max(1 / classes, one) for one in accuracies]
 
 
-def q_fair(start: Tensor, models: Models, losses: Sequence[float], rate: float, q: float) -> Tensor:
+def q_fair(
+    start: Tensor, models: Models, losses: Sequence[float], rate: float, q: float, trained: int | None = None
+) -> Tensor:
     """q-FedAvg: w ← w − Σ_k F_k^q·u_k / Σ_k h_k, u_k = (w − w_k)/η, h_k = q·F_k^(q−1)·‖u_k‖² + F_k^q/η.
 
     Formed as w + s·(w̃ − w) with w̃ the mean of the models by weights F_k^q and s = (Σ F_k^q/η)/Σ h_k ≤ 1, which is the
@@ -162,6 +164,8 @@ def q_fair(start: Tensor, models: Models, losses: Sequence[float], rate: float, 
         losses: F_k, mean loss of w on all samples of device k, n numbers of at least 0.
         rate: η, the devices' learning rate (1/η stands for the Lipschitz constant).
         q: q ≥ 0.
+        trained: how many numbers at the front are trained; all if left out. What lies behind, such as batch norm's
+            statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
 
     Raises:
         DivergedError: a loss is no longer a finite number.
@@ -175,12 +179,15 @@ def q_fair(start: Tensor, models: Models, losses: Sequence[float], rate: float, 
     found = rows([start, *models])[1:]
     felt = [loss + 1e-10 for loss in _checked("loss", losses, len(found), above=False)]
     powers = [(one / max(felt)) ** q for one in felt]  # every F^q divided by the largest: s and w̃ stay the same
-    norms = [one / rate**2 for one in _totals(found, lambda one, span: (one[span] - start[span]).square_())]
+    steps = _totals([one[:trained] for one in found], lambda one, span: (one[span] - start[span]).square_())
+    norms = [one / rate**2 for one in steps]
     curved = sum(q * power / one * norm for power, one, norm in zip(powers, felt, norms, strict=True))
     straight = sum(powers) / rate
     # weights that underflow to 0 count as the smallest number there is
     towards = mean(found, [max(power, 1e-38) for power in powers])
-    return towards if curved == 0 else torch.lerp(start, towards, straight / (curved + straight))
+    if curved > 0 or not math.isfinite(curved):
+        towards[:trained] = torch.lerp(start[:trained], towards[:trained], straight / (curved + straight))
+    return towards
 
 
 def _totals(models: Sequence[Tensor], term: Callable[[Tensor, slice], Tensor]) -> list[float]:
