@@ -73,6 +73,10 @@ def test_sweep_keeps_what_is_held_or_named_by_a_checkpoint(tmp_path: Path) -> No
     assert left == {f"4-{first[:32]}.safetensors", f"4-{third[:32]}.safetensors", f"5-{other[:32]}.safetensors"}
     with pytest.raises(RunError, match="device 4's memory cannot be read"):
         DeviceMemory(tmp_path, {4: second}).load(4)
+    cloud = DeviceMemory(tmp_path / "cloud")  # its number is −1
+    cloud.commit(-1, entries(1))
+    cloud.sweep(set())
+    assert cloud.load(-1).keys() == entries(1).keys()
     DeviceMemory(None).sweep(set())
     DeviceMemory(tmp_path / "never made").sweep(set())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.visit import Key, train
 from fedfloor.errors import RunError, SettingError
+from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.plan.nodes import Work
-from floor import WORK, bits, engine, park
+from fedfloor.plan.nodes import Parallel, Work
+from floor import WORK, bits, engine, park, start, visits, walk
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 
@@ -55,6 +57,40 @@ def test_a_loss_without_a_gradient_is_told() -> None:
     of = engine(park())
     with pytest.raises(RunError, match="device 3 in round 7: RuntimeError: element 0 of tensors does not require grad"):
         visit(of, WORK, Constant())
+
+
+@dataclass(frozen=True)
+class Sending(Plain):
+    """An objective that sends something of its own."""
+
+    what: str = "extra"
+    numbers: int = 2
+
+    @property
+    def travels(self) -> tuple[str, ...]:
+        return ("extra",)
+
+    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        return {self.what: torch.ones(self.numbers)}
+
+
+SENT = {
+    "another name": (Sending("other"), "'test_engine_own:Sending' sends 'other', which does not travel"),
+    "the model": (Sending("w"), "sends 'w', which does not travel"),
+    "another size": (
+        Sending(numbers=3),
+        r"'extra' as torch.float32 of shape \(3,\): it arrived as torch.float32 of sh",
+    ),
+}
+
+
+@pytest.mark.parametrize(("goal", "said"), SENT.values(), ids=SENT)
+def test_what_an_objective_sends_must_be_what_travels(goal: Sending, said: str) -> None:
+    of = engine(park())
+    name, settings = objectives.spoken(goal)
+    plan = Parallel(visits((0, 1), replace(WORK, objective=name, settings=settings)))
+    with pytest.raises(SettingError, match=said):
+        walk(of, plan, {**start(of), "extra": torch.zeros(2)})
 
 
 def test_batch_norm_that_meets_a_single_sample_says_what_to_do() -> None:

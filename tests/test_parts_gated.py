@@ -15,7 +15,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
-from fedfloor.models.gated import GatedHead, head_of
+from fedfloor.models.gated import GatedHead, head_of, through
 from fedfloor.models.network import Network, build
 from fedfloor.parts.gated import Gated
 from fedfloor.parts.objective import Visit
@@ -35,6 +35,15 @@ def test_a_gated_layer_by_hand() -> None:
     torch.nn.utils.vector_to_parameters(torch.tensor(numbers, dtype=torch.float64), head.parameters())
     h = math.tanh(1) / 2
     assert head(torch.full((1, 1), 2.0, dtype=torch.float64))[0].tolist() == pytest.approx([h + 0.25, -2 * h])
+
+
+def test_logits_that_are_no_numbers_are_still_the_heads() -> None:
+    # a model that diverged is told as such, and not as a network that does not fit
+    net = nn.Sequential(nn.Linear(2, 3), GatedHead(features=3, units=4, layers=1, classes=2))
+    assert through(net, net[1], torch.full((1, 2), math.nan))[1].isnan().all()  # type: ignore[arg-type]
+    for wrong in (nn.Softmax(1), nn.Flatten(0)):
+        with pytest.raises(SettingError, match="the network's output must be that of its classifier"):
+            through(nn.Sequential(net, wrong), net[1], torch.zeros(1, 2))  # type: ignore[arg-type]
 
 
 def test_the_second_layer_is_fed_the_first() -> None:

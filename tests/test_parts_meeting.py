@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfloor.engine.tree import TreeSum
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.meeting import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
-from floor import bits
+from fedfloor.plan.nodes import Parallel, Probe, Sequence
+from floor import WORK, batch_norm, bits, engine, park, start, visits, walk
 
 
 def models(n: int, seed: int, size: int = 7) -> Tensor:
@@ -107,6 +108,14 @@ def test_inverse_distance_is_a_mean_and_two_models_are_equally_far(n: int, seed:
         assert torch.allclose(got, mean(of), rtol=1e-4, atol=float(slack))
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_model_that_is_no_longer_finite_is_training_that_diverged(wrong: float) -> None:
+    with pytest.raises(DivergedError, match="model 2 of 3 that came back holds infinite or undefined numbers"):
+        inverse_distance(torch.tensor([[1.0], [wrong], [3.0]]))
+    with pytest.raises(DivergedError, match=r"a device's loss is (nan|inf)"):
+        q_fair(torch.zeros(1), torch.ones(2, 1), [1.0, wrong], 0.1, 1.0)
+
+
 def test_equal_models_stay_as_they_are() -> None:
     of = models(1, 5).repeat(4, 1)
     assert bits(inverse_distance(of)) == bits(of[0])
@@ -129,6 +138,24 @@ def test_equal_models_stay_as_they_are() -> None:
 def test_q_fair_by_hand(q: float, expected: float) -> None:
     got = q_fair(torch.tensor([1.0]), torch.tensor([[0.0], [3.0]]), [2.0, 3.0], rate=0.5, q=q)
     assert float(got) == pytest.approx(expected, rel=1e-6)
+
+
+def test_q_fair_steps_by_what_is_trained_and_averages_statistics() -> None:
+    # the weight as above; the statistic is the mean of 100 and 0 by F = 2 and 3, and makes no step shorter
+    got = q_fair(torch.tensor([1.0, 7.0]), torch.tensor([[0.0, 100.0], [3.0, 0.0]]), [2.0, 3.0], 0.5, 1.0, trained=1)
+    assert got.tolist() == pytest.approx([1 + 8 / 30, 40.0], rel=1e-6)
+
+
+def test_a_run_tells_q_fair_what_is_trained() -> None:
+    here = park((6, 6), shape=(2, 3, 3))
+    of = engine(here, batch_norm((2, 3, 3), 3))
+    plan = Sequence((Probe((0, 1), "loss"), Parallel(visits((0, 1)), mix="q_fair", settings={"q": 3.0})))
+    w, trained = start(of)["w"], of.network.trained
+    each = [walk(of, one, {"w": w}).packet["w"] for one in visits((0, 1))]
+    done = walk(of, plan, {"w": w})
+    losses = [done.answers[k]["loss"] for k in (0, 1)]
+    assert trained < len(w)
+    assert bits(done.packet["w"]) == bits(q_fair(w, each, losses, WORK.rate, 3.0, trained))
 
 
 @settings(max_examples=60, deadline=None)

@@ -256,3 +256,24 @@ def test_losses_of_a_visit_have_the_term_in_them() -> None:
     # every one of the P trained weights is 1 away: (μ/2)·P, to the rounding of a sum in float32
     expected = once(Plain()).loss_first + 0.5 * 0.1 * of.network.trained
     assert once(Prox(0.1)).loss_first == pytest.approx(expected, rel=1e-5)
+
+
+class Double(nn.Module):
+    """A network in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 5).double(), nn.Linear(5, 3).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        said: Tensor = self.head(self.body(x.double()).relu())
+        return said
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("contrastive", {}), ("fusion", {}), ("fusion", {"operator": "conv"}), ("gated", {})]
+)
+def test_what_an_objective_adds_to_a_network_is_of_the_networks_precision(name: str, settings: dict[str, str]) -> None:
+    module, _ = objective(name, settings).adapt(Double(), "head", 3, (4,))
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.float64}
+    assert module(torch.zeros(2, 4)).dtype == torch.float64

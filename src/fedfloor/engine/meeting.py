@@ -67,12 +67,13 @@ class Meeting:
             self._models[index] = torch.from_numpy(np.frombuffer(part, kind))
         self._sums.take(parts[1 + len(indices) :], self.start)
 
-    def mixed(self, known: Sequence[mix.Branch | None], classes: int) -> Packet:
+    def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int) -> Packet:
         """Return the one packet the branches' become.
 
         Args:
             known: what is known of each branch; None where every visit was lost.
             classes: number of classes.
+            trained: how many numbers at the front of the model are trained.
         """
         packet = self._sums.mean(self.start)
         if not self._rule.whole:
@@ -81,7 +82,7 @@ class Meeting:
         if len(order) < self._rule.least:
             return dict(self.start)
         models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
-        met = mix.Meeting(self.start["w"], models, branches, self._rate(), classes)
+        met = mix.Meeting(self.start["w"], models, branches, self._rate(), classes, trained)
         return {**packet, "w": self._checked(self._rule.mixed(met))}
 
     def _checked(self, model: object) -> Tensor:

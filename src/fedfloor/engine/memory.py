@@ -93,7 +93,7 @@ class DeviceMemory:
             return
         wanted = {digest[:32] for digest in keep | set(self.held.values())}
         for path in self._folder.glob("*.safetensors"):
-            if path.stem.partition("-")[2] not in wanted:
+            if path.stem.rpartition("-")[2] not in wanted:
                 path.unlink(missing_ok=True)
 
     def tidy(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,11 +79,16 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     return {k: {node.what: answers[k]} for k in node.devices}
 
 
-def no_vector(answer: object) -> str:
-    """Refuse an answer that cannot be told as JSON: ``json.dumps(…, default=no_vector)``.
+def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:
+    """Refuse answers that cannot be told as JSON, as branches tell theirs; on one rank alike.
 
     Raises:
-        SettingError: always.
+        SettingError: there is one.
     """
-    kind = type(answer).__name__
-    raise SettingError(f"a Probe that answers with a {kind} stands in a branch of a Parallel: ask before they part.")
+    for heard in answers.values():
+        for what, answer in heard.items():
+            if isinstance(answer, Tensor):
+                raise SettingError(
+                    f"a Probe for '{what}', which answers with a vector, stands in a branch of a Parallel: ask before "
+                    "they part."
+                )

@@ -2,7 +2,8 @@
 
 A node is walked by the whole team or by one rank. A ``Parallel`` that the team meets deals its branches in contiguous
 runs of about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has
-no ``Parallel`` below (a chain) is walked by the first rank. Every rank ends with the same packet and the same receipts.
+no ``Parallel`` below (a chain) is walked by the first rank, but for its questions, which all ask. Every rank ends with
+the same packet and the same receipts.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class _Walk:
             return self._ask(node, packet, tick, team)
         if isinstance(node, Select):
             return self.team_walk(self._choose(node, tick), packet, tick)
-        if not walk.meets(node):
+        if not walk.meets(node) and not walk.asks(node):
             return self._by_first(node, packet, tick)
         if isinstance(node, Parallel):
             return self._deal(node, packet, tick)
@@ -146,7 +147,7 @@ class _Walk:
             ]
             for i, one in zip(mine, done, strict=True)
         ]
-        everyone = team.gather([json.dumps(said, default=no_vector).encode(), *meeting.unfinished()])
+        everyone = team.gather([json.dumps(said).encode(), *meeting.unfinished()])
         whole = Meeting(node, meeting.start)
         branches: list[Passed] = []
         for heard, *parts in everyone:
@@ -186,6 +187,7 @@ class _Walk:
                 memory = {k: held.get(k) for k in known}
                 self.visits, self.heard = Counter({k: before[k] + ahead[k] for k in known}), heard
                 one = self.walk(child, start, tick)
+                no_vector(one.answers)
                 self._hold(memory)  # branches happen at the same time: none sees what another one left on a device
                 meeting.add(index, one.packet, sum(self._size(k) for k in one.trained))
                 done.append(replace(one, packet={}))
@@ -199,7 +201,7 @@ class _Walk:
         self.heard = merged([self.heard, answers])
         sizes = {k: self._size(k) for one in branches for k in one.trained | {r.device for r in one.receipts}}
         known = [learnt(one.receipts, sizes, self.heard) for one in branches]
-        packet = meeting.mixed(known, len(self.engine.park.dataset.classes))
+        packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
         self._hold({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
@@ -259,7 +261,8 @@ class _Walk:
         digest = engine.memory.commit(device, goal.remember(flat, about)) if goal.remembers else None
         said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
         receipt = Receipt(device, key.visit, tick, *said, size, lost=False, memory=digest)
-        return Passed({**packet, "w": flat, **goal.send(flat, about)}, node, [receipt], frozenset({device}))
+        sent = objectives.sent(node.work.objective, goal.send(flat, about), beside)
+        return Passed({**packet, "w": flat, **sent}, node, [receipt], frozenset({device}))
 
     def _hold(self, memory: Mapping[int, str | None]) -> None:
         for device, digest in memory.items():

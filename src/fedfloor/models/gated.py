@@ -135,7 +135,8 @@ def through(module: nn.Module, head: GatedHead, x: Tensor) -> tuple[Tensor, Tens
         logits = module(x)
     finally:
         handle.remove()
-    if len(seen) != 1 or seen[0][0].dim() != 2 or not torch.equal(seen[0][1], logits):
+    # what is not a number is not equal to itself
+    if len(seen) != 1 or seen[0][0].dim() != 2 or not torch.equal(seen[0][1].nan_to_num(), logits.nan_to_num()):
         raise SettingError(
             "objective 'gated': the network's output must be that of its classifier, asked once for features [batch, "
             "width]. Take out what comes after the classifier, such as a softmax: the loss has one."

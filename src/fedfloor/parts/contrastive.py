@@ -83,7 +83,7 @@ class Contrastive(Objective):
                 f"objective contrastive: the network's classifier is {found}: a projection head replaces a classifier "
                 "that is an nn.Linear. Name it with model.classifier, or choose another network."
             )
-        replace(module, classifier, Projected(old.in_features, self.dim, classes))
+        replace(module, classifier, Projected(old.in_features, self.dim, classes).to(old.weight.dtype))
         return module, f"{classifier}.classifier"
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:

@@ -69,6 +69,7 @@ class Fusion(Objective):
             fusion: nn.Module = Mixture(channels, 2 + len(sides))
         else:
             fusion = Gate(channels if self.operator == "multi" else 1)
+        fusion.to(next(module.parameters()).dtype)
         replace(module, path, Fused(module.get_submodule(path), fusion))
         if classifier is not None and f"{classifier}.".startswith(f"{path}."):
             classifier = f"{path}.layer{classifier.removeprefix(path)}"

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import DivergedError, SettingError, require
 
 Models = Tensor | Sequence[Tensor]  # [n, P], or n flat models [P]
 T = TypeVar("T", float, Tensor)
@@ -98,6 +98,7 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
         factors: c_k, n numbers above 0; all 1 if left out.
 
     Raises:
+        DivergedError: a model is no longer made of finite numbers.
         SettingError: factors that are no numbers above 0, or not one per model.
 
     >>> inverse_distance(torch.tensor([[0.0], [2.0], [7.0]]))  # w̄ = 3: weights 1/3, 1, 1/4
@@ -107,8 +108,19 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
 
 
 def inverse_distance_weights(models: Models, factors: Sequence[float] | None = None) -> list[float]:
-    """Return the weights α_k of :func:`inverse_distance`, divided by the largest."""
+    """Return the weights α_k of :func:`inverse_distance`, divided by the largest.
+
+    Raises:
+        DivergedError: a model is no longer made of finite numbers, so that nothing has a distance to the mean.
+        SettingError: as there.
+    """
     found = rows(models)
+    for number, one in enumerate(found, 1):
+        if not bool(torch.isfinite(one).all()):
+            raise DivergedError(
+                f"model {number} of {len(found)} that came back holds infinite or undefined numbers. Lower work.lr; "
+                "the last checkpoint is untouched."
+            )
     shares = [1.0] * len(found) if factors is None else _checked("factor", factors, len(found), above=True)
     centre = mean(found)
     far = _totals(found, lambda one, span: (one[span] - centre[span]).abs_())
@@ -135,7 +147,9 @@ def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
     return [1 / max(1 / classes, one) for one in accuracies]
 
 
-def q_fair(start: Tensor, models: Models, losses: Sequence[float], rate: float, q: float) -> Tensor:
+def q_fair(
+    start: Tensor, models: Models, losses: Sequence[float], rate: float, q: float, trained: int | None = None
+) -> Tensor:
     """q-FedAvg: w ← w − Σ_k F_k^q·u_k / Σ_k h_k, u_k = (w − w_k)/η, h_k = q·F_k^(q−1)·‖u_k‖² + F_k^q/η.
 
     Formed as w + s·(w̃ − w) with w̃ the mean of the models by weights F_k^q and s = (Σ F_k^q/η)/Σ h_k ≤ 1, which is the
@@ -150,21 +164,30 @@ def q_fair(start: Tensor, models: Models, losses: Sequence[float], rate: float, 
         losses: F_k, mean loss of w on all samples of device k, n numbers of at least 0.
         rate: η, the devices' learning rate (1/η stands for the Lipschitz constant).
         q: q ≥ 0.
+        trained: how many numbers at the front are trained; all if left out. What lies behind, such as batch norm's
+            statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
 
     Raises:
+        DivergedError: a loss is no longer a finite number.
         SettingError: rate, q or a loss out of range, or not one loss per model.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")
+    for one in losses:
+        if not math.isfinite(one):
+            raise DivergedError(f"a device's loss is {one}. Lower work.lr; the last checkpoint is untouched.")
     found = rows([start, *models])[1:]
     felt = [loss + 1e-10 for loss in _checked("loss", losses, len(found), above=False)]
     powers = [(one / max(felt)) ** q for one in felt]  # every F^q divided by the largest: s and w̃ stay the same
-    norms = [one / rate**2 for one in _totals(found, lambda one, span: (one[span] - start[span]).square_())]
+    steps = _totals([one[:trained] for one in found], lambda one, span: (one[span] - start[span]).square_())
+    norms = [one / rate**2 for one in steps]
     curved = sum(q * power / one * norm for power, one, norm in zip(powers, felt, norms, strict=True))
     straight = sum(powers) / rate
     # weights that underflow to 0 count as the smallest number there is
     towards = mean(found, [max(power, 1e-38) for power in powers])
-    return towards if curved == 0 else torch.lerp(start, towards, straight / (curved + straight))
+    if curved > 0 or not math.isfinite(curved):
+        towards[:trained] = torch.lerp(start[:trained], towards[:trained], straight / (curved + straight))
+    return towards
 
 
 def _totals(models: Sequence[Tensor], term: Callable[[Tensor, slice], Tensor]) -> list[float]:

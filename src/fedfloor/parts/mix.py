@@ -40,6 +40,8 @@ class Meeting:
         branches: one per model.
         rate: the devices' learning rate η.
         classes: number of classes.
+        trained: how many numbers at the front of a model are trained; frozen parameters and batch norm's statistics
+            lie behind. None where all are.
     """
 
     start: Tensor
@@ -47,6 +49,7 @@ class Meeting:
     branches: Sequence[Branch]
     rate: float
     classes: int
+    trained: int | None = None
 
 
 class Mix(Protocol):
@@ -149,7 +152,7 @@ class QFair(Mix):
         losses = [one.loss for one in met.branches if one.loss is not None]
         if len(losses) < len(met.branches):
             raise SettingError("mix 'q_fair' needs every device's loss: put Probe(devices, 'loss') before the visits.")
-        return q_fair(met.start, met.models, losses, met.rate, self.q)
+        return q_fair(met.start, met.models, losses, met.rate, self.q, met.trained)
 
 
 @dataclass(frozen=True)

@@ -69,3 +69,30 @@ def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str
                 "to, whose server keeps it."
             )
     return {wanted: packet[wanted] for wanted in goal.travels}
+
+
+def sent(name: str, said: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return what an objective sends beside the model, once it is known to fit what arrived.
+
+    Args:
+        name: the objective's, for error messages.
+        said: what its ``send`` returned.
+        arrived: what it reads of the packet; see :func:`beside`.
+
+    Raises:
+        SettingError: something that does not travel, or of another size or type than what arrived: it could not be
+            averaged with what a lost visit leaves as it was.
+    """
+    for what, one in said.items():
+        if what not in arrived:
+            raise SettingError(
+                f"objective '{name}' sends '{what}', which does not travel beside the model: name it in 'travels', and "
+                "let the method's init give it its first value."
+            )
+        got, wanted = (one.dtype, tuple(one.shape)), (arrived[what].dtype, tuple(arrived[what].shape))
+        if got != wanted:
+            raise SettingError(
+                f"objective '{name}' sends '{what}' as {got[0]} of shape {got[1]}: it arrived as {wanted[0]} of shape "
+                f"{wanted[1]}, and must leave so."
+            )
+    return said

@@ -90,6 +90,11 @@ def meets(node: Node) -> bool:
     return fold(node, lambda at, below: isinstance(at, (Parallel, Select)) or any(below))
 
 
+def asks(node: Node) -> bool:
+    """Return whether anything is asked below: whether there is a ``Probe``."""
+    return fold(node, lambda at, below: isinstance(at, Probe) or any(below))
+
+
 def widest(node: Node) -> int:
     """Return how many branches the team can work on at a time: the most of any ``Parallel`` or ``Select`` it meets."""
     if isinstance(node, Select):

@@ -1,0 +1,41 @@
+"""Questions whose answers are vectors: where they may be asked, on every team alike."""
+
+from __future__ import annotations
+
+import pytest
+from torch import Tensor
+
+from fedfloor.engine.team import Alone, Team
+from fedfloor.errors import SettingError
+from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence
+from floor import bits, digest, engine, everywhere, park, together, visits, walk
+
+HERE = park()
+T = visits(range(5))
+ASKED = {
+    "set-up": Sequence((Probe((0, 1), "gradient"), Probe((2, 1), "census"))),
+    "chain": Sequence((T[0], Probe((0, 1), "gradient"), T[1])),
+    "laps": Repeat(2, Sequence((T[2], Probe((3,), "gradient"), Probe((3,), "loss")))),
+}
+
+
+def told(plan: Node, team: Team) -> str:
+    """Return everything of an outcome as text, tensors as their bytes."""
+    packet, resolved, receipts, answers, ticks = digest(walk(engine(HERE, team=team), plan))
+    said = {
+        k: {what: bits(one) if isinstance(one, Tensor) else one for what, one in sorted(heard.items())}
+        for k, heard in sorted(answers.items())  # type: ignore[attr-defined]
+    }
+    return repr((packet, resolved, receipts, said, ticks))
+
+
+@pytest.mark.parametrize("plan", ASKED.values(), ids=ASKED)
+def test_a_chain_may_ask_for_vectors_on_any_team(plan: Node) -> None:
+    assert everywhere(2, lambda team: told(plan, team)) == [told(plan, Alone())] * 2
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_branch_may_not_and_one_rank_says_so_too(ranks: int) -> None:
+    plan = Parallel((Sequence((Probe((0,), "gradient"), T[0])), T[1]))
+    with pytest.raises(SettingError, match="a Probe for 'gradient', which answers with a vector, stands in a branch"):
+        together(ranks, lambda team: told(plan, team)) if ranks > 1 else told(plan, Alone())
