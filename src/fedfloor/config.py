@@ -11,7 +11,7 @@ from typing import Any
 from fedfloor.checking import Table, checked
 from fedfloor.errors import SettingError, nearest, quoted
 from fedfloor.experiment import Experiment
-from fedfloor.methods.catalog import find
+from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.parts import named
@@ -141,6 +141,8 @@ def kind_of(experiment: Experiment, name: str) -> type[Method]:
     base = experiment.methods.get(name, {}).get("method", name)
     if not isinstance(base, str):
         raise SettingError(f"methods.{name}.method = {base!r}: must be the name of a method, in quotes.")
+    if name in METHODS and base != name:
+        raise SettingError(f"methods.{name}.method = '{base}': '{name}' is a method of its own. Choose another name.")
     return find(base)
 
 
