@@ -150,6 +150,9 @@ def test_methods_and_their_cards(command: Command) -> None:
     assert all(row["what"] for row in rows)
     card = command("methods", "fedsr", "--json").document
     assert "arXiv 2403.14718" in card["card"]
+    shown = command("methods", "fedadam").out
+    assert "settings, in [methods.fedadam]" in shown  # no markup of the terminal
+    assert "0.00316" in shown  # no digit is lost
     assert card["card"] in command("methods", "fedsr").out
     assert {"setting": "laps", "default": 5} in card["rows"]
     command.refused(command("methods", "fedrs"), "Did you mean 'fedsr'?")

@@ -1,4 +1,4 @@
-"""Commands that say what there is: methods, networks, data sets, and how fast they are."""
+"""Commands that say what there is: methods, parts, networks, data sets, and how fast they are."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def methods(
     import inspect
 
     from fedfloor.methods.catalog import METHODS, card
+    from fedfloor.parts.named import written
     from fedfloor.terminal import show
 
     if name is None:
@@ -32,7 +33,8 @@ def methods(
         show(settings, as_json=True, method=name, card=text)
     else:
         print(f"{name}\n\n{text}\n")
-        show(settings, as_json=False, title=f"settings, in [methods.{name}]")
+        rows = [row if row["default"] is None else row | {"default": written(row["default"])} for row in settings]
+        show(rows, as_json=False, title=f"settings, in [methods.{name}]")
 
 
 def parts(
@@ -41,7 +43,7 @@ def parts(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the parts any method can be combined with, and their settings."""
+    """List the parts that methods combine with, and their settings."""
     from fedfloor.config import PARTS
     from fedfloor.parts.named import rows
     from fedfloor.terminal import show
