@@ -106,6 +106,7 @@ def test_draw_a_picture(command: Command) -> None:
         ("--round 0", "--round 0: the experiment has rounds 1 to 3."),
         ("--round 4", "--round 4: the experiment has rounds 1 to 3."),
         ("--set method.name=fedsrr", "Did you mean 'fedsr'?"),
+        ("--set method.mix=multi_krum --set park.devices=4", "has 4 models to mix: it needs at least 5."),
     ],
 )
 def test_draw_refuses(command: Command, words: str, message: str) -> None:

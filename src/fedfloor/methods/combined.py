@@ -129,12 +129,14 @@ class Combined(Method):
 
     def _mixed(self, node: Node, mix: Mix) -> Node:
         name, settings = mixing.spoken(mix)
-        changed, places = change.with_mix(node, name, settings, mix.asks)
-        if not places:
+        changed, meeting = change.with_mix(node, name, settings, mix.asks)
+        if not meeting:
             raise SettingError(
                 f"method.mix = '{name}' with method '{self.name}': no models meet at the cloud in its rounds, so there "
                 "is nothing to mix. Leave method.mix out, or choose another method."
             )
+        for branches in meeting:  # the engine checks too, but a drawing asks nobody else
+            mixing.check(mix, name, branches)
         return changed
 
     def _check(self, node: Node) -> None:
