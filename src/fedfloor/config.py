@@ -15,9 +15,9 @@ from fedfloor.methods.catalog import find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.parts import named
-from fedfloor.parts.invite import SELECTIONS, policy
 from fedfloor.parts.mix import MIXES, rule
 from fedfloor.parts.objectives import OBJECTIVES, objective
+from fedfloor.parts.selection import SELECTIONS, policy
 from fedfloor.parts.server import SERVERS, optimiser
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.places import looked_for, with_paths
