@@ -97,7 +97,8 @@ def put(document: Table, path: Sequence[str], new: Any, said: str) -> None:
     for name in path[:-1]:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise SettingError(f"{said}: '{name}' is a value, not a table.")
+            more = ' Write a part that has settings as a table, such as { kind = "krum", outliers = 1 }.'
+            raise SettingError(f"{said}: '{name}' is a value, not a table.{more if name in PARTS else ''}")
     table[path[-1]] = new
 
 

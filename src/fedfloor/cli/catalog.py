@@ -14,7 +14,7 @@ from fedfloor.errors import SettingError, unknown
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this method's card.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this method's card.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the methods, or show one method's card and its settings."""
@@ -39,7 +39,7 @@ def methods(
 
 def parts(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help="objective, mix, server or selection; all left out.")
+        str | None, typer.Argument(metavar="KIND", help="objective, mix, server or selection; all left out.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +55,7 @@ def parts(
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this network's card and layers.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this network's card and layers.")] = None,
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="C,H,W", help="Of one sample; C,L or C: sensors.")
     ] = None,
