@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import SettingError
-from fedfloor.parts.meeting import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
+from fedfloor.parts.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
 from floor import bits
 
 
