@@ -106,6 +106,7 @@ def test_draw_a_picture(command: Command) -> None:
         ("--round 0", "--round 0: the experiment has rounds 1 to 3."),
         ("--round 4", "--round 4: the experiment has rounds 1 to 3."),
         ("--set method.name=fedsrr", "Did you mean 'fedsr'?"),
+        ("--set method.mix=multi_krum --set park.devices=4", "has 4 models to mix: it needs at least 5."),
     ],
 )
 def test_draw_refuses(command: Command, words: str, message: str) -> None:
@@ -150,6 +151,9 @@ def test_methods_and_their_cards(command: Command) -> None:
     assert all(row["what"] for row in rows)
     card = command("methods", "fedsr", "--json").document
     assert "arXiv 2403.14718" in card["card"]
+    shown = command("methods", "fedadam").out
+    assert "settings, in [methods.fedadam]" in shown  # no markup of the terminal
+    assert "0.00316" in shown  # no digit is lost
     assert card["card"] in command("methods", "fedsr").out
     assert {"setting": "laps", "default": 5} in card["rows"]
     command.refused(command("methods", "fedrs"), "Did you mean 'fedsr'?")

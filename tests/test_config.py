@@ -201,6 +201,11 @@ def test_set_refuses(change: str, message: str) -> None:
     assert document == {"rounds": 3}
 
 
+def test_a_setting_of_a_part_that_stands_there_as_a_name_says_how_to_write_it() -> None:
+    with pytest.raises(SettingError, match="Write a part that has settings as a table, such as"):
+        apply({"method": {"mix": "krum"}}, "method.mix.outliers=2")
+
+
 def test_later_changes_win(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text(FULL)

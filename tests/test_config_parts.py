@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.invite import Selection
+from fedfloor.parts.selection import Selection
 from fedfloor.parts.mix import Mix
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.server import Server
@@ -154,7 +154,7 @@ REFUSED = {
     "method.server = 'odd:Loose'": "server 'odd:Loose' has no 'step': derive it from fedfloor.parts.server.S",
     "method.server = 'odd:Still'": "server 'odd:Still' has no 'step': one derived from fedfloor.parts.serv",
     "method.server = 'adm'": "unknown server 'adm'. Did you mean 'adam'? Known: adagrad, adam, sgd, yogi.",
-    "method.selection = 'odd:Loose'": "'odd:Loose' has no 'draw': derive it from fedfloor.parts.invite.Sel",
+    "method.selection = 'odd:Loose'": "'odd:Loose' has no 'draw': derive it from fedfloor.parts.selection.Sel",
     "method.selection = 'odd:Blind'": "draw must take (self, devices, sizes, rng): too many positional arguments.",
     "method.selection = 'odd:Says'": "selection 'odd:Says' needs the setting 'what': it has no default.",
     "method.objective = 'odd:Loose'": "'odd:Loose' has no 'needs_start': derive it from fedfloor.parts.obj",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfloor.errors import SettingError
-from fedfloor.parts.meeting import CHUNK, mean
+from fedfloor.parts.means import CHUNK, mean
 from fedfloor.parts.robust import krum, krum_scores, median, multi_krum, trimmed_mean
 from floor import bits
 

@@ -173,6 +173,21 @@ def test_tree_keeps_what_differs() -> None:
     assert "more like this" not in tree(Parallel(tuple(others)))
 
 
+def test_a_mixing_rule_is_named_with_its_numbers() -> None:
+    rules = [("trimmed_mean", {"share": 0.2}), ("krum", {"outliers": 1}), ("gated:Own", {"open": True}), ("median", {})]
+    for (mix, settings), words in zip(
+        rules, ("trimmed mean, share 0.2", "Krum, outliers 1", "gated:Own, open true", "coordinate median"), strict=True
+    ):
+        plan = Parallel((visit(0), visit(1)), CLOUD, mix, settings)
+        assert tree(plan).splitlines()[0] == f"in parallel: 2 branches, meets at the cloud ({words})"
+        assert words in svg(plan)
+
+
+def test_meetings_that_differ_in_a_number_are_not_alike() -> None:
+    meetings = [Parallel((visit(k),), edge(0), "trimmed_mean", {"share": k / 20}) for k in range(6)]
+    assert "more like this" not in tree(Parallel(tuple(meetings)))
+
+
 def test_tree_names_every_kind_of_node() -> None:
     text = "\n".join(tree(plan) for plan in PLANS.values())
     for words in (

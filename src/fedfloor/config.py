@@ -15,9 +15,9 @@ from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.parts import named
-from fedfloor.parts.invite import SELECTIONS, policy
 from fedfloor.parts.mix import MIXES, rule
 from fedfloor.parts.objectives import OBJECTIVES, objective
+from fedfloor.parts.selection import SELECTIONS, policy
 from fedfloor.parts.server import SERVERS, optimiser
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.places import looked_for, with_paths
@@ -97,7 +97,8 @@ def put(document: Table, path: Sequence[str], new: Any, said: str) -> None:
     for name in path[:-1]:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise SettingError(f"{said}: '{name}' is a value, not a table.")
+            more = ' Write a part that has settings as a table, such as { kind = "krum", outliers = 1 }.'
+            raise SettingError(f"{said}: '{name}' is a value, not a table.{more if name in PARTS else ''}")
     table[path[-1]] = new
 
 

@@ -165,7 +165,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, box=box.SIMPLE, title_justify="left")
+    table = Table(title=Text(title) if title else None, box=box.SIMPLE, title_justify="left")
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
     for name in columns:
         numeric = any(isinstance(row[name], (int, float)) for row in rows)

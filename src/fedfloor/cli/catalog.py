@@ -1,4 +1,4 @@
-"""Commands that say what there is: methods, networks, data sets, and how fast they are."""
+"""Commands that say what there is: methods, parts, networks, data sets, and how fast they are."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fedfloor.errors import SettingError, require, unknown
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this method's card.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this method's card.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the methods, or show one method's card and its settings."""
     import inspect
 
     from fedfloor.methods.catalog import METHODS, card
+    from fedfloor.parts.named import written
     from fedfloor.terminal import show
 
     if name is None:
@@ -32,16 +33,17 @@ def methods(
         show(settings, as_json=True, method=name, card=text)
     else:
         print(f"{name}\n\n{text}\n")
-        show(settings, as_json=False, title=f"settings, in [methods.{name}]")
+        rows = [row if row["default"] is None else row | {"default": written(row["default"])} for row in settings]
+        show(rows, as_json=False, title=f"settings, in [methods.{name}]")
 
 
 def parts(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help="objective, mix, server or selection; all left out.")
+        str | None, typer.Argument(metavar="KIND", help="objective, mix, server or selection; all left out.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the parts any method can be combined with, and their settings."""
+    """List the parts that methods combine with, and their settings."""
     from fedfloor.config import PARTS
     from fedfloor.parts.named import rows
     from fedfloor.terminal import show
@@ -53,7 +55,7 @@ def parts(
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this network's card and layers.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this network's card and layers.")] = None,
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="C,H,W", help="Of one sample; C,L or C: sensors.")
     ] = None,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedfloor.engine.samples import Samples
 from fedfloor.models.network import Network
+from fedfloor.parts.frozen import evaluating
 
 BLOCK = 500  # fixed, so that the same samples meet in the same products
 
@@ -22,12 +23,10 @@ def full(network: Network, samples: Samples) -> Tensor:
     """
     total = torch.zeros(network.trained, dtype=network.flat.dtype)
     parts = network.shaped_like(network.parameters)(total)
-    was_training = network.module.training
-    network.module.eval()
-    for first in range(0, len(samples), BLOCK):
-        rows = slice(first, first + BLOCK)
-        logits = network.module(samples.values(rows))
-        loss = torch.nn.functional.cross_entropy(logits, samples.y[rows], reduction="sum")
-        torch._foreach_add_(parts, torch.autograd.grad(loss, network.parameters))
-    network.module.train(was_training)
+    with evaluating(network.module):
+        for first in range(0, len(samples), BLOCK):
+            rows = slice(first, first + BLOCK)
+            logits = network.module(samples.values(rows))
+            loss = torch.nn.functional.cross_entropy(logits, samples.y[rows], reduction="sum")
+            torch._foreach_add_(parts, torch.autograd.grad(loss, network.parameters))
     return total.div_(len(samples))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.engine.gradient import full
+from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.team import Blob, Team
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError, unknown
@@ -33,8 +33,8 @@ def loss(engine: Engine, device: int, packet: Packet, tick: int) -> float:  # no
     network.module.eval()
     total = 0.0
     with torch.inference_mode():
-        for first in range(0, len(samples), 500):
-            rows = slice(first, first + 500)
+        for first in range(0, len(samples), BLOCK):
+            rows = slice(first, first + BLOCK)
             logits = network.module(samples.values(rows))
             total += float(torch.nn.functional.cross_entropy(logits, samples.y[rows], reduction="sum"))
     return total / len(samples)

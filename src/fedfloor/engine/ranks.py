@@ -32,7 +32,7 @@ from fedfloor.engine.visit import Key, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Normalise, Park
-from fedfloor.parts import objectives, selection
+from fedfloor.parts import objectives, sampling
 from fedfloor.parts.objective import Visit
 from fedfloor.plan import nodes, text, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
@@ -282,5 +282,5 @@ class _Walk:
         census = self.engine.park.census(node.candidates, tick, seen)
         place = (self.round, tick, min(node.candidates, default=-1), sum(seen))  # the next choice is another draw
         rng = generator(self.engine.seed, f"select {node.policy} {node.at}", *place)
-        chosen = selection.choose(node.policy, node.candidates, node.how_many, census, rng)
+        chosen = sampling.choose(node.policy, node.candidates, node.how_many, census, rng)
         return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix, node.settings)

@@ -10,11 +10,11 @@ import numpy as np
 
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.parts import invite, objectives, server
 from fedfloor.parts import mix as mixing
-from fedfloor.parts.invite import Everyone, Selection
+from fedfloor.parts import objectives, selection, server
 from fedfloor.parts.mix import Mix
 from fedfloor.parts.objective import Objective
+from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan import change, walk
 from fedfloor.plan.nodes import Node, Work
@@ -96,7 +96,7 @@ class Combined(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Return the method's plan with the exchanged parts."""
         if self.parts.selection is not None:
-            view = replace(view, invited=invite.drawn(self.parts.selection, view.devices, view.sizes, rng))
+            view = replace(view, invited=selection.drawn(self.parts.selection, view.devices, view.sizes, rng))
         node = self.method.plan(state, view, rng)
         self._check(node)
         if self.parts.objective is not None:
@@ -129,12 +129,14 @@ class Combined(Method):
 
     def _mixed(self, node: Node, mix: Mix) -> Node:
         name, settings = mixing.spoken(mix)
-        changed, places = change.with_mix(node, name, settings, mix.asks)
-        if not places:
+        changed, meeting = change.with_mix(node, name, settings, mix.asks)
+        if not meeting:
             raise SettingError(
                 f"method.mix = '{name}' with method '{self.name}': no models meet at the cloud in its rounds, so there "
                 "is nothing to mix. Leave method.mix out, or choose another method."
             )
+        for branches in meeting:  # the engine checks too, but a drawing asks nobody else
+            mixing.check(mix, name, branches)
         return changed
 
     def _check(self, node: Node) -> None:

@@ -67,7 +67,7 @@ class FEDL(Method):
         """Put the answers' mean by samples into the packet as ``grad``; without answers (a preview) there is none."""
         if not answers:
             return State(view.start)
-        from fedfloor.parts.meeting import mean
+        from fedfloor.parts.means import mean
 
         order = sorted(answers)
         grad = mean([answers[k]["gradient"] for k in order], [float(view.sizes[k]) for k in order])

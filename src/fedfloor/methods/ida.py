@@ -34,7 +34,7 @@ class Ida(Method):
     Travels: the model, down and up; with factors = "accuracy" the training accuracy, up.
 
     Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665; what was chosen where its formulas could not be looked up:
-    see :func:`fedfloor.parts.meeting.inverse_distance`.
+    see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
         factors: c_k. "none" is IDA, c_k = 1; "accuracy" is IDA + INTRAC, c_k = 1/max(1/classes, training accuracy);

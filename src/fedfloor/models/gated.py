@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fedfloor.errors import SettingError
-from fedfloor.models.classifier import layer
+from fedfloor.models.classifier import layer, replace
 from fedfloor.models.network import Network
 
 
@@ -102,9 +102,7 @@ def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -
             f"objective 'gated' trains the network's classifier '{classifier}' alone, but '{after[-1]}' is defined "
             "after it: define the classifier as the network's last layer."
         )
-    path, _, name = classifier.rpartition(".")
-    head = GatedHead(part.in_features, units, layers, part.out_features).to(part.weight.dtype)
-    setattr(module.get_submodule(path), name, head)
+    replace(module, classifier, GatedHead(part.in_features, units, layers, part.out_features).to(part.weight.dtype))
     return module
 
 

@@ -102,7 +102,7 @@ class Equal(Mix):
 
 @dataclass(frozen=True)
 class InverseDistance(Mix):
-    """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.meeting.inverse_distance`.
+    """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
         factors: what the weights are multiplied by: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
@@ -119,19 +119,19 @@ class InverseDistance(Mix):
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return Σ_k α_k w_k / Σ_k α_k."""
-        from fedfloor.parts import meeting
+        from fedfloor.parts import means
 
         factors: list[float] | None = None
         if self.factors == "accuracy":
-            factors = meeting.intrac([one.accuracy for one in met.branches], met.classes)
+            factors = means.intrac([one.accuracy for one in met.branches], met.classes)
         elif self.factors == "samples":
             factors = [float(one.samples) for one in met.branches]
-        return meeting.inverse_distance(met.models, factors)
+        return means.inverse_distance(met.models, factors)
 
 
 @dataclass(frozen=True)
 class QFair(Mix):
-    """q-FedAvg: who has the larger loss counts more; see :func:`fedfloor.parts.meeting.q_fair`.
+    """q-FedAvg: who has the larger loss counts more; see :func:`fedfloor.parts.means.q_fair`.
 
     Args:
         q: q ≥ 0; 0 is the plain mean.
@@ -147,7 +147,7 @@ class QFair(Mix):
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return w − Σ_k Δ_k / Σ_k h_k."""
-        from fedfloor.parts.meeting import q_fair
+        from fedfloor.parts.means import q_fair
 
         losses = [one.loss for one in met.branches if one.loss is not None]
         if len(losses) < len(met.branches):

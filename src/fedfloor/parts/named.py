@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
@@ -151,7 +152,22 @@ def rows(known: Makers) -> list[dict[str, str]]:
     found = []
     for name, made in known.items():
         shown = fields(made) if is_dataclass(made) else ()
-        said = [f.name if f.default is MISSING else f"{f.name} = {f.default}" for f in shown if f.name != "kind"]
+        said = [f.name + _usual(f.default) for f in shown if f.name != "kind"]
         what = (inspect.getdoc(made) or "").partition("; see")[0].partition(".\n")[0].split("\n\n")[0]
         found.append({"name": name, "settings": ", ".join(said), "what": " ".join(what.split()).rstrip(".")})
     return found
+
+
+def written(value: object) -> str:
+    """Return a setting's value as an experiment file has it.
+
+    >>> written(True), written("none"), written(0.00316)
+    ('true', '"none"', '0.00316')
+    """
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else str(value)
+
+
+def _usual(default: object) -> str:
+    if default is MISSING:
+        return ""
+    return " (may be left out)" if default is None else f" = {written(default)}"

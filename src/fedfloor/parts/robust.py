@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.errors import SettingError, require
-from fedfloor.parts.meeting import Models, mean, rows, spans
+from fedfloor.parts.means import Models, mean, rows, spans
 
 
 def median(models: Models) -> Tensor:

@@ -1,99 +1,123 @@
-"""Whom to visit: the policies a ``Select`` node names."""
+"""Who may take part in a round: the policies that ``[method] selection`` names for any method."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import numpy as np
 
-from fedfloor.errors import SettingError, unknown
-
-Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[int]]
-
-
-def everyone(
-    candidates: Sequence[int],
-    how_many: int,  # noqa: ARG001
-    census: np.ndarray,  # noqa: ARG001
-    rng: np.random.Generator,  # noqa: ARG001
-) -> list[int]:
-    """Choose all candidates."""
-    return list(candidates)
+from fedfloor.errors import SettingError, require
+from fedfloor.parts import named
+from fedfloor.parts.sampling import by_samples, fraction
+from fedfloor.plan.nodes import Scalar
 
 
-def uniform(
-    candidates: Sequence[int],
-    how_many: int,
-    census: np.ndarray,  # noqa: ARG001
-    rng: np.random.Generator,
-) -> list[int]:
-    """Choose ``how_many`` candidates uniformly without replacement, in ascending order."""
-    return _draw(candidates, how_many, rng)
+class Selection(Protocol):
+    """A policy, a frozen dataclass of its numbers."""
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
+        """Return who may take part, ascending.
+
+        Args:
+            devices: all device numbers.
+            sizes: samples of each, int64 [K].
+            rng: where chance comes from.
+        """
+        ...
 
 
-def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> list[int]:
-    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False))
+@dataclass(frozen=True)
+class Everyone(Selection):
+    """Every device, in every round."""
+
+    kind: Literal["everyone"] = "everyone"
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+        """Return all."""
+        return list(devices)
 
 
-POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
-
-
-def choose(
-    policy: str, candidates: Sequence[int], how_many: int, census: np.ndarray, rng: np.random.Generator
-) -> list[int]:
-    """Choose devices by a policy's name.
+@dataclass(frozen=True)
+class Fraction(Selection):
+    """max(1, round(C·K)) devices drawn uniformly without replacement.
 
     Args:
-        policy: one of :data:`POLICIES`.
-        candidates: device numbers to choose from.
-        how_many: devices wanted, at least 1 and at most the number of candidates.
-        census: class counts of what each candidate holds now, [candidates, classes].
+        share: C, in (0, 1].
+    """
+
+    share: float = 0.1
+    kind: Literal["fraction"] = "fraction"
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+        """Return those drawn."""
+        return fraction(devices, self.share, rng)
+
+
+@dataclass(frozen=True)
+class BySamples(Selection):
+    """max(1, round(C·K)) devices drawn without replacement, each draw in proportion to their samples n_k.
+
+    Args:
+        share: C, in (0, 1].
+    """
+
+    share: float = 0.1
+    kind: Literal["by_samples"] = "by_samples"
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
+        """Return those drawn."""
+        return by_samples(devices, sizes, self.share, rng)
+
+
+SELECTIONS: Mapping[str, Callable[..., Selection]] = {
+    "everyone": Everyone,
+    "fraction": Fraction,
+    "by_samples": BySamples,
+}
+
+
+def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
+    """Return a policy by name, or ``module:Name`` of your own, with its numbers.
+
+    Raises:
+        SettingError: no policy of this name, a setting it does not have, one that is missing or out of range; or one of
+            your own that is incomplete.
+
+    >>> policy("fraction", {"share": 0.5})
+    Fraction(share=0.5, kind='fraction')
+    """
+    found: Selection = named.make("selection", name, settings, SELECTIONS)
+    named.complete("selection", name, found, Selection, writes=("draw",))
+    return found
+
+
+def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
+    """Return who may take part in a round, ascending.
+
+    Args:
+        chosen: the policy.
+        devices: all device numbers.
+        sizes: samples of each, int64 [K].
         rng: where chance comes from.
 
     Raises:
-        SettingError: an unknown policy, or more devices wanted than there are.
-
-    >>> choose("everyone", [4, 7], 2, np.zeros((2, 10)), np.random.default_rng(0))
-    [4, 7]
+        SettingError: a policy of your own returns nobody, or something else than devices, each once.
     """
-    if policy not in POLICIES:
-        raise unknown("selection policy", policy, POLICIES)
-    if not 1 <= how_many <= len(candidates):
+    said = chosen.draw(devices, sizes, rng)
+    found = list(said) if isinstance(said, Iterable) else []
+    if not found or any(k not in devices for k in found):
         raise SettingError(
-            f"select how_many = {how_many}: there are {len(candidates)} candidates; choose 1 to that many."
+            f"selection {type(chosen).__name__}: draw must return a list of device numbers, 0 to {len(devices) - 1}, "
+            f"at least one, got {said!r:.80}."
         )
-    return POLICIES[policy](candidates, how_many, census, rng)
-
-
-def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> list[int]:
-    """Draw max(1, round(share · K)) of K devices uniformly without replacement, in ascending order.
-
-    McMahan et al., AISTATS 2017: the fraction C of FedAvg.
-
-    >>> fraction(range(4), 1.0, np.random.default_rng(0))
-    [0, 1, 2, 3]
-    """
-    return _draw(devices, max(1, round(share * len(devices))), rng)
-
-
-def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.random.Generator) -> list[int]:
-    """Draw max(1, round(share · K)) of K devices without replacement with chances p_k ∝ n_k, in ascending order.
-
-    One device after the other is drawn, each in proportion to the samples of those that are left. Where all devices
-    hold equally many it is the draw of :func:`fraction`, from the same numbers: a method that draws so can then be
-    FedAvg to the bit.
-
-    Args:
-        devices: device numbers to choose from.
-        sizes: n_k > 0, samples of every device of the park, [all devices].
-        share: C in (0, 1].
-        rng: where chance comes from.
-
-    >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
-    [2]
-    """
-    held = sizes[np.asarray(devices)]
-    how_many = max(1, round(share * len(devices)))
-    if how_many == len(devices) or (held == held[0]).all():
-        return fraction(devices, share, rng)
-    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))
+    if len(set(found)) < len(found):
+        raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {found!r:.80}.")
+    return tuple(sorted(int(k) for k in found))

@@ -25,8 +25,8 @@ def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
     return walk.fold(plan, change_one)
 
 
-def with_mix(plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None) -> tuple[Node, int]:
-    """Return the plan with another rule where models meet at the cloud, and how many such places there are.
+def with_mix(plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None) -> tuple[Node, list[int]]:
+    """Return the plan with another rule where models meet at the cloud, and how many do in each such place.
 
     Args:
         plan: any plan; meetings at edges stay as they are.
@@ -34,18 +34,17 @@ def with_mix(plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | N
         settings: its numbers.
         asks: a question to be put to the devices before they set out, if the rule mixes by it.
     """
-    places = 0
+    meeting: list[int] = []
 
     def change_one(node: Node, below: list[Node]) -> Node:
-        nonlocal places
         node = _with_children(node, below)
         if not isinstance(node, (Parallel, Select)) or node.at != CLOUD:
             return node
-        places += 1
+        meeting.append(walk.widest(node))
         changed = replace(node, mix=mix, settings=dict(settings))
         return changed if asks is None else Sequence((Probe(tuple(sorted(walk.devices(node))), asks), changed))
 
-    return walk.fold(plan, change_one), places
+    return walk.fold(plan, change_one), meeting
 
 
 def _with_children(node: Node, below: list[Node]) -> Node:

@@ -35,7 +35,7 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
             return _repeat(node, pen, room, here)
         case Select():
             lines = [f"choose {node.how_many} of {len(node.candidates)}", f"by {node.policy}"]
-            return _crowd(station(node.at, mix_words(node.mix)), lines, node.candidates, "dashed", "back")
+            return _crowd(station(node.at, mix_words(node)), lines, node.candidates, "dashed", "back")
         case Broadcast():
             lines = [f"hand {node.scope!r} to", f"{count(len(node.devices), 'device')} to keep"]
             return _crowd(station(here, ""), lines, node.devices, "dotted", "")
@@ -88,7 +88,7 @@ def _train(node: Train, pen: Pen) -> Block:
 
 def _parallel(node: Parallel, pen: Pen, room: float) -> Block:
     relay = node.mix == RELAY
-    top = station(node.at, "" if relay else mix_words(node.mix), relay)
+    top = station(node.at, "" if relay else mix_words(node), relay)
     shown = node.children[: pen.limit]
     share = min(room, max(190.0, room / max(1, len(shown)) - GAP))
     blocks = [draw(child, pen, share, node.at) for child in shown]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Radio, Repeat, Select, Sequence, Site, Train, Work
 
-MIXES = {"by_samples": "mean by samples", "equal": "plain mean", "keep": "all kept"}
+MIXES = {
+    "by_samples": "mean by samples", "equal": "plain mean", "inverse_distance": "mean by inverse distance",
+    "q_fair": "q-fair mean", "median": "coordinate median", "trimmed_mean": "trimmed mean", "krum": "Krum",
+    "multi_krum": "Multi-Krum",
+}  # fmt: skip
 
 
 def work_words(work: Work) -> str:
@@ -22,7 +26,7 @@ def work_words(work: Work) -> str:
     if work.weight_decay:
         parts.append(f"weight decay {work.weight_decay:.4g}")
     if work.objective != "plain" or work.settings:
-        settings = ", ".join(f"{name} {value}" for name, value in work.settings.items())
+        settings = ", ".join(_settings(work.settings))
         parts.append(work.objective + (f" ({settings})" if settings else ""))
     if work.scope != "all":
         parts.append(f"only {work.scope}")
@@ -47,13 +51,13 @@ def site_words(site: Site) -> str:
     return "cloud" if site.kind == "cloud" else f"{site.kind} {site.index}"
 
 
-def mix_words(mix: str) -> str:
+def mix_words(node: Parallel | Select) -> str:
     """Say how models meet.
 
-    >>> mix_words("by_samples"), mix_words("krum")
-    ('mean by samples', 'krum')
+    >>> mix_words(Parallel(())), mix_words(Parallel((), mix="krum", settings={"outliers": 2}))
+    ('mean by samples', 'Krum, outliers 2')
     """
-    return MIXES.get(mix, mix)
+    return ", ".join([MIXES.get(node.mix, node.mix), *_settings(node.settings)])
 
 
 def radio_words(radio: Radio) -> str:
@@ -124,12 +128,17 @@ def heading(node: Node) -> str:
             return f"ask {_devices(node.devices)} for {node.what}, answers to {_the(node.at)}"
 
 
+def _settings(settings: Mapping[str, object]) -> list[str]:
+    """Return each setting with its value, which is written as in an experiment file."""
+    return [f"{name} {str(one).lower() if isinstance(one, bool) else one}" for name, one in settings.items()]
+
+
 def _devices(numbers: tuple[int, ...]) -> str:
     return f"{count(len(numbers), 'device')} ({ranges(numbers)})"
 
 
 def _meeting(node: Parallel | Select) -> str:
-    return f"meets at {_the(node.at)} ({mix_words(node.mix)})"
+    return f"meets at {_the(node.at)} ({mix_words(node)})"
 
 
 def _the(site: Site) -> str:
@@ -144,11 +153,11 @@ def shape(node: Node) -> Hashable:
         case Sequence():
             return ("sequence", tuple(map(shape, node.children)))
         case Parallel():
-            return ("parallel", node.at.kind, node.mix, tuple(map(shape, node.children)))
+            return ("parallel", node.at.kind, mix_words(node), tuple(map(shape, node.children)))
         case Repeat():
             return ("repeat", node.times, node.tick, shape(node.child))
         case Select():
-            return ("select", node.policy, node.how_many, work_words(node.work), node.at.kind, node.mix)
+            return ("select", node.policy, node.how_many, work_words(node.work), node.at.kind, mix_words(node))
         case Broadcast():
             return ("broadcast", node.scope)
         case Probe():

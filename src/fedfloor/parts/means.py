@@ -1,4 +1,4 @@
-"""Mixing rules that look at every model before they mix: means whose weights depend on the models.
+"""Means of models, as mixing rules take them: with given weights, and with weights that depend on the models.
 
 All rules take the n models in the order of the plan's branches, give the same bits for the same order, work on a few
 thousand coordinates at a time, and change nothing that goes in. :mod:`fedfloor.parts.robust` has those that bear

@@ -1,0 +1,99 @@
+"""Drawing devices: uniformly, by samples, or by the policy a ``Select`` node names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fedfloor.errors import SettingError, unknown
+
+Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[int]]
+
+
+def everyone(
+    candidates: Sequence[int],
+    how_many: int,  # noqa: ARG001
+    census: np.ndarray,  # noqa: ARG001
+    rng: np.random.Generator,  # noqa: ARG001
+) -> list[int]:
+    """Choose all candidates."""
+    return list(candidates)
+
+
+def uniform(
+    candidates: Sequence[int],
+    how_many: int,
+    census: np.ndarray,  # noqa: ARG001
+    rng: np.random.Generator,
+) -> list[int]:
+    """Choose ``how_many`` candidates uniformly without replacement, in ascending order."""
+    return _draw(candidates, how_many, rng)
+
+
+def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> list[int]:
+    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False))
+
+
+POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
+
+
+def choose(
+    policy: str, candidates: Sequence[int], how_many: int, census: np.ndarray, rng: np.random.Generator
+) -> list[int]:
+    """Choose devices by a policy's name.
+
+    Args:
+        policy: one of :data:`POLICIES`.
+        candidates: device numbers to choose from.
+        how_many: devices wanted, at least 1 and at most the number of candidates.
+        census: class counts of what each candidate holds now, [candidates, classes].
+        rng: where chance comes from.
+
+    Raises:
+        SettingError: an unknown policy, or more devices wanted than there are.
+
+    >>> choose("everyone", [4, 7], 2, np.zeros((2, 10)), np.random.default_rng(0))
+    [4, 7]
+    """
+    if policy not in POLICIES:
+        raise unknown("selection policy", policy, POLICIES)
+    if not 1 <= how_many <= len(candidates):
+        raise SettingError(
+            f"select how_many = {how_many}: there are {len(candidates)} candidates; choose 1 to that many."
+        )
+    return POLICIES[policy](candidates, how_many, census, rng)
+
+
+def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> list[int]:
+    """Draw max(1, round(share · K)) of K devices uniformly without replacement, in ascending order.
+
+    McMahan et al., AISTATS 2017: the fraction C of FedAvg.
+
+    >>> fraction(range(4), 1.0, np.random.default_rng(0))
+    [0, 1, 2, 3]
+    """
+    return _draw(devices, max(1, round(share * len(devices))), rng)
+
+
+def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.random.Generator) -> list[int]:
+    """Draw max(1, round(share · K)) of K devices without replacement with chances p_k ∝ n_k, in ascending order.
+
+    One device after the other is drawn, each in proportion to the samples of those that are left. Where all devices
+    hold equally many it is the draw of :func:`fraction`, from the same numbers: a method that draws so can then be
+    FedAvg to the bit.
+
+    Args:
+        devices: device numbers to choose from.
+        sizes: n_k > 0, samples of every device of the park, [all devices].
+        share: C in (0, 1].
+        rng: where chance comes from.
+
+    >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
+    [2]
+    """
+    held = sizes[np.asarray(devices)]
+    how_many = max(1, round(share * len(devices)))
+    if how_many == len(devices) or (held == held[0]).all():
+        return fraction(devices, share, rng)
+    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))
