@@ -10,16 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfloor.engine.tree import TreeSum
-<<<<<<< HEAD:tests/test_parts_meeting.py
 from fedfloor.errors import DivergedError, SettingError
-from fedfloor.parts.meeting import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
+from fedfloor.parts.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
 from fedfloor.plan.nodes import Parallel, Probe, Sequence
 from floor import WORK, batch_norm, bits, engine, park, start, visits, walk
-=======
-from fedfloor.errors import SettingError
-from fedfloor.parts.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
-from floor import bits
->>>>>>> w-rev2:tests/test_parts_means.py
 
 
 def models(n: int, seed: int, size: int = 7) -> Tensor:
