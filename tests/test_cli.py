@@ -220,3 +220,9 @@ def test_the_library_call_needs_no_guard(command: Command) -> None:
     assert (command.folder / "two" / "model.safetensors").read_bytes() == (
         command.folder / "out" / "model.safetensors"
     ).read_bytes()
+
+
+def test_a_drawing_says_what_the_server_does(command: Command) -> None:
+    plain, adam = (command("draw", "tiny.toml", *more).out for more in ((), ("--set", "method.name=fedadam")))
+    assert "then the cloud steps" not in plain
+    assert "then the cloud steps: adam, rate 0.00316, beta1 0.9, beta2 0.99, tau 0.001" in adam

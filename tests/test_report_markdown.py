@@ -39,3 +39,13 @@ def test_a_place_that_is_not_there_is_told(command: Command) -> None:
     said = command("report", "runs", "--markdown", "nowhere/table.md")
     assert said.code == 2
     assert "--markdown nowhere/table.md: No such file" in said.err
+
+
+def test_exchanged_parts_are_part_of_a_methods_name(tmp_path: Path) -> None:
+    for name, own in (("plain", ""), ("parts", '[methods.fedavg.objective]\nkind = "prox"\nmu = 0.1\n')):
+        folder = make_run(tmp_path / name, [0.1, 0.2], method="fedavg")
+        text = (folder / "experiment.toml").read_text().replace("laps = 5\n", f"laps = 5\n{own}")
+        server = 'server = "adam"\nobjective = "plain"\n' if own else ""
+        (folder / "experiment.toml").write_text(text.replace('name = "fedavg"\n', f'name = "fedavg"\n{server}'))
+    rows = [line.split(" | ")[0] for line in table(collect([tmp_path / "plain", tmp_path / "parts"])).splitlines()[2:]]
+    assert rows == ["| fedavg", "| fedavg + prox + adam"]  # what the method's own table says goes first

@@ -19,6 +19,9 @@ def draw(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Draw the plan of one round, without training."""
+    from fedfloor.config import combined
+    from fedfloor.parts.server import Sgd
+    from fedfloor.parts.server import words as server_words
     from fedfloor.plan import draw as pictures
     from fedfloor.plan import text
     from fedfloor.runs.launch import build_park
@@ -33,10 +36,13 @@ def draw(
             svg.write_text(pictures.svg(plan, lambda k: int(park.factory_of[k])), encoding="utf-8")
         except OSError as error:
             raise SettingError(f"--svg {svg}: {error.strerror or error}.") from error
+    server = combined(what).server
     if as_json:
         show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan))
     else:
         print(pictures.tree(plan) if svg is None else f"picture: {svg}")
+        if server != Sgd():
+            print(f"then the cloud steps: {server_words(server)}")
 
 
 def report(

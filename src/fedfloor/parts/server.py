@@ -181,6 +181,17 @@ def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
     return found
 
 
+def words(server: Server) -> str:
+    """Say what a server is.
+
+    >>> words(Sgd(momentum=0.9))
+    'sgd, rate 1, momentum 0.9'
+    """
+    name, settings = named.spoken(server, SERVERS)
+    shown = [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in settings.items()]
+    return ", ".join([name, *shown])
+
+
 def step(server: Server, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
     """Take one step of a server's optimiser; nothing that goes in is changed.
 

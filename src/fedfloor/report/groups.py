@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ class Group:
     """Runs that differ in their seed only.
 
     Args:
-        label: the method's name, and the experiment's where one method occurs with several settings.
+        label: the method's name with the parts that were exchanged, and the experiment's where that occurs with several
+            settings.
         runs: one per seed, by seed.
     """
 
@@ -56,15 +58,27 @@ def groups(runs: Iterable[Run]) -> tuple[Group, ...]:
 def _labels(firsts: Sequence[Run]) -> list[str]:
     """Return the shortest labels that differ: method, then with the experiment's name, the folder's, or a number."""
     tries: tuple[Callable[[Run], str], ...] = (
-        lambda run: run.method,
-        lambda run: f"{run.method} ({run.name})",
-        lambda run: f"{run.method} ({run.folder.name})",
+        composed,
+        lambda run: f"{composed(run)} ({run.name})",
+        lambda run: f"{composed(run)} ({run.folder.name})",
     )
     for make in tries:
         labels = [make(run) for run in firsts]
         if len(set(labels)) == len(labels):
             return labels
-    return [f"{run.method} ({i})" for i, run in enumerate(firsts, start=1)]
+    return [f"{composed(run)} ({i})" for i, run in enumerate(firsts, start=1)]
+
+
+def composed(run: Run) -> str:
+    """Return a run's method with the objective, mixing rule and server that took the place of its own."""
+    settings = tomllib.loads(run.config)
+    tables = (settings.get("methods", {}).get(run.method, {}), settings.get("method", {}))  # its own goes first
+    names = [run.method]
+    for part in ("objective", "mix", "server"):
+        said = next((table[part] for table in tables if part in table), None)
+        if said is not None:
+            names.append(said if isinstance(said, str) else str(said.get("kind", "?")))
+    return " + ".join(names)
 
 
 def half_width(values: Sequence[float]) -> float | None:
