@@ -75,6 +75,14 @@ def test_a_tie(tmp_path: Path, seeds: int) -> None:
     assert told(tmp_path)[2] == f"FedSR and FedAvg are equally accurate in round 1, with {which}."
 
 
+def test_more_than_a_handful_of_methods_are_counted_not_named(tmp_path: Path) -> None:
+    for method in ("fedavg", "fedprox", "moon", "ida", "qffl"):
+        make_run(tmp_path / method, [0.5, 0.6], method=method)
+    assert told(tmp_path, 0.9)[0] == "5 methods did not reach an accuracy of 0.90 within 2 rounds."
+    make_run(tmp_path / "fedsr", [0.5, 0.95], method="fedsr")
+    assert told(tmp_path, 0.9)[0] == "FedSR reached an accuracy of 0.90 after 2 rounds; 5 others did not within 2."
+
+
 def test_nobody_reached_the_target(tmp_path: Path) -> None:
     for method, rounds in (("fedsr", 2), ("fedavg", 2), ("hierfavg", 1)):
         make_run(tmp_path / method, [0.5] * rounds, method=method)

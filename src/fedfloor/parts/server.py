@@ -84,9 +84,7 @@ class Adagrad(Server):
     kind: Literal["adagrad"] = "adagrad"
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
-        _check_decay("beta1", self.beta1)
-        _check_tau(self.tau)
+        _check_adaptive(self.rate, self.tau, beta1=self.beta1)
 
     def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
@@ -118,10 +116,7 @@ class Adam(Server):
     kind: Literal["adam"] = "adam"
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
-        _check_decay("beta1", self.beta1)
-        _check_decay("beta2", self.beta2)
-        _check_tau(self.tau)
+        _check_adaptive(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
@@ -149,10 +144,7 @@ class Yogi(Server):
     kind: Literal["yogi"] = "yogi"
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
-        _check_decay("beta1", self.beta1)
-        _check_decay("beta2", self.beta2)
-        _check_tau(self.tau)
+        _check_adaptive(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
@@ -248,5 +240,8 @@ def _check_decay(name: str, value: float) -> None:
     require(0 <= value < 1, f"server.{name}", value, "at least 0 and below 1")
 
 
-def _check_tau(tau: float) -> None:
+def _check_adaptive(rate: float, tau: float, **decays: float) -> None:
+    _check_rate(rate)
+    for name, value in decays.items():
+        _check_decay(name, value)
     require(0 < tau < math.inf, "server.tau", tau, "a number above 0")

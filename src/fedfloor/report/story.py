@@ -59,7 +59,8 @@ def verdict(rows: Sequence[Row]) -> str:
     there = [row for row in order if row["reached"]]
     parts = [_reached(row, "it" if i else f"an accuracy of {target}") for i, row in enumerate(there)]
     for rounds in sorted({row["rounds"] for row in order if not row["reached"]}):
-        who = listed([spoken(row["method"]) for row in order if not row["reached"] and row["rounds"] == rounds])
+        names = [spoken(row["method"]) for row in order if not row["reached"] and row["rounds"] == rounds]
+        who = listed(names) if len(names) <= MOST else f"{len(names)} {'others' if parts else 'methods'}"
         within = f"within {rounds}" if parts else f"reach an accuracy of {target} within {count(rounds, 'round')}"
         parts.append(f"{who} did not {within}")
     return "; ".join(parts) + "."
