@@ -46,7 +46,7 @@ MAY = {
     "data": BASE,
     "park": BASE | {"data"},
     "models": BASE | {"data", "park"},
-    "network": BASE | {"data", "park", "plan", "solvers"},
+    "network": BASE | {"checking", "data", "park", "plan", "solvers"},
     "parts": BASE | {"data", "park", "plan", "models", "solvers"},
     "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},
     "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},

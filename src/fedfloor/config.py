@@ -14,6 +14,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
+from fedfloor.network import settings
 from fedfloor.parts import named
 from fedfloor.parts.mix import MIXES, rule
 from fedfloor.parts.objectives import OBJECTIVES, objective
@@ -131,6 +132,7 @@ def check_methods(experiment: Experiment) -> None:
     for name in experiment.methods:
         method_of(experiment, name)
     combined(experiment)
+    settings.network(experiment.network)
 
 
 def kind_of(experiment: Experiment, name: str) -> type[Method]:
@@ -203,6 +205,9 @@ def resolved(experiment: Experiment) -> str:
     said = experiment.methods.get(name, {})
     own = {key: said[key] for key in ("method", *PARTS) if key in said}
     body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
+    network = settings.network(experiment.network)
+    if network is not None:
+        body["network"] |= {key: one for key, one in _plain(network).items() if key not in ("name", "about")}
     order = sorted(body, key=lambda key: isinstance(body[key], dict))
     return tomlkit.dumps({key: body[key] for key in order if body[key] != {}})
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fedfloor.data.reading import Reading
 from fedfloor.errors import require
+from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Normalise
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.park.stream import Static
@@ -140,7 +141,7 @@ class Experiment:
         name: names the run's folder.
         seed: every draw is keyed by it.
         rounds: global rounds of the schedule.
-        data, park, model, method, faults, evaluate: the tables of these names.
+        data, park, model, method, network, faults, evaluate: the tables of these names.
         work: what visits do, for all methods.
         methods: each method's own settings; only the chosen method's are used.
         provenance: what a run's folder records about its making; ignored when read.
@@ -155,6 +156,7 @@ class Experiment:
     method: MethodSettings = field(default_factory=MethodSettings)
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     work: WorkSettings = field(default_factory=WorkSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     faults: FaultSettings = field(default_factory=FaultSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     provenance: Mapping[str, Any] = field(default_factory=dict)

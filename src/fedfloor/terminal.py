@@ -64,6 +64,29 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
 
 
 @contextmanager
+def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how far quiet work is; elsewhere nothing, for it is over soon.
+
+    Args:
+        label: names the work.
+        last: the number that the last step will say.
+    """
+    shown = sys.stderr.isatty()
+    began = told = time.monotonic()
+
+    def step(number: int) -> None:
+        nonlocal told
+        if shown and number and time.monotonic() - told > 0.2:
+            told = time.monotonic()
+            left = (told - began) / number * (last - number)
+            print(f"\r{label}: round {number}/{last}, {seconds(left)} left \x1b[K", end="", file=sys.stderr, flush=True)
+
+    yield step
+    if shown:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
 def _bar(label: str, rounds: int) -> Iterator[Follow]:
     from rich.console import Console
     from rich.progress import (

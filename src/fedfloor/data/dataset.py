@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -117,6 +118,11 @@ class Dataset:
     through: NDArray[np.float64] | None = None
     owned: Owned = field(default_factory=Owned)
     inputs: Inputs = field(default_factory=Inputs)
+
+    @property
+    def sample_bits(self) -> int:
+        """Bits of a sample as it is stored: a byte for each number of a picture, four for each of a sensor."""
+        return math.prod(self.shape) * (8 if self.inputs.kind == "image" else 32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,6 @@ from typing import cast
 
 import torch
 
-from fedfloor.chance import generator
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine.deal import deal
 from fedfloor.engine.gradient import full
@@ -31,10 +30,11 @@ from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
+from fedfloor.network.air import Air
 from fedfloor.park.park import Normalise, Park
 from fedfloor.parts import objectives, sampling
 from fedfloor.parts.objective import Visit
-from fedfloor.plan import nodes, text, walk
+from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
 
@@ -51,6 +51,7 @@ class Engine:
         seed: the experiment's seed.
         loss_chance: chance that a visit is lost, in [0, 1).
         normalise: ``"auto"``, ``"unit"`` or ``"standard"``.
+        air: the radio over which results go, which may lose them, too.
     """
 
     park: Park
@@ -60,6 +61,7 @@ class Engine:
     seed: int
     loss_chance: float = 0.0
     normalise: Normalise = "auto"
+    air: Air | None = None
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
@@ -110,6 +112,7 @@ class _Walk:
         self.round = round_number
         self.visits: Counter[int] = Counter()
         self.heard: Answers = {}  # what probes asked so far, for rules that mix by it
+        self.beside: list[tuple[Train, ...]] = []  # those that interfere with the branch's visits to come
 
     # -- by the whole team ------------------------------------------------------------------------------------------
 
@@ -181,11 +184,13 @@ class _Walk:
         meeting, done = Meeting(node, start), []
         before, held, heard = self.visits, self.engine.memory.held, self.heard
         ahead: Counter[int] = Counter()
+        around = walk.beside(node) if self.engine.air is not None and not any(map(walk.meets, node.children)) else None
         for index, child in enumerate(node.children):
             if index in mine:
                 known = {*walk.devices(child), -1}
                 memory = {k: held.get(k) for k in known}
                 self.visits, self.heard = Counter({k: before[k] + ahead[k] for k in known}), heard
+                self.beside = list(around[index]) if around else []
                 one = self.walk(child, start, tick)
                 no_vector(one.answers)
                 self._hold(memory)  # branches happen at the same time: none sees what another one left on a device
@@ -241,7 +246,7 @@ class _Walk:
         key = Key(engine.seed, self.round, tick, device, self.visits[device])
         self.visits[device] += 1
         size = sum(value.numel() * value.element_size() for value in packet.values())
-        lost = device >= 0 and is_lost(key, engine.loss_chance)
+        lost = device >= 0 and self._is_lost(node, key)
         if lost:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
@@ -264,6 +269,10 @@ class _Walk:
         sent = objectives.sent(node.work.objective, goal.send(flat, about), beside)
         return Passed({**packet, "w": flat, **sent}, node, [receipt], frozenset({device}))
 
+    def _is_lost(self, node: Train, key: Key) -> bool:
+        others, air = self.beside.pop(0) if self.beside else (), self.engine.air
+        return is_lost(key, self.engine.loss_chance) or (air is not None and air.lost(node, others, key.place()))
+
     def _hold(self, memory: Mapping[int, str | None]) -> None:
         for device, digest in memory.items():
             if digest is None:
@@ -278,9 +287,4 @@ class _Walk:
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
     def _choose(self, node: Select, tick: int) -> Parallel:
-        seen = [self.visits[k] for k in node.candidates]
-        census = self.engine.park.census(node.candidates, tick, seen)
-        place = (self.round, tick, min(node.candidates, default=-1), sum(seen))  # the next choice is another draw
-        rng = generator(self.engine.seed, f"select {node.policy} {node.at}", *place)
-        chosen = sampling.choose(node.policy, node.candidates, node.how_many, census, rng)
-        return Parallel(tuple(Train(nodes.device(k), node.work) for k in chosen), node.at, node.mix, node.settings)
+        return sampling.resolved(node, self.engine.park, self.engine.seed, self.round, tick, self.visits)

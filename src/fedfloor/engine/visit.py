@@ -42,7 +42,7 @@ class Key:
 
 
 def is_lost(key: Key, chance: float) -> bool:
-    """Return whether a visit is lost: one draw per visit, the same for engine and price."""
+    """Return whether a visit is lost: one draw per visit."""
     return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from fedfloor.chance import generator
 from fedfloor.errors import SettingError, unknown
+from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Parallel, Select, Train, device
 
 Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[int]]
 
@@ -97,3 +100,21 @@ def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.
     if how_many == len(devices) or (held == held[0]).all():
         return fraction(devices, share, rng)
     return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))
+
+
+def resolved(node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int]) -> Parallel:
+    """Return the visits that a ``Select`` becomes.
+
+    Args:
+        node: whom it chooses from, and by which policy.
+        park: whose census it reads.
+        seed: the experiment's.
+        round_number, tick: when.
+        visits: how often each device was visited so far in the round.
+    """
+    seen = [visits.get(k, 0) for k in node.candidates]
+    census = park.census(node.candidates, tick, seen)
+    place = (round_number, tick, min(node.candidates, default=-1), sum(seen))  # the next choice is another draw
+    rng = generator(seed, f"select {node.policy} {node.at}", *place)
+    chosen = choose(node.policy, node.candidates, node.how_many, census, rng)
+    return Parallel(tuple(Train(device(k), node.work) for k in chosen), node.at, node.mix, node.settings)

@@ -29,6 +29,7 @@ class Receipt:
         bytes: size of the packet it sent on.
         lost: whether its result was lost; then the numbers above are 0 and nothing was trained.
         memory: digest of what the device keeps, if it keeps something.
+        seconds: on the network, from when the model set out until the result was where it went on; 0 without one.
     """
 
     device: int
@@ -42,6 +43,7 @@ class Receipt:
     bytes: int
     lost: bool
     memory: str | None = None
+    seconds: float = 0.0
 
     def row(self) -> list[object]:
         """Return the fields in order, as JSON scalars."""

@@ -65,6 +65,35 @@ def visits(node: Node) -> Counter[int]:
     return fold(node, count)
 
 
+def in_order(node: Node) -> list[Train]:
+    """Return every visit for training in plan order, as often as it takes place; a ``Select`` must be resolved.
+
+    Raises:
+        SettingError: there is a ``Select``.
+    """
+    if isinstance(node, Select):
+        raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+    if isinstance(node, Train):
+        return [node]
+    found = [visit for child in children(node) for visit in in_order(child)]
+    return found * node.times if isinstance(node, Repeat) else found
+
+
+def beside(node: Parallel) -> list[list[tuple[Train, ...]]]:
+    """Return for each branch, for each of its visits in order: the visits at the same place of the other branches.
+
+    >>> from fedfloor.plan.nodes import Sequence, Work, device
+    >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
+    >>> beside(Parallel((Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
+    True
+    """
+    lines = [in_order(child) for child in node.children]
+    return [
+        [tuple(o[i] for other, o in enumerate(lines) if other != branch and i < len(o)) for i in range(len(line))]
+        for branch, line in enumerate(lines)
+    ]
+
+
 def batches(node: Node, sizes: Sequence[int]) -> int:
     """Return the number of mini-batches the node takes; a ``Select`` counts its candidates' mean.
 

@@ -55,6 +55,7 @@ def line(
     plan_hash: str,
     wall_s: float,
     info: Mapping[str, Any],
+    priced: dict[str, Any] | None = None,
 ) -> Line:
     """Sum a round up."""
     kept = [r for r in receipts if not r.lost]
@@ -67,7 +68,7 @@ def line(
         train_loss=train_loss,
         by_class=score.by_class if score else None,
         by_device=score.by_device if score else None,
-        priced=None,
+        priced=priced,
         wall_s=round(wall_s, 4),
         participants=len({r.device for r in receipts if r.device >= 0}),
         lost=sum(r.lost for r in receipts),

@@ -23,14 +23,16 @@ from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View
+from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.places import placed
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
-from fedfloor.runs import checkpoint, checks, folder, ledger, results
+from fedfloor.runs import checkpoint, checks, folder, ledger, pricing, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.pricing import Tariff
 from fedfloor.runs.start import begin, digest
 
 log = logging.getLogger(__name__)
@@ -73,7 +75,9 @@ def execute(
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
-    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise)
+    costs = pricing.tariff(experiment, park, network.trained)
+    air = None if costs is None else costs.air
+    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, air)
     start = {"w": network.flat.clone()}
     if point is not None:
         checks.packet_fits(point.state.packet, network, method.objective)
@@ -83,7 +87,7 @@ def execute(
         memory.tidy()
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))  # after a power cut the others may be damaged
     team.gather([])
-    job = _Run(experiment, orders, engine, method, report, interrupted)
+    job = _Run(experiment, orders, engine, method, costs, report, interrupted)
     return job.go(start, point or job.begin(start))
 
 
@@ -96,11 +100,12 @@ class _Run:
         orders: Orders,
         engine: Engine,
         method: Combined,
+        costs: Tariff | None,
         report: Callable[[Line], None],
         interrupted: Callable[[], bool],
     ) -> None:
         self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
-        self.report, self.interrupted = report, interrupted
+        self.costs, self.report, self.interrupted = costs, report, interrupted
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
@@ -161,6 +166,8 @@ class _Run:
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
+        paid = self.price(view, outcome.resolved, start, point)
+        outcome = pricing.stamped(outcome, paid[-1] if paid else None)
         state = self.method.absorb(point.state, outcome)
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
@@ -168,8 +175,18 @@ class _Run:
         self.scored = (number, score)
         held = dict(self.engine.memory.held)
         wall = time.perf_counter() - began
-        new = ledger.line(number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state))
+        new = ledger.line(
+            number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state), pricing.told(paid)
+        )
         return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new)
+
+    def price(self, view: View, resolved: Node, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
+        """Return the price of a round, and before the first one that of what the method asked; nothing without one."""
+        if self.costs is None:
+            return []
+        setup = self.method.setup(replace(view, round=0)) if view.round == 1 else None
+        before = [] if setup is None else [self.costs.price(setup, start, 0, 0)]
+        return [*before, self.costs.price(resolved, point.state.packet, view.round, point.tick)]
 
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""

@@ -1,0 +1,127 @@
+"""Commands that say what training will cost on a network, without training."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedfloor.cli import shared
+from fedfloor.cli.options import File, Json, Set
+from fedfloor.errors import SettingError
+
+if TYPE_CHECKING:
+    from fedfloor.experiment import Experiment
+    from fedfloor.network.price import Critical
+    from fedfloor.park.park import Park
+    from fedfloor.runs.forecast import Round
+
+Row = dict[str, Any]
+Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price only the first N rounds.")]
+
+
+def price(
+    experiment: File,
+    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Methods to compare.")] = None,
+    rounds: Rounds = None, changes: Set = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Say what rounds will cost: seconds, bytes, joules."""
+    from fedfloor.runs.compare import each_once
+    from fedfloor.runs.launch import build_park
+    from fedfloor.terminal import show
+
+    what = shared.experiment(experiment, changes)
+    last = what.rounds if rounds is None else rounds
+    if not 1 <= last <= what.rounds:
+        raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {what.rounds}.")
+    names = [what.method.name] if methods is None else [name.strip() for name in methods.split(",")]
+    each_once("methods", names)
+    park, rows, links = build_park(what), [], []
+    for name in names:
+        row, more = _priced(replace(what, method=replace(what.method, name=name)), park, last)
+        rows.append(row)
+        links += more
+    if as_json:
+        show(rows, as_json=True, links=links, network=what.network.profile)
+        return
+    show(rows, as_json=False, title=f"{what.name}: rounds 1 to {last} on {what.network.profile or 'its network'}")
+    show(links, as_json=False, title="bytes on each link")
+
+
+def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
+    """Return a method's row, and one for each link and direction that it sends over."""
+    from fedfloor.runs import forecast
+    from fedfloor.terminal import counted
+
+    sums: Counter[str] = Counter()
+    seconds = joules = 0.0
+    longest: Round | None = None
+    with counted(what.method.name, last) as step:
+        for one in forecast.rounds(what, park, last):
+            seconds, joules = seconds + one.price.seconds, joules + one.price.joules
+            sums.update(one.price.bytes)
+            if longest is None or one.price.seconds > longest.price.seconds:
+                longest = one
+            step(one.number)
+    name, total = what.method.name, sum(sums.values())
+    row = {
+        "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
+        "MB_per_round": total / last / 1e6, "GB": total / 1e9, "joules_per_round": joules / last, "joules": joules,
+        "waits_for": None if longest is None else waits_for(longest.price.critical),
+    }  # fmt: skip
+    links = [
+        {"method": name, "link": link, "MB_per_round": sent / last / 1e6, "GB": sent / 1e9}
+        for link, sent in sorted(sums.items())
+    ]
+    return row, links
+
+
+def waits_for(critical: Critical) -> str:
+    """Say which branch ends last, and what its seconds go into.
+
+    >>> from fedfloor.network.price import Critical
+    >>> waits_for(Critical((3, 7), compute_s=1.0, transfer_s=3.0, wait_s=4.0))
+    'devices 3, 7: 12 % computing, 38 % sending, 50 % waiting'
+    """
+    total = critical.compute_s + critical.transfer_s + critical.wait_s
+    shown = [("cloud" if k < 0 else str(k)) for k in dict.fromkeys(critical.visits)]
+    who = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
+    if not total:
+        return "nothing takes time"
+    shares = (("computing", critical.compute_s), ("sending", critical.transfer_s), ("waiting", critical.wait_s))
+    told = ", ".join(f"{100 * part / total:.0f} % {word}" for word, part in shares if part)
+    return f"{'device' if len(shown) == 1 else 'devices'} {who}: {told}" if shown else told
+
+
+def networks(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this profile, with its sources.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the networks that runs can be priced on, or show one."""
+    from fedfloor.network import settings
+    from fedfloor.terminal import show
+
+    if name is None:
+        found = [{"network": key, "what": settings.built(settings.read(key)).about} for key in settings.profiles()]
+        show(found, as_json=as_json)
+        return
+    table = settings.read(name)
+    settings.built(table)
+    rows = [row for key, part in table.items() if isinstance(part, dict) for row in _rows(key, part)]
+    if as_json:
+        show(rows, as_json=True, **{key: part for key, part in table.items() if not isinstance(part, dict)})
+        return
+    print(f"{table['name']}\n\n{table.get('about', '')}\n", file=sys.stdout)
+    show(rows, as_json=False, title="change any of them with --set network.TABLE.KEY=VALUE")
+
+
+def _rows(key: str, part: Row) -> list[Row]:
+    source = part.get("source", "")
+    return [
+        {"table": key, "key": name, "value": str(value), "source": source}
+        for name, value in part.items()
+        if name != "source"
+    ]

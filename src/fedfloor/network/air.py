@@ -1,0 +1,102 @@
+"""Uploads that interfere: who sends on whose channel, how often a packet is sent, and whether it is given up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedfloor.chance import generator
+from fedfloor.network import radio as physics
+from fedfloor.network.profile import Radio
+from fedfloor.network.sites import Sites
+from fedfloor.plan import nodes
+from fedfloor.plan.nodes import Train
+
+Place = tuple[int, int, int, int]  # round, tick, device, visit
+
+
+class Sent(NamedTuple):
+    """How a visit's result is sent: seconds of one transmission, how many, with how much power, and if in vain."""
+
+    airtime_s: float
+    attempts: int
+    watt: float
+    lost: bool
+
+
+class Air:
+    """The radio of a park's uplink, over which the results of visits go.
+
+    A visit interferes with those that stand at the same place in the other branches of its ``Parallel``, on the same
+    channel: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A packet is sent until
+    it is received, with chance q each time, and given up after ``radio.attempts``.
+
+    Args:
+        sites: the devices; their network has a radio.
+        seed: chance is keyed by it.
+    """
+
+    def __init__(self, sites: Sites, seed: int) -> None:
+        assert sites.network.radio is not None  # made by `over` alone
+        self.radio: Radio = sites.network.radio
+        self.sites, self.seed = sites, seed
+        self.usable = physics.usable(self.radio, sites.received_w)
+
+    def given(self, visit: Train, round_number: int) -> nodes.Radio:
+        """Return the channel and power of a visit: the plan's; or a channel drawn for the round and all the power."""
+        if visit.radio is not None:
+            return visit.radio
+        k = visit.site.index
+        channel = int(generator(self.seed, "channel", round_number, k).integers(self.radio.channels))
+        return nodes.Radio(channel, self.radio.powers_dbm[-1])
+
+    def signal_w(self, device: int, power_dbm: float) -> float:
+        """Return the mean received power of a device that sends with so much power."""
+        unit = self.sites.received_w[device, -1] / physics.watts(self.radio.powers_dbm[-1])
+        return float(unit * physics.watts(power_dbm))
+
+    def send(self, visit: Train, beside: Sequence[Train], place: Place, payload_bytes: float) -> Sent:
+        """Say how a visit's result is sent.
+
+        Args:
+            visit: whose result.
+            beside: the visits that stand at its place in the other branches.
+            place: (round, tick, device, visit), which keys how often it is sent.
+            payload_bytes: size of the packet.
+        """
+        mine = self.given(visit, place[0])
+        others = [(one.site.index, self.given(one, place[0])) for one in beside if one.site.kind == "device"]
+        signal = self.signal_w(visit.site.index, mine.power_dbm)
+        noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
+        chance = physics.reception(self.radio, signal, np.array(noise))
+        attempts, lost = self._attempts(chance, place)
+        one = float(physics.airtime_s(self.radio, np.array(signal), payload_bytes))
+        return Sent(one, attempts, float(physics.watts(mine.power_dbm)), lost)
+
+    def clear(self, device: int, payload_bytes: float) -> Sent:
+        """Say how a device sends something else than a visit's result: once, on a channel of its own, at full power."""
+        power = self.radio.powers_dbm[-1]
+        one = float(physics.airtime_s(self.radio, np.array(self.signal_w(device, power)), payload_bytes))
+        return Sent(one, 1, float(physics.watts(power)), lost=False)
+
+    def lost(self, visit: Train, beside: Sequence[Train], place: Place) -> bool:
+        """Return whether a visit's result is given up; it does not depend on the packet's size."""
+        return self.send(visit, beside, place, 1.0).lost
+
+    def _attempts(self, chance: float, place: Place) -> tuple[int, bool]:
+        """Draw the number of transmissions, P(n) = q(1 − q)^(n−1), cut at the limit."""
+        most = self.radio.attempts
+        u = float(generator(self.seed, "air", *place).random())
+        if chance >= 1:
+            return 1, False
+        if chance <= 0 or u >= 1 - (1 - chance) ** most:  # P(n <= limit) = 1 − (1 − q)^limit
+            return most, True
+        return min(most, max(1, math.ceil(math.log1p(-u) / math.log1p(-chance)))), False
+
+
+def over(sites: Sites | None, seed: int) -> Air | None:
+    """Return the air that a park's results go through, or None where its uplink is no radio."""
+    return None if sites is None or sites.network.uplink.sharing != "sinr" else Air(sites, seed)

@@ -1,0 +1,92 @@
+"""Processes in simulated time: generators that wait for a moment or for others, served in order of time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator
+
+Steps = Generator["float | None", None, float]  # yields when to go on, or None: once its children end; returns its end
+
+
+class Branch:
+    """One process: a copy of the packet on its way.
+
+    Attributes:
+        order: breaks ties in time: the number of its device.
+        compute_s, transfer_s, wait_s: what its seconds went into.
+        path: the devices it visited.
+    """
+
+    __slots__ = ("compute_s", "meeting", "order", "path", "steps", "transfer_s", "wait_s")
+
+    def __init__(self, order: int, meeting: Meeting | None) -> None:
+        self.order, self.meeting = order, meeting
+        self.steps: Steps
+        self.compute_s = self.transfer_s = self.wait_s = 0.0
+        self.path: list[int] = []
+
+    def add(self, other: Branch) -> None:
+        """Take over what another one's seconds went into, and its way."""
+        self.compute_s += other.compute_s
+        self.transfer_s += other.transfer_s
+        self.wait_s += other.wait_s
+        self.path += other.path
+
+
+class Meeting:
+    """Where a process waits for its children; it goes on when the latest has ended, and takes over what that took."""
+
+    __slots__ = ("end", "last", "left", "waiting")
+
+    def __init__(self, waiting: Branch) -> None:
+        self.waiting, self.left = waiting, 0
+        self.end = -1.0
+        self.last: Branch | None = None
+
+
+class Clock:
+    """The event heap, and when each shared resource is free again."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.free: dict[int, float] = {}
+        self._heap: list[tuple[float, int, int, Branch]] = []
+        self._count = 0
+
+    def at(self, time: float, branch: Branch) -> None:
+        """Let a process go on at a time."""
+        self._count += 1
+        heapq.heappush(self._heap, (time, branch.order, self._count, branch))
+
+    def serve(self, resource: int, seconds: float) -> tuple[float, float]:
+        """Occupy a resource from now on, or from when it is free; return (start, end)."""
+        start = max(self.now, self.free.get(resource, 0.0))
+        end = self.free[resource] = start + seconds
+        return start, end
+
+    def run(self, root: Branch) -> float:
+        """Run until nothing is left to do; return when the root ended."""
+        self.at(0.0, root)
+        heap, end = self._heap, 0.0
+        while heap:
+            self.now, _, _, branch = heapq.heappop(heap)
+            try:
+                wake = next(branch.steps)
+            except StopIteration as stop:
+                if branch.meeting is None:
+                    end = stop.value
+                else:
+                    self._met(branch.meeting, branch, stop.value)
+                continue
+            if wake is not None:
+                self.at(wake, branch)
+        return end
+
+    def _met(self, meeting: Meeting, branch: Branch, end: float) -> None:
+        meeting.left -= 1
+        if end > meeting.end:
+            meeting.end, meeting.last = end, branch
+        if meeting.left == 0:
+            if meeting.last is not None:
+                meeting.waiting.add(meeting.last)
+            self.at(meeting.end, meeting.waiting)

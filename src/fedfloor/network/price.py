@@ -1,0 +1,122 @@
+"""The price of a plan: seconds, bytes per link and direction, joules, and the branch that everybody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedfloor.network.air import Air
+from fedfloor.network.sites import Sites
+from fedfloor.network.walk import Walk
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What is carried, in bytes.
+
+    Args:
+        packet: scope → size of what travels to a visit of that scope and on from it.
+        asked: question → (what goes to a device to ask it, its answer, passes over its data that it takes). The model
+            goes along where the first is the packet's size.
+    """
+
+    packet: Mapping[str, int]
+    asked: Mapping[str, tuple[int, int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One transfer: which link and direction, whom it occupies from when to when, and its bytes on that link."""
+
+    link: str
+    cell: int
+    resource: int
+    start_s: float
+    end_s: float
+    bytes: int
+    device: int
+
+
+@dataclass(frozen=True)
+class Critical:
+    """The way that decided when the plan ended.
+
+    Attributes:
+        visits: the devices on it, in order; −1 is the cloud.
+        compute_s, transfer_s, wait_s: what its seconds went into: training, being sent, waiting for a link.
+    """
+
+    visits: tuple[int, ...] = ()
+    compute_s: float = 0.0
+    transfer_s: float = 0.0
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a plan costs.
+
+    Attributes:
+        seconds: from when the packet leaves the cloud until it is back.
+        joules: of the devices that the plan names, over these seconds.
+        bytes: link class and direction → bytes, repeated transmissions included.
+        joules_by_device: device → joules.
+        visits: seconds of each visit in plan order, from when the model set out until its result was where it went on.
+        critical: the way that ended last.
+        moves: every transfer, where asked for.
+    """
+
+    seconds: float
+    joules: float
+    bytes: Mapping[str, int]
+    joules_by_device: Mapping[int, float]
+    visits: tuple[float, ...]
+    critical: Critical
+    moves: tuple[Move, ...] = ()
+
+
+def price(
+    plan: Node,
+    sites: Sites,
+    payload: Payload,
+    *,
+    air: Air | None = None,
+    round_number: int = 1,
+    tick: int = 0,
+    trace: bool = False,
+) -> Price:
+    r"""Price a resolved plan.
+
+    The packet starts and ends at the cloud, and every change of site is a transfer over each link of the route. At a
+    ``Parallel`` it first goes to where the copies will meet; they leave together and the node ends with the latest.
+    Links that take turns serve first come first served, ties by device. A device that has just been asked with the
+    model, or was handed it, holds it and is not sent it again. A result that is lost costs what it would have cost.
+
+    Joules of a device: training (α/2)·cycles·f², or measured; sending, receiving, and idle power for the rest of the
+    plan's seconds.
+
+    Args:
+        plan: without ``Select`` nodes.
+        sites: the devices and their network.
+        payload: sizes.
+        air: who is heard among those that interfere; where the uplink is no radio, None.
+        round_number, tick: they key the air's chance.
+        trace: keep every transfer.
+
+    Raises:
+        SettingError: the plan has a ``Select``, or asks or carries what the payload does not know.
+    """
+    visits = walk.in_order(plan)
+    job = Walk(plan, visits, sites, payload.packet, payload.asked, air, (round_number, tick), trace=trace)
+    end = job.run()
+    named = sorted(walk.devices(plan))
+    joules = {k: job.joules.get(k, 0.0) + float(sites.idle_w[k]) * max(0.0, end - job.busy.get(k, 0.0)) for k in named}
+    root = job.root
+    return Price(
+        seconds=end, joules=sum(joules.values()), bytes=dict(sorted(job.bytes.items())), joules_by_device=joules,
+        visits=tuple(job.visit_s),
+        critical=Critical(tuple(root.path), root.compute_s, root.transfer_s, root.wait_s),
+        moves=tuple(Move(*one) for one in job.moves),
+    )  # fmt: skip

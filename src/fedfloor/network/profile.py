@@ -1,0 +1,200 @@
+"""A network: its links, its radio and what the devices that stand in it are like. Profiles are TOML files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedfloor.errors import SettingError, require
+
+Number = float | tuple[float, float]  # one number for all, or [low, high] to draw each device's from
+LINKS = ("device_edge", "edge_cloud", "device_cloud", "device_device")
+
+
+@dataclass(frozen=True)
+class Link:
+    """One class of links; a rate that is left out does not limit: its bytes count and take no time.
+
+    Args:
+        up_bps, down_bps: bits per second towards the cloud, and away from it.
+        latency_s: seconds added to each transfer, during which nothing is occupied.
+        sharing: ``serial``: one transfer at a time, first come first served; ``dedicated``: each has the whole rate;
+            ``sinr``: uplinks interfere as ``[radio]`` says, downlinks are dedicated.
+        over: what a serial link is shared over: each factory's ``cell``, or the whole ``park``.
+        duplex: whether up and down take turns (``half``) or not (``full``), where the link is serial.
+        downlink: ``unicast``: a transfer per receiver; ``multicast``: one for all receivers of a cell (of the park, on
+            the way from the cloud).
+        source: where the numbers come from.
+    """
+
+    up_bps: float | None = None
+    down_bps: float | None = None
+    latency_s: float = 0.0
+    sharing: Literal["serial", "dedicated", "sinr"] = "dedicated"
+    over: Literal["cell", "park"] = "cell"
+    duplex: Literal["half", "full"] = "half"
+    downlink: Literal["unicast", "multicast"] = "unicast"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("up_bps", "down_bps"):
+            rate = getattr(self, name)
+            _need(rate is None or 0 < rate < math.inf, name, rate, "above 0, in bits per second, or left out: no limit")
+        _need(0 <= self.latency_s < math.inf, "latency_s", self.latency_s, "seconds, at least 0")
+        if self.sharing == "serial" and self.up_bps is None and self.down_bps is None:
+            raise SettingError("network: sharing = 'serial': transfers that take turns need up_bps or down_bps.")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What devices are like: each entry is one number for all, or [low, high], drawn for each device by the seed.
+
+    A visit takes cycles_per_bit · bits · passes / clock_hz seconds and (capacitance/2) · cycles · clock_hz² joules.
+
+    Args:
+        cycles_per_bit: y, processor cycles per bit of training data; 0: training takes no time.
+        clock_hz: f, cycles per second.
+        data_bits: bits of a device's data; left out, its samples as they are stored.
+        distance_m: d, metres to the base station, for ``sinr``.
+        capacitance: α, effective switched capacitance in farad.
+        transmit_w, receive_w, idle_w: power while it sends, receives, and does neither that nor train. Over ``sinr``
+            links the power sent with is the one that is allocated.
+        seconds_per_sample: measured, in place of cycles and clock; energy of training is then ``compute_w`` times them.
+        compute_w: power while it trains, with ``seconds_per_sample``.
+        source: where the numbers come from.
+    """
+
+    cycles_per_bit: Number = 0.0
+    clock_hz: Number = 1e9
+    data_bits: Number | None = None
+    distance_m: Number | None = None
+    capacitance: Number = 0.0
+    transmit_w: Number = 0.0
+    receive_w: Number = 0.0
+    idle_w: Number = 0.0
+    seconds_per_sample: Number | None = None
+    compute_w: Number = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("cycles_per_bit", "capacitance", "transmit_w", "receive_w", "idle_w", "compute_w"):
+            _need(_over(getattr(self, name), 0.0, equal=True), name, getattr(self, name), "at least 0, or [low, high]")
+        for name in ("clock_hz", "data_bits", "distance_m", "seconds_per_sample"):
+            given = getattr(self, name)
+            _need(given is None or _over(given, 0.0), name, given, "above 0, or [low, high] with 0 < low <= high")
+
+
+@dataclass(frozen=True)
+class Radio:
+    """The interference model of a cell's uplink (RaFed, Eqs. 7-11).
+
+    Args:
+        channels: C, numbered from 0.
+        powers_dbm: the transmit powers that can be set, ascending.
+        bandwidth_hz: B, of one channel.
+        noise_dbm_per_mhz: power spectral density of the noise.
+        carrier_hz: f_c.
+        path_loss_exponent: α.
+        path_loss: how Eq. 11 is read; ``"A"``: a = v/(4π f_c d^α), as printed; ``"B"``: a = (v/(4π f_c d))^α, as in
+            the papers that it cites.
+        threshold: γ, the ratio of signal to interference and noise from which on a packet is received.
+        reception: ``"mean"``: Eq. 10, interferers' gains at their mean; ``"exact"``: averaged over their fading.
+        attempts: transmissions of a packet after which it is given up and the update is lost to the round.
+        outage: ζ, the bound of Eq. 9 on the chance that the signal is below γ on a clean channel; levels that break it
+            cannot be used. Left out: no bound.
+        payload_nats: D_up; left out, the packet's true size.
+        iterations_scale, iterations_offset: μ and λ of Eq. 12, iterations n(k) = μ(λ + 1/k) with k active devices.
+        source: where the numbers come from.
+    """
+
+    channels: int = 4
+    powers_dbm: tuple[float, ...] = tuple(float(p) for p in range(21))
+    bandwidth_hz: float = 250e3
+    noise_dbm_per_mhz: float = -114.0
+    carrier_hz: float = 868e6
+    path_loss_exponent: float = 3.76
+    path_loss: Literal["A", "B"] = "A"
+    threshold: float = 1.0
+    reception: Literal["mean", "exact"] = "mean"
+    attempts: int = 8
+    outage: float | None = None
+    payload_nats: float | None = None
+    iterations_scale: float = 89.154
+    iterations_offset: float = 0.00934
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _need(self.channels >= 1, "radio.channels", self.channels, "a whole number of at least 1")
+        _need(self.attempts >= 1, "radio.attempts", self.attempts, "a whole number of at least 1")
+        for name in ("bandwidth_hz", "carrier_hz", "path_loss_exponent", "threshold", "payload_nats"):
+            given = getattr(self, name)
+            _need(given is None or 0 < given < math.inf, f"radio.{name}", given, "above 0")
+        powers = self.powers_dbm
+        rising = bool(powers) and list(powers) == sorted(set(powers))
+        _need(rising, "radio.powers_dbm", powers, "ascending powers in dBm")
+        share = self.outage
+        _need(share is None or 0 < share < 1, "radio.outage", share, "a chance, above 0 and below 1")
+        _need(self.iterations_scale > 0, "radio.iterations_scale", self.iterations_scale, "above 0")
+        _need(self.iterations_offset >= 0, "radio.iterations_offset", self.iterations_offset, "at least 0")
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a plan is priced on.
+
+    Args:
+        name: the profile's.
+        about: one sentence.
+        route: how devices reach the cloud: ``via_edge``, or ``direct`` over ``device_cloud``.
+        device_edge, edge_cloud, device_cloud, device_device: the links; ``device_device`` is left out where devices of
+            a factory do not talk directly, and is then relayed by the base station.
+        devices: what devices are like.
+        radio: needed where a link's sharing is ``sinr``.
+        cloud_clock_hz: cycles per second of the cloud, where it trains; left out, its training takes no time.
+    """
+
+    name: str = ""
+    about: str = ""
+    route: Literal["via_edge", "direct"] = "via_edge"
+    device_edge: Link = field(default_factory=Link)
+    edge_cloud: Link = field(default_factory=Link)
+    device_cloud: Link | None = None
+    device_device: Link | None = None
+    devices: Devices = field(default_factory=Devices)
+    radio: Radio | None = None
+    cloud_clock_hz: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.route == "direct" and self.device_cloud is None:
+            raise SettingError("network.route = 'direct' needs a [network.device_cloud] with the rates of that link.")
+        for name, link in self.links().items():
+            if link.sharing != "sinr":
+                continue
+            if name not in ("device_edge", "device_cloud"):
+                raise SettingError(f"network.{name}.sharing = 'sinr': only device_edge and device_cloud can interfere.")
+            if self.radio is None or self.devices.distance_m is None:
+                lacks = "[network.radio]" if self.radio is None else "[network.devices] distance_m, metres"
+                raise SettingError(f"network.{name}.sharing = 'sinr' needs {lacks}. Profile 'rafed' has both.")
+        clock = self.cloud_clock_hz
+        _need(clock is None or clock > 0, "cloud_clock_hz", clock, "cycles per second, above 0")
+
+    def links(self) -> Mapping[str, Link]:
+        """Return the links by class, those that there are."""
+        return {name: link for name in LINKS if (link := getattr(self, name)) is not None}
+
+    @property
+    def uplink(self) -> Link:
+        """The link that devices send on."""
+        return self.device_cloud if self.route == "direct" and self.device_cloud else self.device_edge
+
+
+def _over(given: Number, low: float, *, equal: bool = False) -> bool:
+    """Say whether a number, or both ends of a range, are above a bound."""
+    ends = given if isinstance(given, tuple) else (given, given)
+    return ends[0] <= ends[1] < math.inf and (ends[0] >= low if equal else ends[0] > low)
+
+
+def _need(ok: bool, what: str, got: object, allowed: str) -> None:
+    require(ok, f"network: {what}", got, allowed)

@@ -1,0 +1,112 @@
+"""Radio: path loss, rate, reception and outage of RaFed's model, as arrays over devices and power levels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError
+from fedfloor.network.profile import Radio
+
+LIGHT_M_PER_S = 299_792_458.0
+Floats = NDArray[np.float64]
+
+
+def watts(dbm: Floats | float) -> Floats:
+    """Return power in watt: 10^((dBm − 30)/10).
+
+    >>> float(watts(0.0)), float(watts(20.0))
+    (0.001, 0.1)
+    """
+    return np.asarray(10.0 ** ((np.asarray(dbm, np.float64) - 30.0) / 10.0))
+
+
+def noise_w(radio: Radio) -> float:
+    """Return N0, the noise over one channel's band, in watt.
+
+    −114 dBm/MHz over 250 kHz are −120.02 dBm.
+
+    >>> f"{noise_w(Radio()):.3e}"
+    '9.953e-16'
+    """
+    return float(watts(radio.noise_dbm_per_mhz)) * radio.bandwidth_hz / 1e6
+
+
+def attenuation(radio: Radio, distance_m: Floats) -> Floats:
+    """Return a(d) of Eq. 11, reading A: v/(4π f_c d^α); reading B: (v/(4π f_c d))^α.
+
+    Args:
+        radio: carrier, exponent and reading.
+        distance_m: d > 0, any shape.
+    """
+    wave = LIGHT_M_PER_S / (4 * math.pi * radio.carrier_hz)
+    if radio.path_loss == "A":
+        return np.asarray(wave / distance_m**radio.path_loss_exponent)
+    return np.asarray((wave / distance_m) ** radio.path_loss_exponent)
+
+
+def received(radio: Radio, distance_m: Floats) -> Floats:
+    """Return p·a(d)·E[h], h ~ Exp(1): mean received power in watt, [devices, levels]."""
+    powers = watts(np.array(radio.powers_dbm))
+    return np.asarray(attenuation(radio, distance_m)[:, None] * powers)
+
+
+def airtime_s(radio: Radio, signal_w: Floats, payload_bytes: float) -> Floats:
+    """Return the seconds of one transmission, D_up / (B·ln(1 + s/N0)), with D_up in nats.
+
+    A packet of b bytes is 8·b·ln 2 nats, so that its seconds are those of 8·b bits at B·log2(1 + s/N0).
+
+    Args:
+        radio: bandwidth, noise and, where it is fixed, the payload.
+        signal_w: s, mean received power, any shape.
+        payload_bytes: size of the packet, where ``payload_nats`` does not say it.
+    """
+    nats = radio.payload_nats if radio.payload_nats is not None else 8 * payload_bytes * math.log(2)
+    return np.asarray(nats / (radio.bandwidth_hz * np.log1p(signal_w / noise_w(radio))))
+
+
+def reception(radio: Radio, signal_w: float, others_w: Floats) -> float:
+    """Return q, the chance that a packet is received.
+
+    ``mean`` (Eq. 10): exp(−γ(Σ_j s_j + N0)/s). ``exact``, averaged over the interferers' fading, h_j ~ Exp(1):
+    exp(−γN0/s)·Π_j 1/(1 + γ s_j/s).
+
+    Args:
+        radio: γ, noise and which of the two.
+        signal_w: s, mean received power of the sender.
+        others_w: s_j, of those that send on the same channel.
+    """
+    ratio = radio.threshold / signal_w
+    clean = -ratio * noise_w(radio)
+    if radio.reception == "mean":
+        return math.exp(clean - ratio * float(np.sum(others_w)))
+    return math.exp(clean - float(np.sum(np.log1p(ratio * np.asarray(others_w)))))
+
+
+def usable(radio: Radio, signal_w: Floats) -> NDArray[np.bool_]:
+    """Return which levels keep Eq. 9, P(h·s/N0 < γ) < ζ ⇔ s > −γN0/ln(1 − ζ); all where ζ is left out.
+
+    Eq. 9 leaves the path loss out; here the power is the received one, as in Eq. 10.
+    """
+    if radio.outage is None:
+        return np.ones(signal_w.shape, bool)
+    least = -radio.threshold * noise_w(radio) / math.log1p(-radio.outage)
+    return np.asarray(signal_w > least)
+
+
+def check_reach(radio: Radio, ok: NDArray[np.bool_], distance_m: Floats) -> None:
+    """Check that every device has a level it can use.
+
+    Raises:
+        SettingError: a device is out of reach; names it, and what would help.
+    """
+    out = np.flatnonzero(~ok.any(axis=1))
+    if len(out):
+        k, d = int(out[0]), float(distance_m[out[0]])
+        more = f" and {len(out) - 1} more" if len(out) > 1 else ""
+        raise SettingError(
+            f"device {k}{more} out of reach: at {d:.0f} m even {radio.powers_dbm[-1]:g} dBm break the outage bound "
+            f"radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller radio.threshold."
+        )

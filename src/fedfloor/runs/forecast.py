@@ -1,0 +1,95 @@
+"""What rounds will cost, and the plans they will be, without training anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedfloor import models
+from fedfloor.chance import generator
+from fedfloor.config import combined
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.methods.contract import View
+from fedfloor.network.price import Price
+from fedfloor.park.park import Park
+from fedfloor.parts import sampling
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Parallel, Repeat, Select, Train
+from fedfloor.runs import pricing
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round that has not been trained: its number (0: what is asked first), its resolved plan and its price."""
+
+    number: int
+    plan: Node
+    price: Price
+
+
+def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
+    """Price the rounds of an experiment up to ``last``, for methods whose plans do not hang on what training brings.
+
+    Raises:
+        SettingError: the experiment names no network.
+    """
+    method, data, model = combined(experiment), park.dataset, experiment.model
+    adapt = method.objective.adapt
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    costs = pricing.tariff(experiment, park, network.trained)
+    if costs is None:
+        raise SettingError(
+            "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor networks "
+            "lists the profiles."
+        )
+    start = {"w": torch.zeros_like(network.flat)}
+    whole, trained, layout = experiment.rounds, network.trained, network.layout
+    view = View(0, whole, park.sizes, park.factory_of, start, (), trained, layout)
+    asked = method.setup(view)
+    if asked is not None:
+        yield Round(0, asked, costs.price(asked, start, 0, 0))
+    state, tick = method.init(view, {}, generator(experiment.seed, "init")), 0
+    for number in range(1, last + 1):
+        plan = method.plan(state, replace(view, round=number), generator(experiment.seed, "plan", number))
+        known = resolved(plan, park, experiment.seed, number, tick)
+        yield Round(number, known, costs.price(known, state.packet, number, tick))
+        tick += max(1, walk.span(plan))
+
+
+def resolved(plan: Node, park: Park, seed: int, number: int, tick: int) -> Node:
+    """Return a plan with every ``Select`` replaced by whom it chooses, as a walk that trains would."""
+    seen: Counter[int] = Counter()
+
+    def go(node: Node, now: int) -> Node:
+        if isinstance(node, Select):
+            return go(sampling.resolved(node, park, seed, number, now, seen), now)
+        if isinstance(node, Train):
+            seen[node.site.index if node.site.kind == "device" else -1] += 1
+            return node
+        if isinstance(node, Parallel):
+            return _parallel(node, now)
+        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
+        done = []
+        for child in turns:
+            done.append(go(child, now))
+            now += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
+        return walk.rebuilt(node, done) if turns else node
+
+    def _parallel(node: Parallel, now: int) -> Node:
+        """Resolve branches; each counts the visits that stand before it in the plan, not those that others choose."""
+        nonlocal seen
+        before, ahead, done, visits = seen, Counter[int](), [], Counter[int]()
+        for child in node.children:
+            seen = before + ahead
+            one = go(child, now)
+            done.append(one)
+            visits += walk.visits(one)
+            ahead += walk.visits(child)
+        seen = before + visits
+        return replace(node, children=tuple(done)) if done != list(node.children) else node
+
+    return go(plan, tick)

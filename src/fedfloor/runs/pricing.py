@@ -1,0 +1,99 @@
+"""A run's rounds on its network: sizes of what travels, who stands where, and the price of each round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fedfloor.experiment import Experiment
+from fedfloor.network import air, settings, sites
+from fedfloor.network.air import Air
+from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.sites import Sites
+from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Node
+from fedfloor.plan.outcome import Outcome
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
+RESOURCES_BYTES = 24  # three numbers: cycles per bit, clock, distance
+COUNT_BYTES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Tariff:
+    """What a run's rounds are priced by.
+
+    Args:
+        sites: the devices on the network.
+        air: the radio of its uplink, if it is one.
+        classes: F, of which a census counts samples.
+        trained: how many numbers of the model are trained.
+    """
+
+    sites: Sites
+    air: Air | None
+    classes: int
+    trained: int
+
+    def payload(self, packet: Mapping[str, Tensor]) -> Payload:
+        """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
+
+        A census are F counts of 4 bytes; the mean loss takes a pass forward, the gradient a whole pass, and both need
+        the model; resources are three numbers.
+        """
+        size = sum(one.numel() * one.element_size() for one in packet.values())
+        number = next(iter(packet.values())).element_size()
+        asked = {
+            "census": (0, COUNT_BYTES * self.classes, 0.0),
+            "loss": (size, number, FORWARD),
+            "gradient": (size, number * self.trained, 1.0),
+            "resources": (0, RESOURCES_BYTES, 0.0),
+        }
+        return Payload({"all": size}, asked)
+
+    def price(self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int) -> Price:
+        """Return the price of a round's resolved plan, with the packet that it starts with."""
+        return price(plan, self.sites, self.payload(packet), air=self.air, round_number=number, tick=tick)
+
+
+def tariff(experiment: Experiment, park: Park, trained: int) -> Tariff | None:
+    """Return what an experiment's rounds are priced by, or None where it names no network.
+
+    Args:
+        experiment: its ``[network]``, and the seed by which devices' properties are drawn.
+        park: the devices.
+        trained: how many numbers of the model are trained.
+
+    Raises:
+        SettingError: something is wrong with the network, or a device is out of reach.
+    """
+    network = settings.network(experiment.network)
+    if network is None:
+        return None
+    bits = park.dataset.sample_bits
+    there = sites.sites(network, experiment.seed, park.factory_of, park.sizes, bits)
+    return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained)
+
+
+def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
+    """Return an outcome whose receipts say how long each visit took on the network."""
+    if paid is None:
+        return outcome
+    pairs = zip(outcome.receipts, paid.visits, strict=True)
+    return replace(outcome, receipts=tuple(replace(one, seconds=seconds) for one, seconds in pairs))
+
+
+def told(paid: list[Price]) -> dict[str, Any] | None:
+    """Return prices that are paid one after the other as a ledger line says them; None where nothing is priced."""
+    if not paid:
+        return None
+    bytes_: dict[str, int] = {}
+    for one in paid:
+        for link, size in one.bytes.items():
+            bytes_[link] = bytes_.get(link, 0) + size
+    seconds, joules = sum(one.seconds for one in paid), sum(one.joules for one in paid)
+    return {"seconds": seconds, "joules": joules, "bytes": dict(sorted(bytes_.items()))}
