@@ -168,7 +168,9 @@ class _Run:
         self.scored = (number, score)
         held = dict(self.engine.memory.held)
         wall = time.perf_counter() - began
-        new = ledger.line(number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state))
+        priced = None  # no network yet: what the round cost goes here
+        hashed = text.digest(outcome.resolved)
+        new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)
         return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new)
 
     def look(self, plan: Node, number: int) -> None:
@@ -208,8 +210,7 @@ class _Run:
 
     def reached(self, point: Checkpoint) -> bool:
         """Say whether a limit on the figures is reached."""
-        wanted, got = self.orders.limits.accuracy, point.line.accuracy if point.line else None
-        return wanted is not None and got is not None and got >= wanted
+        return point.line is not None and self.orders.limits.reached(point.line.accuracy, ledger.total(point.line))
 
     def asked_to_stop(self) -> bool:
         """Say on every rank alike whether the user wants to stop."""
