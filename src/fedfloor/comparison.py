@@ -31,12 +31,14 @@ class Comparison:
     Attributes:
         folder: holds one run's folder for each pair.
         folders: those that were done, in the order of doing.
+        diverged: those of them whose training diverged; what they reached is in them.
         stopped: ``"finished"``, or ``"interrupted"``: some are missing or not whole.
     """
 
     folder: Path
     folders: tuple[Path, ...]
     stopped: str
+    diverged: tuple[Path, ...] = ()
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -96,13 +98,14 @@ def compare(
 
     Raises:
         SettingError: something in the experiment, a method or a seed is wrong, or a run is there already.
-        RunError: a run failed; its last checkpoint stays.
+        RunError: a run failed; its last checkpoint stays. One whose training diverges does not end the comparison.
     """
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
     work = tasks(experiment, methods, seeds, folder)
     size = default_ranks() if ranks is None else ranks
-    ends, whole = carry_out(work, limits or Limits(), size, _follow(report), resume=resume)
-    return Comparison(folder, tuple(ends), "finished" if whole else "interrupted")
+    ends, whole = carry_out(work, limits or Limits(), size, _follow(report), resume=resume, tolerant=True, keep=True)
+    gone = tuple(place for place, why in ends.items() if why == "diverged")
+    return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)
 
 
 def _follow(report: Report | None) -> Callable[[Task], AbstractContextManager[Callable[[Line], None]]]:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedfloor.cli import shared
-from fedfloor.cli.options import File, Json, Set
+from fedfloor.cli import budgets, shared
+from fedfloor.cli.options import At, File, Json, Set
 from fedfloor.errors import SettingError
 
 
@@ -52,14 +52,16 @@ def report(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as Markdown, too.")
     ] = None,
+    at: At = None,
     as_json: Json = False,
 ) -> None:
     """Write an HTML page about runs; print a table."""
+    budget = budgets.budget(at)
     if target is not None and not 0 < target <= 1:
         raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
     if markdown is not None:
-        shared.markdown(folders, markdown)
-    shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json)
+        shared.markdown(folders, markdown, target, budget)
+    shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json, at=budget)
 
 
 def track(

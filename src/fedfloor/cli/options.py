@@ -14,7 +14,19 @@ Set = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write; default runs/NAME.")]
 Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core.")]
 Stop = Annotated[int | None, typer.Option("--stop-after", metavar="N", help="Stop after round N; schedules stay.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="WHAT=X", help="Stop once reached: accuracy=0.8.")]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="WHAT=X",
+        help="Stop once reached: accuracy=0.8, seconds=3600, bytes=1e9 or joules=500; several with commas.",
+    ),
+]  # fmt: skip
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="WHAT=X", help="Also compare at a budget: seconds=3600, bytes=1e9, joules=500 or rounds=50."
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
 Force = Annotated[bool, typer.Option("--force", help="Resume although experiment, version or CPU changed.")]
 Track = Annotated[

@@ -7,13 +7,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedfloor.errors import RunError, SettingError, unknown
+from fedfloor.cli.budgets import within
+from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.runs.orders import Limits
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
+    from fedfloor.report.budget import Budget
+    from fedfloor.report.ledger import Run
+    from fedfloor.report.table import Row
     from fedfloor.runs.compare import Task
     from fedfloor.terminal import Follow
 
@@ -46,19 +50,6 @@ def _path(file: str) -> Path:
     return known[file]
 
 
-def limits(stop_after: int | None, until: str | None) -> Limits:
-    """Read ``--stop-after`` and ``--until``."""
-    if until is None:
-        return Limits(stop_after)
-    what, _, value = until.partition("=")
-    if what != "accuracy":
-        raise unknown("--until", what, ["accuracy"])
-    try:
-        return Limits(stop_after, float(value))
-    except ValueError:
-        raise SettingError(f"--until {until}: give a number, such as accuracy=0.8.") from None
-
-
 def numbers(name: str, text: str) -> list[int]:
     """Read whole numbers separated by commas."""
     try:
@@ -76,13 +67,23 @@ def ranks(given: int | None) -> int:
     return default_ranks() if given is None else given
 
 
-def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool) -> None:
-    """Write the report of runs to ``out`` and print their table, and where methods share seeds, their differences."""
+def summary(
+    folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool, at: Budget | None = None
+) -> None:
+    """Write the report of runs to ``out`` and print their table, and where methods share seeds, their differences.
+
+    Args:
+        folders: run folders, or folders of runs.
+        out: the report.
+        target: an accuracy to count rounds and costs to.
+        as_json: print JSON.
+        at: the runs are also compared when so much is used up.
+    """
     from fedfloor.report import ledger, page, table
     from fedfloor.terminal import show
 
     try:
-        where = page.write(folders, out, target)
+        where = page.write(folders, out, target, at)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise (RunError if full else SettingError)(
@@ -91,22 +92,51 @@ def summary(folders: Sequence[Path], out: Path, target: float | None, *, as_json
         ) from error
     runs = ledger.collect(folders)
     rows, differences = table.summary(runs, target), table.paired(runs)
+    more: dict[str, Any] = {} if at is None else {"at": _at(runs, at)}
     if as_json:
-        show(rows, as_json=True, report=str(where), paired=differences)
-    else:
-        show([row | {"reached": row["reached"] if target else None} for row in rows], as_json=False)
-        if differences:
-            show(differences, as_json=False, title="differences in accuracy, seed by seed")
-        print(f"report: {where}")
+        show(rows, as_json=True, report=str(where), paired=differences, **more)
+        return
+    show([_shown(row, target) for row in rows], as_json=False)
+    _show_pairs(runs, differences, "differences in accuracy, seed by seed")
+    if at is not None:
+        show([_shown_at(row) for row in more["at"]["rows"]], as_json=False, title=f"after {at.words}")
+        _show_pairs(runs, more["at"]["paired"], f"differences after {at.words}, seed by seed")
+    print(f"report: {where}")
 
 
-def markdown(folders: Sequence[Path], out: Path) -> None:
-    """Write the table of runs as Markdown."""
+def _at(runs: Sequence[Run], budget: Budget) -> Row:
+    from fedfloor.report.budget import at, paired_at
+
+    return {"budget": budget.kind, "most": budget.most, "rows": at(runs, budget), "paired": paired_at(runs, budget)}
+
+
+def _shown(row: Row, target: float | None) -> Row:
+    from fedfloor.report.words import diverged
+
+    return row | {"reached": row["reached"] if target else None, "diverged": diverged(row)}
+
+
+def _shown_at(row: Row) -> Row:
+    return row | {"in_rounds": ["–" if one is None else one for one in row["in_rounds"]], "ended": row["ended"] or None}
+
+
+def _show_pairs(runs: Sequence[Run], pairs: Sequence[Row], title: str) -> None:
+    from fedfloor.report.table import shown
+    from fedfloor.terminal import show
+
+    listed = shown(runs, pairs)
+    if listed:
+        few = f"; those of {listed[0]['method']}, which leads: --json has all" if len(listed) < len(pairs) else ""
+        show([row | {"left_out": row["left_out"] or None} for row in listed], as_json=False, title=title + few)
+
+
+def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budget | None) -> None:
+    """Write the table of runs as Markdown; the arguments are those of :func:`summary`."""
     from fedfloor.report import ledger
     from fedfloor.report.markdown import table
 
     try:
-        out.write_text(table(ledger.collect(folders)), encoding="utf-8")
+        out.write_text(table(ledger.collect(folders), target, at), encoding="utf-8")
     except OSError as error:
         raise SettingError(f"--markdown {out}: {error.strerror or error}.") from error
 
@@ -128,8 +158,9 @@ def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[Task], Abstra
 
 
 def compare(
-    work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
-) -> bool:
+    work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool,
+    track: Sequence[str] = (), at: Budget | None = None,
+) -> bool:  # fmt: skip
     """Carry out the runs of a comparison, show their progress, sum up; return whether all were done.
 
     Args:
@@ -140,11 +171,25 @@ def compare(
         resume: go on with runs that are there.
         as_json: print JSON.
         track: sinks that follow each run.
+        at: the runs are compared when so much is used up, and stop there.
+
+    Raises:
+        SettingError: a run's folder is there already and this is no resume, or a budget needs a network.
+        DivergedError: runs diverged; all others were done, and summed up.
+        RunError: a run failed otherwise.
     """
     from fedfloor.runs.compare import carry_out
+    from fedfloor.runs.diverged import round_of
 
-    ends, whole = carry_out(work, stop, size, followed(stop, track), resume=resume)
-    summary(list(ends), out / "report.html", stop.accuracy, as_json=as_json)
+    stop = within(stop, at)
+    ends, whole = carry_out(work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True)
+    summary(list(ends), out / "report.html", stop.accuracy, as_json=as_json, at=at)
+    gone = [f"{task.label} in round {round_of(task.out)}" for task in work if ends.get(task.out) == "diverged"]
+    if gone and whole:
+        raise DivergedError(
+            f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. Their methods have no mean; what the runs "
+            "reached is in their folders. Try smaller learning rates: fedfloor sweep finds them on equal terms."
+        )
     return whole
 
 

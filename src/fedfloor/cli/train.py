@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fedfloor.cli import shared
-from fedfloor.cli.options import File, Force, Json, Out, Ranks, Resume, Set, Stop, Track, Until
+from fedfloor.cli import budgets, shared
+from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, Resume, Set, Stop, Track, Until
 
 
 def new(
@@ -45,7 +45,7 @@ def run(
     from fedfloor.terminal import both, progress, seconds
     from fedfloor.tracking.tracker import follow as tracked
 
-    what, limits = shared.experiment(experiment, changes), shared.limits(stop_after, until)
+    what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, until)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
     with tracked(folder, track or []) as record:
@@ -72,17 +72,17 @@ def compare(
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
-    resume: Resume = False, track: Track = None, as_json: Json = False,
+    at: At = None, resume: Resume = False, track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
     from fedfloor.runs.compare import tasks
 
-    what, limits = shared.experiment(experiment, changes), shared.limits(stop_after, until)
+    what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, until)
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [name.strip() for name in methods.split(",")]
     work = tasks(what, names, shared.numbers("seeds", seeds), folder)
-    size = shared.ranks(ranks)
-    if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
+    size, budget = shared.ranks(ranks), budgets.budget(at)
+    if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget):
         _interrupted("stopped")
 
 
@@ -100,7 +100,7 @@ def sweep(
     from fedfloor.runs import grid as grids
     from fedfloor.runs.sweep import plan
 
-    what, limits = shared.experiment(experiment, changes), shared.limits(stop_after, None)
+    what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, None)
     folder = out or Path("runs") / f"{what.name}-sweep"
     names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
     work = plan(what, names, axes, shared.numbers("seeds", seeds), trials)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from fedfloor.report.ledger import Round, Run
 
+Against = Callable[[Round], float | None]
+
 
 @dataclass(frozen=True)
 class Group:
@@ -23,18 +25,28 @@ class Group:
     label: str
     runs: tuple[Run, ...]
 
+    @property
+    def whole(self) -> tuple[Run, ...]:
+        """The runs that did not diverge."""
+        return tuple(run for run in self.runs if run.diverged is None)
+
+    @property
+    def drawn(self) -> tuple[Run, ...]:
+        """The runs that curves are the mean of: those that did not diverge, or as far as they got if all did."""
+        return self.whole or tuple(run for run in self.runs if run.rounds)
+
 
 @dataclass(frozen=True)
 class Curve:
     """A figure against rounds: the mean over seeds and, with two seeds or more, its 95 % half width.
 
     Args:
-        rounds: the rounds that every seed evaluated.
+        rounds: the rounds that every seed evaluated; against a cost, its mean over the seeds in each of them.
         mean: one value per round.
         half_width: one value per round, None with one seed.
     """
 
-    rounds: tuple[int, ...]
+    rounds: tuple[float, ...]
     mean: tuple[float, ...]
     half_width: tuple[float, ...] | None
 
@@ -103,20 +115,27 @@ def values(run: Run, what: Callable[[Round], float | None]) -> dict[int, float]:
     return {number: value for number, value in found if value is not None}
 
 
-def curve(group: Group, what: Callable[[Round], float | None]) -> Curve:
-    """Return a figure's mean over seeds; it ends where the shortest run of the group ends.
+def curve(group: Group, what: Callable[[Round], float | None], against: Against | None = None) -> Curve:
+    """Return a figure's mean over the seeds that did not diverge; it ends where the shortest run of them ends.
 
     Args:
         group: runs of one experiment.
         what: picks the figure out of a ledger line.
+        against: picks what it is drawn against; the round where it is left out.
     """
-    series = [values(run, what) for run in group.runs]
-    common = sorted(set.intersection(*(set(one) for one in series)))
+    series = [values(run, what) for run in group.drawn]
+    places = [values(run, against or _number) for run in group.drawn]
+    common = sorted(set.intersection(*(set(one) for one in (*series, *places)))) if series else []
     samples = [[one[number] for one in series] for number in common]
     mean = tuple(sum(sample) / len(sample) for sample in samples)
+    rounds = tuple(sum(one[number] for one in places) / len(places) for number in common) if against else tuple(common)
     if len(series) < 2:
-        return Curve(tuple(common), mean, None)
-    return Curve(tuple(common), mean, tuple(half_width(sample) or 0.0 for sample in samples))
+        return Curve(rounds, mean, None)
+    return Curve(rounds, mean, tuple(half_width(sample) or 0.0 for sample in samples))
+
+
+def _number(line: Round) -> float:
+    return line.number
 
 
 def accuracy(line: Round) -> float | None:
@@ -130,7 +149,10 @@ def loss(line: Round) -> float | None:
 
 
 def last_lines(group: Group, what: Callable[[Round], object]) -> tuple[Round, ...]:
-    """Return, per run, the ledger line of the last round in which every seed has a figure; () if there is none."""
-    having = [{line.number: line for line in run.rounds if what(line) is not None} for run in group.runs]
-    common = set.intersection(*(set(one) for one in having))
+    """Return the ledger lines of the last round in which every seed has a figure, one per run; () if there is none.
+
+    Runs that diverged are left out: their last good round is not what they ended with.
+    """
+    having = [{line.number: line for line in run.rounds if what(line) is not None} for run in group.whole]
+    common = set.intersection(*(set(one) for one in having)) if having else set()
     return tuple(one[max(common)] for one in having) if common else ()

@@ -14,9 +14,11 @@ from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.report.evaluation import Evaluation, evaluation
 from fedfloor.report.numbers import finite
+from fedfloor.report.price import Price, added
 
 # Where a run was made and which copy of an experiment it is does not change what the experiment is.
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
+DIVERGED = "diverged.json"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Round:
         wall_s: seconds the round took.
         participants: devices that trained.
         lost: visits that were lost.
+        spent: what all rounds up to this one cost on the network; None where the run knows no prices.
     """
 
     number: int
@@ -53,6 +56,7 @@ class Round:
     wall_s: float = 0.0
     participants: int = 0
     lost: int = 0
+    spent: Price | None = None
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,14 @@ class Run:
         method: the method's name.
         seed: its seed.
         key: the experiment without its name, seed and provenance; equal for seeds of one experiment.
-        rounds: the ledger.
+        rounds: the ledger; empty only where training diverged in the first round.
         park: devices, classes and who holds what.
         plan: the first round's plan, where the run wrote one.
         config: the resolved configuration as text.
         planned: rounds of its schedule; None where the configuration does not say.
         on: what its accuracy was measured on, ``"test"`` or ``"validation"`` data.
         evaluation: what is known about the final model, where the run wrote it.
+        diverged: the round in which training diverged; None where it did not.
     """
 
     folder: Path
@@ -107,6 +112,12 @@ class Run:
     planned: int | None = None
     on: str = "test"
     evaluation: Evaluation | None = None
+    diverged: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The last round that was finished; 0 where there is none."""
+        return self.rounds[-1].number if self.rounds else 0
 
 
 def collect(paths: Iterable[Path]) -> tuple[Run, ...]:
@@ -130,7 +141,7 @@ def _run_folders(path: Path) -> list[Path]:
     if _is_run(path):
         return [path]
     inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
-    started = [child for child in inside if _lines(child / "ledger.jsonl")]
+    started = [child for child in inside if _lines(child / "ledger.jsonl") or (child / DIVERGED).is_file()]
     if inside and not started:
         raise SettingError(f"{path}: {len(inside)} runs, none of which has finished a round. Wait for the first ones.")
     if not started:
@@ -170,20 +181,22 @@ def read_run(folder: Path) -> Run:
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{folder / 'experiment.toml'}: not a resolved experiment ({error!r}).") from error
     told = {name: value for name, value in settings.items() if name not in NOT_THE_EXPERIMENT}
-    planned, final = settings.get("rounds"), _evaluation(folder / "evaluation.json")
+    planned, diverged = settings.get("rounds"), _diverged(folder / DIVERGED)
+    final = _evaluation(folder / "evaluation.json") if diverged is None else None  # else of a round before
     return Run(
         folder=folder,
         name=str(settings.get("name", folder.name)),
         method=method,
         seed=seed,
         key=json.dumps(told, sort_keys=True, default=str),
-        rounds=read_ledger(folder / "ledger.jsonl"),
+        rounds=() if diverged == 1 else read_ledger(folder / "ledger.jsonl"),
         park=_park(folder / "park.json"),
         plan=_plan(folder / "plan.json"),
         config=config,
         planned=planned if isinstance(planned, int) else None,
         on=final.on if final else str(settings.get("evaluate", {}).get("on", "test")),
         evaluation=final,
+        diverged=diverged,
     )
 
 
@@ -194,11 +207,14 @@ def read_ledger(path: Path) -> tuple[Round, ...]:
         SettingError: there is no finished round, or a line is damaged.
     """
     rounds: list[Round] = []
+    spent: Price | None = Price()
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         try:
-            found = _round(json.loads(line))
+            body = json.loads(line)
+            spent = added(spent, body.get("priced"))
+            found = _round(body, spent)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingError(
                 f"{path}, line {number}: not a ledger line ({error!r}). Resume the run, or remove the damaged line."
@@ -211,7 +227,7 @@ def read_ledger(path: Path) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-def _round(line: dict[str, Any]) -> Round:
+def _round(line: dict[str, Any], spent: Price | None) -> Round:
     by_class, by_device = line.get("by_class"), line.get("by_device")
     return Round(
         number=int(line["round"]),
@@ -223,6 +239,7 @@ def _round(line: dict[str, Any]) -> Round:
         wall_s=float(line.get("wall_s") or 0.0),
         participants=int(line.get("participants") or 0),
         lost=int(line.get("lost") or 0),
+        spent=spent,
     )
 
 
@@ -254,6 +271,16 @@ def _evaluation(path: Path) -> Evaluation | None:
         return evaluation(body)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(f"{path}: not an evaluation ({error!r}). Resume the run, or remove the file.") from error
+
+
+def _diverged(path: Path) -> int | None:
+    if not path.is_file():
+        return None
+    body = _json(path)
+    try:
+        return int(body["round"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingError(f"{path}: no round ({error!r}). Resume the run, or remove the file.") from error
 
 
 def _json(path: Path) -> Any:

@@ -2,33 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from fedfloor.report.budget import Budget, at
 from fedfloor.report.ledger import Run
 from fedfloor.report.numbers import figure, interval
-from fedfloor.report.table import paired, summary
+from fedfloor.report.price import KINDS, NAMES, amount
+from fedfloor.report.table import Row, paired, summary
+from fedfloor.report.words import diverged
 
 HEAD = ("method", "accuracy", "minus {first}", "macro-F1", "loss", "rounds", "seeds", "s per run")
 
 
-def table(runs: Iterable[Run]) -> str:
+def table(runs: Iterable[Run], target: float | None = None, budget: Budget | None = None) -> str:
     """Return one line per method: accuracy and its paired difference to the first method, each with its 95 % interval.
+
+    Further columns: what the target and all rounds cost where rounds have a price, the accuracy when a budget is used,
+    and the runs that diverged, if any did.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
+        target: an accuracy, such as 0.8.
+        budget: how much of something each run may use up.
     """
     runs = list(runs)
-    rows = summary(runs)
+    rows = summary(runs, target)
     first = rows[0]["method"]
     apart = {row["against"]: row for row in paired(runs) if row["method"] == first}
-    head = [name.format(first=first) for name in HEAD]
+    more = _costs(rows, target) + _budget(runs, budget) + _lost(rows)
+    head = [*[name.format(first=first) for name in HEAD], *[name for name, _ in more]]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for row in rows:
+    for i, row in enumerate(rows):
         other = apart.get(row["method"])
         minus = "" if other is None else interval(-other["difference"], other["half_width"])
         cells = [
             row["method"], interval(row["accuracy"], row["half_width"]), minus, figure(row["macro_f1"], 4),
             figure(row["loss"], 3), str(row["rounds"]), str(len(row["seeds"])), figure(row["wall_s"], 1),
+            *[column[i] for _, column in more],
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _costs(rows: Sequence[Row], target: float | None) -> list[tuple[str, list[str]]]:
+    """Return the columns of price, each a name and its cells; none where no run has a price."""
+    kinds = [kind for kind in KINDS if any(row[kind] for row in rows)]
+    found = [(NAMES[kind], [amount(kind, row[kind]) for row in rows]) for kind in kinds]
+    if target is None or not kinds:
+        return found
+    rounds = [figure(row["rounds_to_target"], 1).removesuffix(".0") for row in rows]
+    reach = [(f"{NAMES[kind]} to {target:g}", [amount(kind, row[f"{kind}_to_target"]) for row in rows])
+             for kind in kinds]  # fmt: skip
+    return [(f"rounds to {target:g}", rounds), *reach, *found]
+
+
+def _budget(runs: Sequence[Run], budget: Budget | None) -> list[tuple[str, list[str]]]:
+    if budget is None:
+        return []
+    return [(f"after {budget.words}", [interval(row["accuracy"], row["half_width"]) for row in at(runs, budget)])]
+
+
+def _lost(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    return [("diverged", [diverged(row) or "–" for row in rows])] if any(row["diverged"] for row in rows) else []

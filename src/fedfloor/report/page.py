@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor._version import __version__
-from fedfloor.report import sections, words
+from fedfloor.report import costs, sections, words
+from fedfloor.report.budget import Budget
 from fedfloor.report.groups import Group, groups
 from fedfloor.report.ledger import Run, collect
 from fedfloor.report.story import story
@@ -27,21 +28,22 @@ ICON = (
 )
 
 
-def write(paths: Iterable[Path], out: Path, target: float | None = None) -> Path:
+def write(paths: Iterable[Path], out: Path, target: float | None = None, budget: Budget | None = None) -> Path:
     """Write the report of run folders as one self-contained HTML page.
 
     Args:
         paths: run folders, or folders that contain run folders.
         out: the page; replaced as a whole, so that it is never half written.
         target: the accuracy whose first round is compared; by default the highest round figure that was reached.
+        budget: the methods are also compared when so much is used up.
 
     Returns:
         ``out``.
 
     Raises:
-        SettingError: a path is no run folder, or a file in it is damaged.
+        SettingError: a path is no run folder, a file in it is damaged, or the runs have no price for the budget.
     """
-    page = render(collect(paths), target)
+    page = render(collect(paths), target, budget)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
@@ -53,7 +55,7 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None) -> Path
     return out
 
 
-def render(runs: Sequence[Run], target: float | None = None) -> str:
+def render(runs: Sequence[Run], target: float | None = None, budget: Budget | None = None) -> str:
     """Return the report's HTML."""
     found = groups(runs)
     hindsight = target is None
@@ -62,7 +64,9 @@ def render(runs: Sequence[Run], target: float | None = None) -> str:
     main = "".join(
         (
             sections.summary_section(runs, target, hindsight=hindsight),
+            costs.budget_section(runs, budget),
             sections.curve_sections(found, target, drawn),
+            costs.cost_section(found, target, drawn),
             sections.device_section(found, drawn),
             sections.factory_section(found, drawn),
             sections.class_section(found, drawn),

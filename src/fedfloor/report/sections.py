@@ -14,7 +14,7 @@ from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
 from fedfloor.report.ledger import Park, Run
 from fedfloor.report.numbers import count, figure
 from fedfloor.report.story import spoken
-from fedfloor.report.table import paired, summary
+from fedfloor.report.table import paired, shown, summary
 
 LONG_PX = 900  # a taller chart is folded away
 
@@ -24,11 +24,15 @@ def summary_section(runs: Sequence[Run], target: float | None, *, hindsight: boo
     rows = summary(runs, target)
     f1 = any(row["macro_f1"] is not None for row in rows)
     caption = words.summary_caption(rows, words.on(runs), hindsight=hindsight)
-    body = table(caption, words.summary_head(rows, target), [words.summary_cells(row, f1=f1) for row in rows])
+    lost = any(row["diverged"] for row in rows)
+    cells = [words.summary_cells(row, f1=f1, lost=lost) for row in rows]
+    body = table(caption, words.summary_head(rows, target), cells)
     pairs = paired(runs)
+    listed = shown(runs, pairs)
     if pairs:
         head = ["methods", "common seeds", "in round", "difference"]
-        body += "<h3>Method against method</h3>" + table(words.PAIRED, head, [words.paired_cells(row) for row in pairs])
+        note = words.fewer(len(pairs), listed) + words.PAIRED
+        body += "<h3>Method against method</h3>" + table(note, head, [words.paired_cells(row) for row in listed])
     return section("Summary", body, "summary")
 
 

@@ -6,8 +6,13 @@ from collections.abc import Sequence
 
 from fedfloor.report.groups import Group, accuracy, last_lines
 from fedfloor.report.numbers import count, figure, interval, listed
-from fedfloor.report.table import Row, paired, summary
+from fedfloor.report.price import KINDS, amount
+from fedfloor.report.table import Row, leader, paired, seen_from, summary
 
+LEAST = {
+    "rounds": "the fewest rounds", "seconds": "the least time", "bytes": "the fewest bytes",
+    "joules": "the least energy",
+}  # fmt: skip
 NAMES = {
     "centralized": "centralised training", "cgau": "CGAU", "fedadagrad": "FedAdagrad", "fedadam": "FedAdam",
     "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedfusion": "FedFusion", "fedgs": "FedGS", "fedl": "FEDL",
@@ -36,9 +41,10 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
         target: the accuracy whose first round is compared.
     """
     runs = [run for group in found for run in group.runs]
-    told = [verdict(summary(runs, target)), standing(found), winner(found)]
+    rows = summary(runs, target)
+    told = [verdict(rows), prices(rows), standing(found), winner(found)]
     told += [devices(best) for best in _leader(found)]
-    told += [unfinished(found), lost(found)]
+    told += [diverged(found), unfinished(found), lost(found)]
     return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
             for sentence in told if sentence]  # fmt: skip
 
@@ -58,12 +64,39 @@ def verdict(rows: Sequence[Row]) -> str:
     target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
     there = [row for row in order if row["reached"]]
     parts = [_reached(row, "it" if i else f"an accuracy of {target}") for i, row in enumerate(there)]
-    for rounds in sorted({row["rounds"] for row in order if not row["reached"]}):
-        names = [spoken(row["method"]) for row in order if not row["reached"] and row["rounds"] == rounds]
+    missed = [row for row in order if not row["reached"] and not row.get("diverged")]
+    for rounds in sorted({row["rounds"] for row in missed}):
+        names = [spoken(row["method"]) for row in missed if row["rounds"] == rounds]
         who = listed(names) if len(names) <= MOST else f"{len(names)} {'others' if parts else 'methods'}"
         within = f"within {rounds}" if parts else f"reach an accuracy of {target} within {count(rounds, 'round')}"
         parts.append(f"{who} did not {within}")
-    return "; ".join(parts) + "."
+    return "; ".join(parts) + "." if parts else "No run that did not diverge reached an accuracy to compare."
+
+
+def prices(rows: Sequence[Row]) -> str:
+    """Say what the target cost on the network, and who was first by rounds, time, bytes and energy where they differ.
+
+    Only methods are compared all of whose seeds reached the target.
+    """
+    there = [row for row in rows if row["rounds_to_target"] is not None]
+    kinds = [kind for kind in KINDS if any(row[f"{kind}_to_target"] for row in there)]
+    if not kinds:
+        return ""
+    first: dict[str, list[str]] = {}
+    for kind in ("rounds", *kinds):
+        known = [row for row in there if row[f"{kind}_to_target"] is not None]
+        least = min(row[f"{kind}_to_target"] for row in known)
+        who = listed([spoken(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
+        much = f"{least:g}" if kind == "rounds" else amount(kind, least)
+        first.setdefault(who, []).append(f"{LEAST[kind]} ({much})")
+    target = f"{rows[0]['target']:g}"
+    if len(there) == 1:
+        parts = [amount(kind, there[0][f"{kind}_to_target"]) for kind in kinds]
+        return f"To an accuracy of {target}, {spoken(there[0]['method'])} used {listed(parts)} on the network."
+    told = [f"{who} needed {listed(least)}" for who, least in first.items()]
+    if len(told) == 1:
+        return f"To an accuracy of {target}, {told[0]}: the first by every measure."
+    return f"To an accuracy of {target}, {'; '.join(told)}: it depends on what counts who is first."
 
 
 def _reached(row: Row, what: str) -> str:
@@ -114,11 +147,9 @@ def winner(found: Sequence[Group]) -> str:
     pairs = paired([run for group in found for run in group.runs])
     if not pairs:
         return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
-    ahead = {group.label: [_seen_from(row, group.label) for row in pairs if group.label in _both(row)]
-             for group in found}  # fmt: skip
-    first = max(found, key=lambda g: (sum(row["difference"] >= 0 for row in ahead[g.label]),
-                                      sum(row["difference"] for row in ahead[g.label])))  # fmt: skip
-    rivals = sorted(ahead[first.label], key=lambda row: row["difference"])
+    best = leader(found, pairs)
+    first = next(group for group in found if group.label == best)
+    rivals = sorted((seen_from(row, best) for row in pairs if best in _both(row)), key=lambda row: row["difference"])
     told = [_difference(first, row) for row in rivals[:MOST]]
     if len(rivals) > MOST:
         clear = sum(_beyond_chance(row) for row in rivals[MOST:])
@@ -134,12 +165,6 @@ def _one_method(found: Sequence[Group]) -> str:
 
 def _both(row: Row) -> tuple[str, str]:
     return row["method"], row["against"]
-
-
-def _seen_from(row: Row, label: str) -> Row:
-    if row["method"] == label:
-        return row
-    return row | {"method": label, "against": row["method"], "difference": -row["difference"]}
 
 
 def _beyond_chance(row: Row) -> bool:
@@ -174,13 +199,26 @@ def devices(group: Group) -> str:
     return f"On nine devices in ten, the model of {spoken(group.label)} gets a share of at least {low:.2f} right."
 
 
+def diverged(found: Sequence[Group]) -> str:
+    """Say which runs diverged, and what follows for the figures."""
+    told = []
+    for group in found:
+        gone = [run for run in group.runs if run.diverged is not None]
+        each = [f"seed {run.seed} in round {run.diverged}" for run in gone]
+        if gone:
+            told.append(f"{spoken(group.label)} ({listed(each)})")
+    if not told:
+        return ""
+    return f"Training diverged: {'; '.join(told)}. Such a method has no mean, and no difference counts that seed."
+
+
 def unfinished(found: Sequence[Group]) -> str:
     """Say which runs did all rounds of their schedule, and where the others are."""
     told, whole = [], 0
     for group in found:
-        short = [run for run in group.runs if run.planned is not None and run.rounds[-1].number < run.planned]
-        whole += len(group.runs) - len(short)
-        done = sorted({run.rounds[-1].number for run in short})
+        short = [run for run in group.whole if run.planned is not None and run.last < run.planned]
+        whole += len(group.whole) - len(short)
+        done = sorted({run.last for run in short})
         if short:
             where = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
             some = len(short) < len(group.runs)
@@ -197,7 +235,7 @@ def lost(found: Sequence[Group]) -> str:
     told = []
     for group in found:
         gone = sum(line.lost for run in group.runs for line in run.rounds)
-        rounds = sum(len(run.rounds) for run in group.runs)
+        rounds = sum(len(run.rounds) for run in group.runs) or 1
         if gone:
             told.append(f"{count(gone, 'visit')} of {spoken(group.label)} ({gone / rounds:.1f} a round)")
     return f"Lost on the way: {listed(told)}." if told else ""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
 from fedfloor.report.groups import Group, accuracy, groups, half_width, last_lines, loss, values
 from fedfloor.report.ledger import Run
+from fedfloor.report.price import KINDS, spent
 
 Row = dict[str, Any]
+Difference = Callable[[Run, Run], tuple[int, float] | None]
+MANY = 6  # with more methods than these, pairs are shown against the leading one only
 
 
 def summary(runs: Iterable[Run], target: float | None = None) -> list[Row]:
@@ -18,7 +21,10 @@ def summary(runs: Iterable[Run], target: float | None = None) -> list[Row]:
     ``accuracy`` and ``loss`` belong to the last round that every seed evaluated, ``best_accuracy`` is the mean of the
     seeds' best, ``macro_f1`` that of their final models where all have one, ``rounds`` is what every seed finished,
     ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over seeds, and None unless all of them
-    (``reached``) got there.
+    (``reached``) got there; so are ``seconds_to_target``, ``bytes_to_target`` and ``joules_to_target``, what all rounds
+    up to that one cost on the network; ``seconds``, ``bytes`` and ``joules`` are what all rounds cost. ``diverged``
+    has the seed and the round of every run that diverged: with one, there is no accuracy, best accuracy, macro-F1
+    and loss, for a mean over the other seeds would be of a luckier method.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
@@ -28,30 +34,39 @@ def summary(runs: Iterable[Run], target: float | None = None) -> list[Row]:
 
 
 def _row(group: Group, target: float | None) -> Row:
+    known = len(group.whole) == len(group.runs)
     last = [line.accuracy for line in last_lines(group, accuracy) if line.accuracy is not None]
     last_loss = [line.loss for line in last_lines(group, loss) if line.loss is not None]
     best = [max(found.values()) for run in group.runs if (found := values(run, accuracy))]
     finals = [run.evaluation.macro_f1 if run.evaluation else None for run in group.runs]
-    f1 = [value for value in finals if value is not None]
-    reached = [number for run in group.runs if (number := rounds_to(run, target)) is not None]
+    reached = [rounds_to(run, target) for run in group.runs]
     return {
         "method": group.label,
         "seeds": [run.seed for run in group.runs],
-        "rounds": min(run.rounds[-1].number for run in group.runs),
-        "accuracy": _mean(last),
-        "half_width": half_width(last),
-        "best_accuracy": _mean(best),
-        "macro_f1": _mean(f1) if len(f1) == len(group.runs) else None,
-        "loss": _mean(last_loss),
+        "rounds": min(run.last for run in group.runs),
+        "accuracy": _mean(last) if known else None,
+        "half_width": half_width(last) if known else None,
+        "best_accuracy": _mean(best) if known else None,
+        "macro_f1": _whole_mean(finals),
+        "loss": _mean(last_loss) if known else None,
         "target": target,
-        "reached": len(reached),
-        "rounds_to_target": _mean(reached) if len(reached) == len(group.runs) else None,
+        "reached": len(reached) - reached.count(None),
+        "rounds_to_target": _whole_mean(reached),
+        **{f"{kind}_to_target": _whole_mean([cost_to(run, target, kind) for run in group.runs]) for kind in KINDS},
+        **{kind: _whole_mean([cost(run, kind) for run in group.runs]) for kind in KINDS},
         "wall_s": _mean([sum(line.wall_s for line in run.rounds) for run in group.runs]),
+        "diverged": [{"seed": run.seed, "round": run.diverged} for run in group.runs if run.diverged is not None],
     }
 
 
 def _mean(numbers: Sequence[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
+
+
+def _whole_mean(numbers: Sequence[float | None]) -> float | None:
+    """Return the mean, or None unless every seed has a number."""
+    known = [number for number in numbers if number is not None]
+    return _mean(known) if len(known) == len(numbers) else None
 
 
 def rounds_to(run: Run, target: float | None) -> int | None:
@@ -61,6 +76,17 @@ def rounds_to(run: Run, target: float | None) -> int | None:
     return next((number for number, value in values(run, accuracy).items() if value >= target), None)
 
 
+def cost_to(run: Run, target: float | None, kind: str) -> float | None:
+    """Return how many seconds, bytes or joules a run's rounds cost up to the one of :func:`rounds_to`."""
+    number = rounds_to(run, target)
+    return None if number is None else next(spent(kind)(line) for line in run.rounds if line.number == number)
+
+
+def cost(run: Run, kind: str) -> float | None:
+    """Return how many seconds, bytes or joules all rounds of a run cost; None if they have no price."""
+    return spent(kind)(run.rounds[-1]) if run.rounds else None
+
+
 def natural_target(runs: Iterable[Run]) -> float | None:
     """Return the highest of 0.05, 0.10, …, 0.95, 0.96, …, 0.99 that all seeds of at least one method reached."""
     reach = [min(max(values(run, accuracy).values(), default=0.0) for run in group.runs) for group in groups(runs)]
@@ -68,27 +94,71 @@ def natural_target(runs: Iterable[Run]) -> float | None:
     return max((step for step in steps if step <= max(reach, default=0.0)), default=None)
 
 
-def paired(runs: Iterable[Run]) -> list[Row]:
+def last_difference(one: Run, other: Run) -> tuple[int, float] | None:
+    """Return the last round that both evaluated, and how much more accurate the first is in it.
+
+    None if there is no such round, or if one of them diverged: its last good accuracy is not what it ended with.
+    """
+    a, b = values(one, accuracy), values(other, accuracy)
+    common = a.keys() & b.keys()
+    if not common or (one.diverged, other.diverged) != (None, None):
+        return None
+    return max(common), a[max(common)] - b[max(common)]
+
+
+def paired(runs: Iterable[Run], difference: Difference = last_difference) -> list[Row]:
     """Return, for every two methods, how much the first is more accurate than the second over their common seeds.
 
     Each seed gives one difference, taken in the last round that both evaluated (``rounds``); ``half_width`` is the
-    95 % Student-t interval of their mean, None with one common seed. Methods without a common seed give no row.
+    95 % Student-t interval of their mean, None with one common seed. A common seed without a difference, because a
+    run diverged, is in ``left_out``. Methods without a common seed that has one give no row.
+
+    Args:
+        runs: what :func:`fedfloor.report.ledger.collect` returned.
+        difference: the round and the difference between two runs with one seed.
     """
     rows = []
     for one, other in combinations(groups(runs), 2):
         by_seed = {run.seed: run for run in other.runs}
-        found = {run.seed: _difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}
+        found = {run.seed: difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}
         differences = {seed: value for seed, value in found.items() if value is not None}
         if differences:
             rounds = sorted({number for number, _ in differences.values()})
             numbers = [value for _, value in differences.values()]
-            row = {"method": one.label, "against": other.label, "seeds": list(differences), "rounds": rounds}
-            rows.append(row | {"difference": _mean(numbers), "half_width": half_width(numbers)})
+            row: Row = {"method": one.label, "against": other.label, "seeds": list(differences), "rounds": rounds}
+            row |= {"difference": _mean(numbers), "half_width": half_width(numbers)}
+            rows.append(row | {"left_out": [seed for seed in found if seed not in differences]})
     return rows
 
 
-def _difference(one: Run, other: Run) -> tuple[int, float] | None:
-    """Return the last round that both evaluated, and how much more accurate the first is in it."""
-    a, b = values(one, accuracy), values(other, accuracy)
-    common = a.keys() & b.keys()
-    return (max(common), a[max(common)] - b[max(common)]) if common else None
+def seen_from(row: Row, label: str) -> Row:
+    """Return a paired difference with the method ``label`` first."""
+    if row["method"] == label:
+        return row
+    return row | {"method": label, "against": row["method"], "difference": -row["difference"]}
+
+
+def leader(found: Sequence[Group], pairs: Sequence[Row]) -> str:
+    """Return the label that is ahead of most others, and of equals furthest; of those without a run that diverged."""
+    sound = [group for group in found if len(group.whole) == len(group.runs)] or found
+
+    def ahead(group: Group) -> tuple[int, float]:
+        rows = [seen_from(row, group.label) for row in pairs if group.label in (row["method"], row["against"])]
+        return sum(row["difference"] >= 0 for row in rows), sum(row["difference"] for row in rows)
+
+    return max(sound, key=ahead).label
+
+
+def shown(runs: Iterable[Run], pairs: Sequence[Row]) -> list[Row]:
+    """Return the pairs that people are shown: all of up to six methods, else those of the leading one, nearest first.
+
+    Args:
+        runs: that were compared.
+        pairs: all of their paired differences.
+    """
+    found = groups(runs)
+    if len(found) <= MANY or not pairs:
+        return list(pairs)
+    best = leader(found, pairs)
+    rows = [seen_from(row, best) for row in pairs if best in (row["method"], row["against"])]
+    return sorted(rows, key=lambda row: float(row["difference"]))

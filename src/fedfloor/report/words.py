@@ -65,7 +65,7 @@ def seeds(found: Sequence[Group]) -> str:
     >>> seeds([])
     'no run'
     """
-    numbers = sorted({len(group.runs) for group in found})
+    numbers = sorted({len(group.drawn) for group in found if group.drawn})
     if not numbers:
         return "no run"
     if numbers == [1]:
@@ -78,11 +78,12 @@ def summary_head(rows: Sequence[Row], target: float | None) -> list[str]:
     """Return the summary's column names."""
     f1 = ["macro-F1"] if any(row["macro_f1"] is not None for row in rows) else []
     reach = [] if target is None else [f"rounds to {target:g}"]
-    return ["method", "seeds", "rounds", "accuracy", "best", *f1, "loss (nats)", *reach, "time (s)"]
+    lost = ["diverged"] if any(row["diverged"] for row in rows) else []
+    return ["method", "seeds", "rounds", "accuracy", "best", *f1, "loss (nats)", *reach, "time (s)", *lost]
 
 
-def summary_cells(row: Row, *, f1: bool) -> list[str]:
-    """Return one line of the summary as text."""
+def summary_cells(row: Row, *, f1: bool, lost: bool = False) -> list[str]:
+    """Return one line of the summary as text; ``lost``: whether a run of some line diverged."""
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
     cells = [spoken(row["method"]), seeds, str(row["rounds"]), interval(row["accuracy"], row["half_width"])]
     cells += [figure(row["best_accuracy"])] + ([figure(row["macro_f1"])] if f1 else []) + [figure(row["loss"], 3)]
@@ -90,7 +91,16 @@ def summary_cells(row: Row, *, f1: bool) -> list[str]:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
         cells.append(some if rounds is None else f"{rounds:.1f}".removesuffix(".0"))
-    return [*cells, figure(row["wall_s"], 1)]
+    return [*cells, figure(row["wall_s"], 1), *([diverged(row) or "–"] if lost else [])]
+
+
+def diverged(row: Row) -> str | None:
+    """Say with which seeds training diverged, and when; None if it did not.
+
+    >>> diverged({"diverged": [{"seed": 1, "round": 3}, {"seed": 2, "round": 5}]})
+    'seed 1 in round 3, seed 2 in round 5'
+    """
+    return ", ".join(f"seed {one['seed']} in round {one['round']}" for one in row["diverged"]) or None
 
 
 def summary_caption(rows: Sequence[Row], where: str, *, hindsight: bool) -> str:
@@ -107,21 +117,28 @@ def summary_caption(rows: Sequence[Row], where: str, *, hindsight: bool) -> str:
         parts.append("The target counts as reached in the first evaluated round that has it.")
         if hindsight:
             parts.append("Nobody gave one: it is the highest round figure that all seeds of one method reached.")
+    if any(row["diverged"] for row in rows):
+        parts.append("A method of which a run diverged has no mean: the other seeds alone would flatter it.")
     if several:
         parts.append("Mean over seeds; ± is the 95 % Student-t interval of the mean.")
     return " ".join(parts)
+
+
+def fewer(pairs: int, listed: Sequence[Row]) -> str:
+    """Say that not all pairs are listed, where that is so."""
+    if len(listed) == pairs:
+        return ""
+    return f"Listed are those of {spoken(listed[0]['method'])}, which leads; all {pairs} pairs: --json. "
 
 
 def paired_cells(row: Row) -> list[str]:
     """Return one paired difference as text."""
     sign = "+" if row["difference"] >= 0 else ""
     difference = sign + interval(row["difference"], row["half_width"])
-    return [
-        f"{spoken(row['method'])} – {spoken(row['against'])}",
-        ", ".join(map(str, row["seeds"])),
-        ", ".join(map(str, row["rounds"])),
-        difference,
-    ]
+    without = f" (without {', '.join(map(str, row['left_out']))})" if row["left_out"] else ""
+    seeds = ", ".join(map(str, row["seeds"])) + without
+    rounds = [", ".join(map(str, row["rounds"]))] if "rounds" in row else []
+    return [f"{spoken(row['method'])} – {spoken(row['against'])}", seeds, *rounds, difference]
 
 
 def curve_caption(found: Sequence[Group], *, share: bool) -> str:
@@ -137,7 +154,8 @@ def curve_caption(found: Sequence[Group], *, share: bool) -> str:
         return f"A point per evaluated round; every line is one run ({seeds(found)})."
     cut = ", cut at 0 and 1" if share else ""
     mean = f"Thick line: mean over seeds ({seeds(found)}); thin: each seed"
-    return f"{mean}; band: 95 % Student-t interval of the mean{cut}."
+    lost = " Seeds that diverged are in no mean." if any(run.diverged is not None for run in members(found)) else ""
+    return f"{mean}; band: 95 % Student-t interval of the mean{cut}.{lost}"
 
 
 def accuracy_caption(found: Sequence[Group], target: float | None) -> str:

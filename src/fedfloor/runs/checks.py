@@ -20,6 +20,7 @@ from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
+from fedfloor.runs.orders import Limits
 
 
 def agree(
@@ -50,6 +51,28 @@ def agree(
                     f"rank {rank} differs from rank 0 in its {what}: {value} instead of {theirs[0][what]}. All hosts "
                     "need the same files, versions and kind of CPU, and must see the same run's folder."
                 )
+
+
+def budgets_fit(limits: Limits, *, priced: bool) -> None:
+    """Refuse a budget of seconds, bytes or joules for a run that knows no prices.
+
+    Args:
+        limits: when the run stops.
+        priced: whether its experiment has a network.
+
+    Raises:
+        SettingError: it would never stop.
+    """
+    if limits.budgets and not priced:
+        raise SettingError(
+            f"{', '.join(limits.budgets)}: such a budget (--until, --at) needs a network, and the experiment has none, "
+            "so that its rounds have no price. Give it a [network], or stop by rounds or accuracy."
+        )
+
+
+def is_priced(experiment: Experiment) -> bool:
+    """Say whether an experiment's rounds have a price."""
+    return getattr(experiment, "network", None) is not None
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:

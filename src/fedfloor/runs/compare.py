@@ -12,7 +12,7 @@ from fedfloor.config import combined
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.runs import launch, processes
+from fedfloor.runs import checks, launch, processes
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
 
@@ -71,6 +71,7 @@ def carry_out(
     *,
     resume: bool,
     tolerant: bool = False,
+    keep: bool = False,
 ) -> tuple[dict[Path, str], bool]:
     """Do the runs one after the other until all are done, or Ctrl-C; one park serves runs in a row that share it.
 
@@ -81,16 +82,19 @@ def carry_out(
         follow: entered when a run begins; gives what is called with its ledger lines.
         resume: go on with runs that are there; of finished ones no round is done again.
         tolerant: go on with the next run where training diverges; that one stopped because it ``"diverged"``.
+        keep: leave a folder, with a note of it, also of one that diverges in its first round.
 
     Returns:
         Folder → why its run stopped, in the order of doing; and whether all runs were done.
 
     Raises:
-        SettingError: a run's folder is there already and this is no resume.
+        SettingError: a run's folder is there already and this is no resume, or a budget is asked for without a network.
         RunError: a run failed.
     """
     if launch.under_torchrun():
         raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
+    for task in work:
+        checks.budgets_fit(task.limits or limits, priced=checks.is_priced(task.experiment))
     if not resume:
         _check_free(work)
     park: Park | None = None
@@ -103,7 +107,7 @@ def carry_out(
             if park is None or _ground(task.experiment) != ground:
                 park, ground = launch.build_park(task.experiment), _ground(task.experiment)
             began = (task.out / "experiment.toml").exists()
-            orders = Orders(task.out, resume=began, limits=task.limits or limits)
+            orders = Orders(task.out, resume=began, limits=task.limits or limits, keep=keep)
             try:
                 with follow(task) as report:
                     ends[task.out] = launch.start(task.experiment, orders, ranks, report, park, interrupted)

@@ -18,10 +18,14 @@ from fedfloor.errors import SettingError, disk_error
 
 
 @contextmanager
-def owned(folder: Path) -> Iterator[None]:
+def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Own a run's folder while the body runs: one process at a time.
 
     Where the body fails before its first round is on disk, the folder is left as it was found.
+
+    Args:
+        folder: the run's.
+        keep: errors after which it stays as the body left it.
 
     Raises:
         SettingError: another process owns it, or the folder cannot be made.
@@ -45,8 +49,8 @@ def owned(folder: Path) -> Iterator[None]:
         ) from error
     try:
         yield
-    except Exception:
-        if fresh and not _begun(folder):
+    except Exception as error:
+        if fresh and not _begun(folder) and not isinstance(error, keep):
             _take_back(set(folder.iterdir()) - before, made)
         raise
     finally:

@@ -14,11 +14,12 @@ from fedfloor.config import combined
 from fedfloor.data.own import load as load_own
 from fedfloor.data.sources import load
 from fedfloor.engine.team import MOST_RANKS, Alone, Team
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.build import build
 from fedfloor.park.park import Park
-from fedfloor.runs import loop, processes
+from fedfloor.runs import checks, loop, processes
+from fedfloor.runs.diverged import noted
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
@@ -82,16 +83,19 @@ def start(
     """
     if not 1 <= ranks <= MOST_RANKS:
         raise SettingError(f"--ranks {ranks}: must be 1 to {MOST_RANKS}.")
+    checks.budgets_fit(orders.limits, priced=checks.is_priced(experiment))
     if under_torchrun():
         from fedfloor.runs import torchrun
 
         return torchrun.join(experiment, orders, report)
-    with owned(orders.out), nullcontext(interrupted) if interrupted else processes.interrupts() as asked:
+    keep = (DivergedError,) if orders.keep else ()
+    with owned(orders.out, keep), nullcontext(interrupted) if interrupted else processes.interrupts() as asked:
         park = park or build_park(experiment)
         loop.prepare(experiment, orders, park)
-        if ranks == 1:
-            return loop.execute(experiment, orders, Alone(), park, report, asked)
-        return _together(_Start(experiment, orders), ranks, park, report, asked)
+        with noted(orders.out):
+            if ranks == 1:
+                return loop.execute(experiment, orders, Alone(), park, report, asked)
+            return _together(_Start(experiment, orders), ranks, park, report, asked)
 
 
 @dataclass(frozen=True)

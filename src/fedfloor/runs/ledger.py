@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ class Line:
         macro_f1: mean of F1 over the classes.
         by_class: accuracy per class.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies.
-        priced: seconds, joules and bytes on the network; None without a network.
+        priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
+            without a network.
         wall_s: seconds the round took here.
         participants: devices that were visited.
         lost: visits whose result was lost.
@@ -55,9 +56,21 @@ def line(
     plan_hash: str,
     wall_s: float,
     info: Mapping[str, Any],
-    priced: dict[str, Any] | None = None,
+    priced: Mapping[str, Any] | None = None,
+    before: Line | None = None,
 ) -> Line:
-    """Sum a round up."""
+    """Sum a round up.
+
+    Args:
+        number: the round.
+        score: its evaluation, if it had one.
+        receipts: of its visits.
+        plan_hash: of its resolved plan.
+        wall_s: seconds it took here.
+        info: what the method reports.
+        priced: what it cost on the network: ``seconds``, ``joules`` and ``bytes`` per link and direction.
+        before: the last round's line.
+    """
     kept = [r for r in receipts if not r.lost]
     weight = sum(r.samples for r in kept)
     train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
@@ -68,7 +81,7 @@ def line(
         train_loss=train_loss,
         by_class=score.by_class if score else None,
         by_device=score.by_device if score else None,
-        priced=priced,
+        priced=_priced(priced, before),
         wall_s=round(wall_s, 4),
         participants=len({r.device for r in receipts if r.device >= 0}),
         lost=sum(r.lost for r in receipts),
@@ -76,6 +89,30 @@ def line(
         info=info,
         macro_f1=score.macro_f1 if score else None,
     )
+
+
+def with_price(line: Line, priced: Mapping[str, Any] | None, before: Line | None) -> Line:
+    """Return a line with another price; ``before`` is the round's before it."""
+    return replace(line, priced=_priced(priced, before))
+
+
+def _priced(priced: Mapping[str, Any] | None, before: Line | None) -> dict[str, Any] | None:
+    return None if priced is None else {**priced, "total": _total(priced, before)}
+
+
+def _total(priced: Mapping[str, Any], before: Line | None) -> dict[str, float]:
+    """Add a round's price to what the rounds before it cost; every rank knows both, so that all stop alike."""
+    spent = total(before) or {"seconds": 0.0, "joules": 0.0, "bytes": 0}
+    return {
+        "seconds": spent["seconds"] + priced["seconds"],
+        "joules": spent["joules"] + priced["joules"],
+        "bytes": spent["bytes"] + sum(priced["bytes"].values()),
+    }
+
+
+def total(last: Line | None) -> dict[str, float] | None:
+    """Return the seconds, joules and bytes of all rounds up to a line; None if they have no price."""
+    return last.priced["total"] if last is not None and last.priced is not None else None
 
 
 def append(path: Path, new: Line) -> None:

@@ -175,9 +175,8 @@ class _Run:
         self.scored = (number, score)
         held = dict(self.engine.memory.held)
         wall = time.perf_counter() - began
-        new = ledger.line(
-            number, score, outcome.receipts, text.digest(outcome.resolved), wall, _info(state), pricing.told(paid)
-        )
+        hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
+        new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)
         return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new)
 
     def price(self, view: View, resolved: Node, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
@@ -225,8 +224,7 @@ class _Run:
 
     def reached(self, point: Checkpoint) -> bool:
         """Say whether a limit on the figures is reached."""
-        wanted, got = self.orders.limits.accuracy, point.line.accuracy if point.line else None
-        return wanted is not None and got is not None and got >= wanted
+        return point.line is not None and self.orders.limits.reached(point.line.accuracy, ledger.total(point.line))
 
     def asked_to_stop(self) -> bool:
         """Say on every rank alike whether the user wants to stop."""

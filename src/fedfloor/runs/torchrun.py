@@ -17,6 +17,7 @@ from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import launch, loop, processes
+from fedfloor.runs.diverged import noted
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
@@ -83,6 +84,7 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
                 stack.enter_context(owned(orders.out))
                 park = launch.build_park(experiment)
                 loop.prepare(experiment, orders, park)
+            stack.enter_context(noted(orders.out))
             interrupted = stack.enter_context(processes.interrupts())
             return _execute(experiment, orders, report, park, interrupted)
     finally:

@@ -1,0 +1,76 @@
+"""Reading ``--until`` and ``--at``: when runs stop, and at which budget they are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedfloor.errors import SettingError, unknown
+from fedfloor.runs.orders import Limits
+
+if TYPE_CHECKING:
+    from fedfloor.report.budget import Budget
+
+LIMITS = ("accuracy", "seconds", "bytes", "joules")
+BUDGETS = ("rounds", "seconds", "bytes", "joules")
+
+
+def limits(stop_after: int | None, until: str | None) -> Limits:
+    """Read ``--stop-after`` and ``--until``.
+
+    Raises:
+        SettingError: something else than WHAT=X, separated by commas, or a value out of range.
+
+    >>> limits(None, "accuracy=0.8,bytes=1e9")
+    Limits(stop_after=None, accuracy=0.8, seconds=None, bytes=1000000000.0, joules=None)
+    """
+    return Limits(stop_after, **({} if until is None else _read("--until", until, LIMITS)))
+
+
+def budget(at: str | None) -> Budget | None:
+    """Read ``--at``.
+
+    Raises:
+        SettingError: something else than one WHAT=X, or a value out of range.
+    """
+    if at is None:
+        return None
+    from fedfloor.report.budget import Budget
+
+    found = _read("--at", at, BUDGETS)
+    if len(found) > 1:
+        raise SettingError(f"--at {at}: give one budget, such as seconds=3600.")
+    ((kind, most),) = found.items()
+    return Budget(kind, most)
+
+
+def _read(option: str, text: str, allowed: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in text.split(","):
+        what, _, value = (part.strip() for part in one.partition("="))
+        if what not in allowed:
+            raise unknown(option, what, allowed)
+        if what in found:
+            raise SettingError(f"{option} {text}: {what} is there twice. Give each once.")
+        try:
+            found[what] = float(value)
+        except ValueError:
+            example = "seconds=3600" if what != "accuracy" else "accuracy=0.8"
+            raise SettingError(f"{option} {text}: give a number, such as {example}.") from None
+    return found
+
+
+def within(stop: Limits, at: Budget | None) -> Limits:
+    """Return limits that also end a run once a budget is used: what comes later is not compared.
+
+    >>> from fedfloor.report.budget import Budget
+    >>> within(Limits(seconds=60.0), Budget("seconds", 3600)).seconds
+    60.0
+    """
+    if at is None:
+        return stop
+    if at.kind == "rounds":
+        return replace(stop, stop_after=min(int(at.most), stop.stop_after or int(at.most)))
+    least = stop.budgets | {at.kind: min(at.most, stop.budgets.get(at.kind, at.most))}
+    return Limits(stop.stop_after, stop.accuracy, **least)

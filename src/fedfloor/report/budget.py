@@ -1,0 +1,110 @@
+"""Who is best for a given budget: the accuracy of each run when so many rounds, seconds, bytes or joules are used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.report.groups import Group, accuracy, groups, half_width
+from fedfloor.report.ledger import Round, Run
+from fedfloor.report.price import KINDS, amount, spent
+from fedfloor.report.table import Row, paired
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may use up.
+
+    Args:
+        kind: ``"rounds"``, ``"seconds"``, ``"bytes"`` or ``"joules"``; all but rounds are those of the network.
+        most: how much, above 0.
+    """
+
+    kind: str
+    most: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("rounds", *KINDS):
+            raise unknown("budget (--at)", self.kind, ["rounds", *KINDS])
+        require(0 < self.most < math.inf, f"{self.kind} (--at)", self.most, "a number above 0, such as 3600")
+        whole = self.kind != "rounds" or self.most == int(self.most)
+        require(whole, "rounds (--at)", self.most, "a whole number of at least 1")
+
+    @property
+    def words(self) -> str:
+        """The budget as people say it."""
+        return {"seconds": f"{amount('seconds', self.most)} on the network"}.get(
+            self.kind, amount(self.kind, self.most)
+        )
+
+
+def reached(run: Run, budget: Budget) -> Round | None:
+    """Return the last evaluated round of a run that was complete within a budget.
+
+    None if there is none, if the rounds have no price, or if training diverged while some of the budget was left: there
+    is no model then. A run that ended before the budget was used counts with its last evaluated round.
+    """
+    use = spent(budget.kind)
+    costs = [cost for line in run.rounds if (cost := use(line)) is not None]
+    if not costs or len(costs) < len(run.rounds) or (run.diverged and costs[-1] < budget.most):
+        return None
+    within = [line for line, used in zip(run.rounds, costs, strict=True) if used <= budget.most]
+    return next((line for line in reversed(within) if line.accuracy is not None), None)
+
+
+def at(runs: Iterable[Run], budget: Budget) -> list[Row]:
+    """Return one row of JSON scalars per experiment: its accuracy when a budget is used.
+
+    ``accuracy`` is the mean over the seeds, None unless each has one; ``in_rounds`` the round it was measured in, seed
+    by seed; ``ended`` the seeds whose runs ended before the budget was used.
+
+    Args:
+        runs: what :func:`fedfloor.report.ledger.collect` returned.
+        budget: of each run.
+
+    Raises:
+        SettingError: no run has a price, and the budget is not one of rounds.
+    """
+    runs = list(runs)
+    if budget.kind != "rounds" and not any(line.spent is not None for run in runs for line in run.rounds):
+        raise SettingError(
+            f"--at {budget.kind}: these runs have no price, because their experiments have no network. Run them with a "
+            "[network], or give --at rounds=N."
+        )
+    return [_row(group, budget) for group in groups(runs)]
+
+
+def _row(group: Group, budget: Budget) -> Row:
+    lines = [reached(run, budget) for run in group.runs]
+    known = [line.accuracy for line in lines if line is not None and line.accuracy is not None]
+    whole = len(known) == len(group.runs)
+    return {
+        "method": group.label,
+        "seeds": [run.seed for run in group.runs],
+        "accuracy": sum(known) / len(known) if whole else None,
+        "half_width": half_width(known) if whole else None,
+        "in_rounds": [None if line is None else line.number for line in lines],
+        "ended": [run.seed for run, line in zip(group.runs, lines, strict=True) if line and _early(run, budget)],
+    }
+
+
+def _early(run: Run, budget: Budget) -> bool:
+    used = spent(budget.kind)(run.rounds[-1])
+    return used is not None and used < budget.most
+
+
+def paired_at(runs: Sequence[Run], budget: Budget) -> list[Row]:
+    """Return :func:`~fedfloor.report.table.paired` differences between accuracies when a budget is used.
+
+    Args:
+        runs: what :func:`fedfloor.report.ledger.collect` returned.
+        budget: of each run.
+    """
+
+    def difference(one: Run, other: Run) -> tuple[int, float] | None:
+        a, b = reached(one, budget), reached(other, budget)
+        return None if a is None or b is None else (0, (accuracy(a) or 0.0) - (accuracy(b) or 0.0))
+
+    return [{name: value for name, value in row.items() if name != "rounds"} for row in paired(runs, difference)]

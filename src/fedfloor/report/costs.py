@@ -1,0 +1,100 @@
+"""The report's sections about price: accuracy against time, bytes and energy, and who is best for a given budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from fedfloor.report import figures, words
+from fedfloor.report.budget import Budget, at, paired_at
+from fedfloor.report.groups import Group
+from fedfloor.report.html import Drawn, chart, section, table
+from fedfloor.report.ledger import Run
+from fedfloor.report.numbers import interval
+from fedfloor.report.price import KINDS, NAMES, amount
+from fedfloor.report.story import spoken
+from fedfloor.report.table import Row, shown, summary
+
+CURVES = (
+    "Accuracy against what all rounds so far cost on the network, as the experiments describe it. {how} The mean over "
+    "seeds is taken round by round, of the accuracy and of the cost.{line}"
+)
+
+
+def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:
+    """Return what the target and all rounds cost, and the curves against it; nothing where no round has a price."""
+    rows = summary(words.members(found), target)
+    kinds = [kind for kind in KINDS if any(row[kind] for row in rows)]
+    if not kinds:
+        return ""
+    head = ["method", *[f"{NAMES[kind]}, all rounds" for kind in kinds]]
+    if target is not None:
+        head[1:1] = [f"{name} to {target:g}" for name in ("rounds", *[NAMES[kind] for kind in kinds])]
+    body = table(_caption(rows, target), head, [_cells(row, kinds) for row in rows])
+    line = "" if target is None else f" The dotted line is {target:g}."
+    caption = CURVES.format(how=words.curve_caption(found, share=True), line=line)
+    parts = []
+    for kind in kinds:
+        drawing = figures.cost_figure(found, kind, target)
+        told = f"Accuracy against {NAMES[kind]} on the network."
+        parts.append(f"<div><h3>Accuracy against {NAMES[kind]}</h3>{chart(f'cost-{kind}', drawing, told, drawn)}</div>")
+    body += f'<h3>Curves</h3><p class="soft">{escape(caption)}</p><div class="tiles">{"".join(parts)}</div>'
+    return section("What it costs on the network", body, "cost")
+
+
+def _cells(row: Row, kinds: Sequence[str]) -> list[str]:
+    whole = [amount(kind, row[kind]) for kind in kinds]
+    if row["target"] is None:
+        return [spoken(row["method"]), *whole]
+    rounds = row["rounds_to_target"]
+    reach = ["–" if rounds is None else amount("rounds", rounds).split()[0]]
+    reach += [amount(kind, row[f"{kind}_to_target"]) for kind in kinds]
+    return [spoken(row["method"]), *reach, *whole]
+
+
+def _caption(rows: Sequence[Row], target: float | None) -> str:
+    mean = "Means over the seeds. " if any(len(row["seeds"]) > 1 for row in rows) else ""
+    reach = ""
+    if target is not None:
+        reach = (
+            f"To {target:g}: all rounds up to the first evaluated one that has this accuracy; a dash where not every "
+            "seed reached it. "
+        )
+    return f"{reach}{mean}Bytes are those of all links together; 1 kB is 1000 bytes."
+
+
+def budget_section(runs: Sequence[Run], budget: Budget | None) -> str:
+    """Return who is best when a budget is used up; nothing without one."""
+    if budget is None:
+        return ""
+    head = ["method", "seeds", "accuracy", "measured in round", "ended before"]
+    body = table(budget_caption(budget), head, [_budget_cells(row) for row in at(runs, budget)])
+    pairs = paired_at(runs, budget)
+    listed = shown(runs, pairs)
+    if pairs:
+        few = words.fewer(len(pairs), listed)
+        rows = [words.paired_cells(row) for row in listed]
+        body += f"<h3>Method against method</h3>{table(few + PAIRED, ['methods', 'common seeds', 'difference'], rows)}"
+    return section(f"Who is best after {budget.words}", body, "budget")
+
+
+PAIRED = (
+    "How much more accurate the first method is than the second when both have used the budget, seed by seed: mean and "
+    "95 % Student-t interval over the common seeds. An interval that contains 0 does not tell them apart."
+)
+
+
+def budget_caption(budget: Budget) -> str:
+    """Say how a row of the budget's table was made."""
+    return (
+        f"Accuracy in each run's last evaluated round that was complete within {budget.words}: mean and 95 % Student-t "
+        "interval over the seeds. A dash: not every seed has such a round, or training had diverged. Ended before: "
+        "seeds whose run was over before the budget was used, and count with their last evaluated round."
+    )
+
+
+def _budget_cells(row: Row) -> list[str]:
+    rounds = ", ".join("–" if number is None else str(number) for number in row["in_rounds"])
+    ended = ", ".join(map(str, row["ended"])) or "–"
+    seeds = ", ".join(map(str, row["seeds"]))
+    return [spoken(row["method"]), seeds, interval(row["accuracy"], row["half_width"]), rounds, ended]
