@@ -14,6 +14,7 @@ from fedfloor.methods.fedadagrad import FedAdagrad
 from fedfloor.methods.fedadam import FedAdam
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedavgm import FedAvgM
+from fedfloor.methods.fedcs import FedCS
 from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.methods.fedl import FEDL
 from fedfloor.methods.fedmmd import FedMMD
@@ -24,6 +25,7 @@ from fedfloor.methods.hierfavg import HierFAVG
 from fedfloor.methods.ida import Ida
 from fedfloor.methods.moon import Moon
 from fedfloor.methods.qffl import QFFL
+from fedfloor.methods.rafed import RaFed
 from fedfloor.methods.ring import Ring
 from fedfloor.methods.scaffold import Scaffold
 from fedfloor.outside import load as load_outside
@@ -44,6 +46,8 @@ METHODS: dict[str, type[Method]] = {
     "fedadam": FedAdam,
     "fedyogi": FedYogi,
     "cgau": CGAU,
+    "fedcs": FedCS,
+    "rafed": RaFed,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

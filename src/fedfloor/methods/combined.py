@@ -84,6 +84,11 @@ class Combined(Method):
         """Whether devices with fewer samples than a mini-batch may take part."""
         return bool(getattr(getattr(self.method, "work", None), "short_batches", False))
 
+    @property
+    def reads_census(self) -> bool:
+        """Whether the method reads the census."""
+        return self.method.reads_census
+
     def setup(self, view: View) -> Node | None:
         """Ask what the method asks."""
         return self.method.setup(view)

@@ -14,9 +14,28 @@ from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.solvers.allocation.problem import Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Resources:
+    """What the network says of the devices; arrays are float64 [K].
+
+    Attributes:
+        compute_s: seconds of one pass over a device's data.
+        download_s, upload_s: seconds that the model takes, nobody else being served.
+        problem: who could upload on which channel with how much power, where uploads interfere.
+        powers_dbm: the power levels that ``problem`` numbers.
+    """
+
+    compute_s: np.ndarray
+    download_s: np.ndarray
+    upload_s: np.ndarray
+    problem: Problem | None = None
+    powers_dbm: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,8 @@ class View:
         trained: how many numbers at the front of the model are trained.
         layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
+        resources: what the network says of the devices; None without one.
+        census: class counts of what each device holds now, int64 [K, F], for methods that read it.
     """
 
     round: int
@@ -44,6 +65,8 @@ class View:
     trained: int = 0
     layout: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     invited: tuple[int, ...] | None = None
+    resources: Resources | None = None
+    census: np.ndarray | None = None
 
     @property
     def devices(self) -> Sequence[int]:
@@ -103,6 +126,11 @@ class Method(Protocol):
     def server(self) -> Server:
         """What the cloud does with the model the round's models were mixed to, before ``absorb`` sees it."""
         return Sgd()
+
+    @property
+    def reads_census(self) -> bool:
+        """Whether ``plan`` reads the census; the plan then says with a ``Probe`` that it was asked for."""
+        return False
 
     def setup(self, view: View) -> Node | None:  # noqa: ARG002
         """Return what to ask before the first round (``Probe`` nodes only), or nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.parts import sampling
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Parallel, Repeat, Select, Train
+from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.runs import pricing
 
 
@@ -48,16 +49,29 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
         )
     start = {"w": torch.zeros_like(network.flat)}
     whole, trained, layout = experiment.rounds, network.trained, network.layout
-    view = View(0, whole, park.sizes, park.factory_of, start, (), trained, layout)
+    view = View(
+        0, whole, park.sizes, park.factory_of, start, (), trained, layout, resources=costs.resources(start)
+    )  # fmt: skip
     asked = method.setup(view)
     if asked is not None:
         yield Round(0, asked, costs.price(asked, start, 0, 0))
-    state, tick = method.init(view, {}, generator(experiment.seed, "init")), 0
+    answers = {} if asked is None else pretended(asked, trained)
+    state, tick = method.init(view, answers, generator(experiment.seed, "init")), 0
     for number in range(1, last + 1):
-        plan = method.plan(state, replace(view, round=number), generator(experiment.seed, "plan", number))
+        census = park.census(range(park.devices), tick, [0] * park.devices) if method.reads_census else None
+        now = replace(view, round=number, census=census)
+        plan = method.plan(state, now, generator(experiment.seed, "plan", number))
         known = resolved(plan, park, experiment.seed, number, tick)
         yield Round(number, known, costs.price(known, state.packet, number, tick))
         tick += max(1, walk.span(plan))
+
+
+def pretended(asked: Node, trained: int) -> dict[int, dict[str, Any]]:
+    """Return answers of the right size to what a method asks before its first round; gradients are 0."""
+    zero = torch.zeros(trained)
+    said: dict[str, Any] = {"gradient": zero, "loss": 1.0}
+    nodes_ = asked.children if isinstance(asked, nodes.Sequence) else (asked,)
+    return {k: {one.what: said.get(one.what)} for one in nodes_ if isinstance(one, Probe) for k in one.devices}
 
 
 def resolved(plan: Node, park: Park, seed: int, number: int, tick: int) -> Node:

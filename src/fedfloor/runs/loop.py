@@ -22,7 +22,7 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.places import placed
@@ -109,6 +109,7 @@ class _Run:
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
+        self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
 
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
@@ -116,7 +117,14 @@ class _Run:
         receipts = point.receipts if point else ()
         network = self.engine.network
         of, trained = park.factory_of, network.trained
-        return View(number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout)
+        if self.costs is not None and self.resources is None:
+            self.resources = self.costs.resources(start)
+        tick, every = point.tick if point else 0, range(park.devices)
+        census = park.census(every, tick, [0] * park.devices) if self.method.reads_census else None
+        return View(
+            number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
+            resources=self.resources, census=census,
+        )  # fmt: skip
 
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
         """Ask what the method wants to know before the first round, and let it begin."""

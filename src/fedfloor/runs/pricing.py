@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedfloor.experiment import Experiment
-from fedfloor.network import air, settings, sites
+from fedfloor.methods.contract import Resources
+from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
 from fedfloor.network.price import Payload, Price, price
 from fedfloor.network.sites import Sites
@@ -54,6 +55,13 @@ class Tariff:
             "resources": (0, RESOURCES_BYTES, 0.0),
         }
         return Payload({"all": size}, asked)
+
+    def resources(self, packet: Mapping[str, Tensor]) -> Resources:
+        """Return what methods may know of the devices on the network."""
+        size, radio = self.payload(packet).packet["all"], self.sites.network.radio
+        down, up = uplink.alone_s(self.sites, size)
+        levels = () if radio is None else radio.powers_dbm
+        return Resources(self.sites.pass_s, down, up, uplink.problem(self.sites, size), levels)
 
     def price(self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int) -> Price:
         """Return the price of a round's resolved plan, with the packet that it starts with."""

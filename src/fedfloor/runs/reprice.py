@@ -12,6 +12,7 @@ from fedfloor import config
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.network import settings
+from fedfloor.network.price import Price
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.plan import text
@@ -68,7 +69,7 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
     Raises:
         SettingError: a round's plan is not the one that was trained.
     """
-    found, before = list[Line](), list[pricing.Price]()
+    found, before = list[Line](), list[Price]()
     for one in forecast.rounds(experiment, park, len(lines)):
         before.append(one.price)
         if one.number == 0:

@@ -1,0 +1,108 @@
+"""FedCS: as many devices as get done before a deadline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfloor.errors import SettingError, require
+from fedfloor.methods.contract import Method, Resources, State, View
+from fedfloor.methods.star import check_share
+from fedfloor.parts.sampling import fraction
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
+
+
+@dataclass(frozen=True)
+class FedCS(Method):
+    r"""Client selection under a deadline, max |S| such that distribution, training and uploads end in time.
+
+    ::
+
+        for each round:
+            ask max(C·K, 1) devices, drawn at random, for their resources; S ← {}, Θ ← 0
+            while some are left: x ← argmin_k (T_d(S∪k) − T_d(S)) + t_k^UL + max(0, t_k^UD − Θ), taken out
+                Θ' ← Θ + t_x^UL + max(0, t_x^UD − Θ); if T_d(S∪x) + Θ' < T: Θ ← Θ', S ← S ∪ {x}
+            for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
+            w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
+
+    t^UD is the time of training, t^UL that of an upload, T_d(S) that of the slowest download in S; devices train at
+    the same time and upload one after the other, which is what Θ adds up.
+
+    With a deadline that everybody meets and C = 1 this is FedAvg.
+
+    Travels: the model, down and up, and three numbers up from who is asked.
+
+    Nishio and Yonetani, ICC 2019, arXiv 1804.08333, Algorithm 3, with T_cs = T_agg = 0. It knows nothing of
+    interference: over a radio every chosen device sends on a channel drawn at random, with all its power, as RaFed's
+    comparison has it.
+
+    Args:
+        deadline_s: T, seconds that a round may take.
+        fraction: C, share of the devices asked in a round, in (0, 1].
+        work: what a visit does; the paper's E = 5, mini-batches of 50.
+    """
+
+    deadline_s: float = 180.0
+    fraction: float = 0.1
+    work: WorkSettings = WorkSettings(epochs=5)
+
+    def __post_init__(self) -> None:
+        check_share("fedcs", self.fraction)
+        require(self.deadline_s > 0, "methods.fedcs.deadline_s", self.deadline_s, "seconds, above 0")
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+        """Ask the drawn devices for their resources, then visit those that get done in time."""
+        known = view.resources
+        if known is None:
+            raise SettingError(
+                "method 'fedcs' chooses by the devices' resources: it needs a [network], such as "
+                "--set network.profile=lte-cat-m2."
+            )
+        asked = fraction(view.devices, self.fraction, rng)
+        passes = np.array([self.work.epochs or 1] * len(view.sizes), float)
+        if self.work.steps is not None:
+            passes = self.work.steps * (self.work.batch_size or 1) / view.sizes
+        chosen = in_time(asked, known, passes * known.compute_s, self.deadline_s)
+        work = self.work.at(view.round, view.rounds, self.objective)
+        visits = tuple(Train(device(k), work, self._radio(known, rng)) for k in chosen)
+        return Sequence((Probe(tuple(asked), "resources"), Parallel(visits)))
+
+    def _radio(self, known: Resources, rng: np.random.Generator) -> Radio | None:
+        if known.problem is None:
+            return None
+        return Radio(int(rng.integers(known.problem.channels)), known.powers_dbm[-1])
+
+
+def in_time(asked: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
+    """Return the devices that get done in time, ascending: the greedy choice of FedCS.
+
+    Args:
+        asked: the devices to choose from.
+        known: download and upload times.
+        update_s: training time t^UD of every device, [K].
+        deadline_s: T.
+
+    Raises:
+        SettingError: nobody does; names the fastest device, and what would help.
+    """
+    left, chosen, elapsed, spread = list(asked), list[int](), 0.0, 0.0
+    while left:
+        down, up, update = known.download_s[left], known.upload_s[left], update_s[left]
+        extra = np.maximum(down - spread, 0.0) + up + np.maximum(update - elapsed, 0.0)
+        best = int(np.argmin(extra))
+        k = left.pop(best)
+        ends = elapsed + float(up[best]) + max(0.0, float(update[best]) - elapsed)
+        reach = max(spread, float(down[best]))
+        if reach + ends < deadline_s:
+            chosen.append(k)
+            elapsed, spread = ends, reach
+    if not chosen:
+        each = known.download_s[asked] + update_s[asked] + known.upload_s[asked]
+        quickest = int(np.argmin(each))
+        raise SettingError(
+            f"methods.fedcs.deadline_s = {deadline_s:g}: no device asked gets done in time; the fastest, device "
+            f"{asked[quickest]}, takes {each[quickest]:.3g} s. Allow more, or ask a larger fraction."
+        )
+    return sorted(chosen)

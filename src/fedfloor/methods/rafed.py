@@ -1,0 +1,101 @@
+"""RaFed: devices, channels and powers are chosen together, for the shortest training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fedfloor.errors import SettingError, require
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
+from fedfloor.solvers import allocation
+from fedfloor.solvers.allocation.problem import Problem
+
+
+@dataclass(frozen=True)
+class RaFed(Method):
+    r"""Resource allocation for latency, min n(|S|)·max_{k∈S} t_k·(1 + weight_divergence·‖P_S − P‖₂).
+
+    ::
+
+        t_k = y_k D_k/f_k + D_up/(r_k q_k), n(|S|) = μ(λ + 1/|S|)
+        for each round:
+            S, channels and powers of S ← the solver's allocation
+            for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w; sent as allocated
+            w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
+
+    With weight_divergence = 0 it is RaFed, which looks at latency alone. Above 0, and this is ours, a set whose classes
+    are far from everybody's costs more: P_S are the class shares of the set's data, P those of all, as in FedGS's
+    Eq. 6; all devices are then asked for their census in each round.
+
+    Travels: the model, down and up, and a census up where it is weighed.
+
+    Gao et al., "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things". Its
+    Algorithm 1 is ``solver = "rafed"``, read as in :func:`fedfloor.solvers.allocation.rafed.rafed`. The allocation is
+    worked out in each round, and differs only where the devices' resources, or their classes, have changed.
+
+    Args:
+        weight_divergence: weight of the class mix, at least 0.
+        solver: ``search``: ours; ``rafed``: Algorithm 1 from a random start; ``exact``: with a proof, for few devices.
+        work: what a visit does.
+    """
+
+    weight_divergence: float = 0.0
+    solver: Literal["search", "rafed", "exact"] = "search"
+    work: WorkSettings = WorkSettings(epochs=1)
+
+    def __post_init__(self) -> None:
+        require(self.weight_divergence >= 0, "methods.rafed.weight_divergence", self.weight_divergence, "at least 0")
+        require(self.solver in allocation.SOLVERS, "methods.rafed.solver", self.solver, ", ".join(allocation.SOLVERS))
+
+    @property
+    def reads_census(self) -> bool:
+        """Whether the class mix is weighed."""
+        return self.weight_divergence > 0
+
+    def init(self, view: View, answers: object, rng: np.random.Generator) -> State:  # noqa: ARG002
+        """Draw where a solver that starts at random starts; it is the same in every round."""
+        return State(view.start, {"start": int(rng.integers(2**31))})
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+        """Visit those whom the solver chose, each on its channel, with its power."""
+        levels = view.resources.powers_dbm if view.resources is not None else ()
+        found = allocation.solve(self.solver, self.problem(view), seed=int(state.notes["start"])).choice
+        work = self.work.at(view.round, view.rounds, self.objective)
+        visits = Parallel(
+            tuple(
+                Train(device(int(k)), work, Radio(int(found.channel[k]), float(levels[found.level[k]])))
+                for k in found.active
+            )
+        )
+        return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.reads_census else visits
+
+    def problem(self, view: View) -> Problem:
+        """Return what is to be solved in a round: who is invited, and what a visit's work takes.
+
+        Raises:
+            SettingError: the network is not known, or its uplink is no radio.
+        """
+        known = None if view.resources is None else view.resources.problem
+        if known is None:
+            raise SettingError(
+                "method 'rafed' allocates radio channels and powers: it needs a [network] whose uplink has "
+                'sharing = "sinr", such as --set network.profile=rafed.'
+            )
+        invited = np.zeros(len(view.sizes), bool)
+        invited[list(view.devices)] = True
+        passes = np.array([_passes(self.work, int(n)) for n in view.sizes])
+        here = replace(known, compute_s=known.compute_s * passes, usable=known.allowed & invited[:, None])
+        if not self.reads_census or view.census is None:
+            return here
+        counts = view.census.astype(np.float64)
+        return replace(here, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
+
+
+def _passes(work: WorkSettings, samples: int) -> float:
+    if work.steps is None:
+        return float(work.epochs or 1)
+    return work.steps * (work.batch_size or 1) / samples
