@@ -1,0 +1,275 @@
+"""The allocation problem: who uploads, on which channel, with how much power.
+
+Gao, Zhao, Min, Ni, Jiang, "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things"
+(RaFed), Eq. 6-13.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import RunError, SettingError, require
+from fedfloor.solvers.solution import Solution
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Reception = Literal["mean", "exact"]
+SILENT = -1  # the channel of a device that does not take part
+SAME = 1e-9  # relative: two ways of adding up the same numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is known before the round: N devices, P power levels, F classes.
+
+    minimise n(|S|)·max_{i∈S} t_i·(1 + w·‖P_S − P_target‖₂),  t_i = compute_i + airtime_i(p_i)/q_i,  n(k) = μ(λ + 1/k)
+
+    where q_i = P(SINR ≥ γ) over Rayleigh fading, with I_i the received powers of the others on the channel, or their
+    sum: ``"mean"``: exp(−γ(I_i + N0)/s_i), interferers at their mean gain; ``"exact"``: averaged over their fading
+    too, exp(−γN0/s_i)·Π_j 1/(1 + γ s_j/s_i), which is never smaller.
+
+    Args:
+        compute_s: t_c [N], seconds of training.
+        airtime_s: D_up/r_i(p) [N, P], seconds of one clean transmission.
+        received_w: s [N, P], mean received power in W at each level.
+        noise_w: N0 over the band in W.
+        threshold: γ, the SINR a packet needs, as a ratio.
+        channels: C.
+        reception: q, see above.
+        iterations_scale, iterations_offset: μ and λ.
+        usable: bool [N, P], levels within p_min … p_max and the outage constraint (Eq. 9); default: all.
+        counts: samples of each class [N, F], where class representation counts too.
+        target: class shares [F] that are sought.
+        divergence_weight: w; 0 is RaFed.
+
+    Raises:
+        SettingError: shapes that do not fit, numbers that are not finite or not positive, nobody who can take part.
+    """
+
+    compute_s: Floats
+    airtime_s: Floats
+    received_w: Floats
+    noise_w: float
+    threshold: float
+    channels: int
+    reception: Reception = "mean"
+    iterations_scale: float = 89.154
+    iterations_offset: float = 0.00934
+    usable: NDArray[np.bool_] | None = None
+    counts: Floats | None = None
+    target: Floats | None = None
+    divergence_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("compute_s", "airtime_s", "received_w", "counts", "target"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
+        self._check_shapes()
+        self._check_numbers()
+        self._check_classes()
+        if not self.allowed.any():
+            raise SettingError(
+                "no device has a usable power level, so nobody can upload: allow more power (p_max), accept a larger "
+                "outage probability ζ, or lower the SINR threshold γ."
+            )
+
+    def _check_shapes(self) -> None:
+        n = self.compute_s.shape
+        require(len(n) == 1 and n[0] > 0, "shape of compute_s", n, "(N,), with at least one device")
+        shape = self.airtime_s.shape
+        require(len(shape) == 2 and shape[0] == n[0] and shape[1] > 0, "shape of airtime_s", shape, f"({n[0]}, P ≥ 1)")
+        require(self.received_w.shape == shape, "shape of received_w", self.received_w.shape, f"{shape}, as airtime_s")
+        if self.usable is not None:
+            object.__setattr__(self, "usable", np.ascontiguousarray(self.usable, dtype=np.bool_))
+            require(self.usable.shape == shape, "shape of usable", self.usable.shape, f"{shape}, as airtime_s")
+
+    def _check_numbers(self) -> None:
+        _positive("compute_s", self.compute_s, zero=True)
+        _positive("airtime_s", self.airtime_s)
+        _positive("received_w", self.received_w)
+        _positive("noise_w", self.noise_w)
+        _positive("threshold", self.threshold)
+        _positive("iterations_scale", self.iterations_scale)
+        _positive("iterations_offset", self.iterations_offset, zero=True)
+        _positive("divergence_weight", self.divergence_weight, zero=True)
+        whole = isinstance(self.channels, int | np.integer) and self.channels >= 1
+        require(whole, "channels", self.channels, "a whole number of at least 1")
+        require(
+            self.reception in get_args(Reception),
+            "reception",
+            self.reception,
+            " or ".join(map(repr, get_args(Reception))),
+        )
+
+    def _check_classes(self) -> None:
+        if self.divergence_weight == 0:
+            return
+        if self.counts is None or self.target is None:
+            raise SettingError("divergence_weight above 0 needs counts [N, F] and target [F].")
+        shape = (len(self.compute_s), self.target.size)
+        require(self.counts.shape == shape, "shape of counts", self.counts.shape, f"{shape}: N devices, F classes")
+        require(self.target.ndim == 1 and self.target.size > 0, "shape of target", self.target.shape, "(F,)")
+        _positive("counts", self.counts, zero=True)
+        _positive("target", self.target, zero=True)
+        require(bool(self.target.sum() > 0), "sum of target", float(self.target.sum()), "positive")
+        object.__setattr__(self, "target", self.target / self.target.sum())
+
+    @property
+    def devices(self) -> int:
+        """N."""
+        return len(self.compute_s)
+
+    @property
+    def levels(self) -> int:
+        """P."""
+        return int(self.airtime_s.shape[1])
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Levels that may be used: bool [N, P]."""
+        return np.ones(self.airtime_s.shape, np.bool_) if self.usable is None else self.usable
+
+
+def only_level(problem: Problem, level: int) -> Problem:
+    """Return the problem with one power level for everyone: RaFed-min is level 0, RaFed-max level −1.
+
+    Args:
+        problem: the problem.
+        level: −P … P − 1.
+
+    Raises:
+        SettingError: no such level, or nobody may use it.
+    """
+    p = problem.levels
+    require(-p <= level < p, "level", level, f"a whole number of {-p} … {p - 1}")
+    one = np.zeros_like(problem.allowed)
+    one[:, level] = problem.allowed[:, level]
+    return dataclasses.replace(problem, usable=one)
+
+
+def _positive(name: str, values: Floats | float, *, zero: bool = False) -> None:
+    """Refuse what is not finite, or not above 0 (or at least 0)."""
+    flat = np.atleast_1d(np.asarray(values, np.float64)).ravel()
+    bad = flat[~(np.isfinite(flat) & ((flat >= 0) if zero else (flat > 0)))]
+    require(bad.size == 0, name, float(bad[0]) if bad.size else None, f"finite and {'at least' if zero else 'above'} 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Each device's channel and power level.
+
+    Args:
+        channel: int64 [N], 0 … C − 1, or −1: silent.
+        level: int64 [N], 0 … P − 1; of silent devices it does not matter.
+    """
+
+    channel: Integers
+    level: Integers
+
+    @property
+    def active(self) -> Integers:
+        """Who takes part: indices in ascending order."""
+        return np.flatnonzero(self.channel != SILENT)
+
+
+def iterations(problem: Problem, k: int) -> float:
+    """Return n(k) = μ(λ + 1/k), Eq. 12; inf for nobody.
+
+    Args:
+        problem: μ and λ.
+        k: devices that take part.
+    """
+    return problem.iterations_scale * (problem.iterations_offset + 1 / k) if k else math.inf
+
+
+def reception(problem: Problem, allocation: Allocation) -> Floats:
+    """Return q_i = P(SINR_i ≥ γ) [N], Eq. 10 (see :class:`Problem`); nan for silent devices."""
+    out = np.full(problem.devices, np.nan)
+    for channel in np.unique(allocation.channel[allocation.active]):
+        at = np.flatnonzero(allocation.channel == channel)
+        s = problem.received_w[at, allocation.level[at]]
+        ratio = problem.threshold * s[None, :] / s[:, None]  # row i: what each other one does to i
+        np.fill_diagonal(ratio, 0.0)
+        harm = ratio.sum(1) if problem.reception == "mean" else np.log1p(ratio).sum(1)
+        out[at] = np.exp(-harm - problem.threshold * problem.noise_w / s)
+    return out
+
+
+def latency(problem: Problem, allocation: Allocation) -> Floats:
+    """Return t_i = compute_i + airtime_i(p_i)/q_i in seconds [N], Eq. 6-7; nan for silent devices."""
+    airtime = problem.airtime_s[np.arange(problem.devices), allocation.level]
+    with np.errstate(divide="ignore", over="ignore"):
+        return problem.compute_s + airtime / reception(problem, allocation)
+
+
+def training_latency(n: float, compute: Floats, airtime: Floats, q: Floats) -> float:
+    """Return n·max_i (compute_i + airtime_i/q_i), Eq. 13, in seconds.
+
+    Args:
+        n: iterations.
+        compute, airtime, q: of those that take part [k].
+
+    >>> training_latency(8, np.array([2.0, 3.0]), np.array([4.0, 2.0]), np.array([0.8, 0.8]))
+    56.0
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        return float(n * (compute + airtime / q).max())
+
+
+def divergence(problem: Problem, active: Integers) -> float:
+    """Return ‖P_S − P_target‖₂, P_S the class shares of those that take part; 0 where classes do not count."""
+    if problem.divergence_weight == 0 or problem.counts is None or problem.target is None:
+        return 0.0
+    held = problem.counts[active].sum(0)
+    return float(np.linalg.norm(held / max(held.sum(), 1e-300) - problem.target))
+
+
+def cost(problem: Problem, allocation: Allocation) -> float:
+    """Return the training latency, times 1 + w·divergence (see :class:`Problem`), in seconds; inf for nobody."""
+    at = allocation.active
+    if at.size == 0:
+        return math.inf
+    airtime = problem.airtime_s[at, allocation.level[at]]
+    seconds = training_latency(
+        iterations(problem, at.size), problem.compute_s[at], airtime, reception(problem, allocation)[at]
+    )
+    return seconds * (1 + problem.divergence_weight * divergence(problem, at))
+
+
+def check(problem: Problem, allocation: Allocation) -> None:
+    """Refuse an allocation that the problem does not allow.
+
+    Raises:
+        SettingError: wrong shapes, channels or levels that do not exist, a level that its device may not use.
+    """
+    channel, level, n = allocation.channel, allocation.level, problem.devices
+    for name, values, low, high in (
+        ("channel", channel, SILENT, problem.channels),
+        ("level", level, 0, problem.levels),
+    ):
+        fits = values.shape == (n,) and values.min() >= low and values.max() < high
+        require(bool(fits), f"{name} of an allocation", values.tolist(), f"{n} whole numbers of {low} … {high - 1}")
+    at = allocation.active
+    broken = at[~problem.allowed[at, level[at]]]
+    require(broken.size == 0, "devices at a power level that they may not use", broken.tolist(), "none")
+
+
+def verify(problem: Problem, solution: Solution[Allocation]) -> None:
+    """Recompute a solution's value with plain NumPy.
+
+    Raises:
+        RunError: it is another, or lies below the bound.
+        SettingError: the allocation breaks a constraint.
+    """
+    check(problem, solution.choice)
+    value = cost(problem, solution.choice)
+    if value != solution.value and not math.isclose(value, solution.value, rel_tol=SAME):
+        raise RunError(f"allocation: its value is {value!r}, the solver said {solution.value!r}.")
+    if solution.bound > value * (1 + SAME):
+        raise RunError(f"allocation: the bound {solution.bound!r} lies above the value {value!r}.")
