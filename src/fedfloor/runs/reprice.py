@@ -58,7 +58,7 @@ def reprice(
             )
     lines = priced(after, park_of(after), ledger.read(run / "ledger.jsonl"), run)
     shutil.copytree(run, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*LEFT))
-    folder.write(out / "experiment.toml", config.resolved(after))
+    folder.write(out / "experiment.toml", config.resolved(after, out))
     folder.write(out / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
     return after, lines
 
