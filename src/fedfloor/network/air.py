@@ -31,7 +31,8 @@ class Air:
     """The radio of a park's uplink, over which the results of visits go.
 
     A visit interferes with those that stand at the same place in the other branches of its ``Parallel``, on the same
-    channel: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A packet is sent until
+    channel of the same cell: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A packet is
+    sent until
     it is received, with chance q each time, and given up after ``radio.attempts``.
 
     Args:
@@ -68,7 +69,7 @@ class Air:
             payload_bytes: size of the packet.
         """
         mine = self.given(visit, place[0])
-        others = [(one.site.index, self.given(one, place[0])) for one in beside if one.site.kind == "device"]
+        others = [(one.site.index, self.given(one, place[0])) for one in beside if self._near(one, visit)]
         signal = self.signal_w(visit.site.index, mine.power_dbm)
         noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
         chance = physics.reception(self.radio, signal, np.array(noise))
@@ -85,6 +86,13 @@ class Air:
     def lost(self, visit: Train, beside: Sequence[Train], place: Place) -> bool:
         """Return whether a visit's result is given up; it does not depend on the packet's size."""
         return self.send(visit, beside, place, 1.0).lost
+
+    def _near(self, one: Train, other: Train) -> bool:
+        """Say whether two devices send to the same receiver: one base station, or the cloud."""
+        if one.site.kind != "device":
+            return False
+        of, direct = self.sites.factory_of, self.sites.network.route == "direct"
+        return direct or bool(of[one.site.index] == of[other.site.index])
 
     def _attempts(self, chance: float, place: Place) -> tuple[int, bool]:
         """Draw the number of transmissions, P(n) = q(1 − q)^(n−1), cut at the limit."""
