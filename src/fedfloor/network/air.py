@@ -31,19 +31,17 @@ class Air:
     """The radio of a park's uplink, over which the results of visits go.
 
     A visit interferes with those that stand at the same place in the other branches of its ``Parallel``, on the same
-    channel of the same cell: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A packet is
-    sent until
-    it is received, with chance q each time, and given up after ``radio.attempts``.
+    channel of the same cell: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A
+    packet is sent until it is received, with chance q each time, and given up after ``radio.attempts``.
 
     Args:
-        sites: the devices; their network has a radio.
+        sites: the devices.
+        radio: that of their network.
         seed: chance is keyed by it.
     """
 
-    def __init__(self, sites: Sites, seed: int) -> None:
-        assert sites.network.radio is not None  # made by `over` alone
-        self.radio: Radio = sites.network.radio
-        self.sites, self.seed = sites, seed
+    def __init__(self, sites: Sites, radio: Radio, seed: int) -> None:
+        self.sites, self.radio, self.seed = sites, radio, seed
         self.usable = physics.usable(self.radio, sites.received_w)
 
     def given(self, visit: Train, round_number: int) -> nodes.Radio:
@@ -107,4 +105,6 @@ class Air:
 
 def over(sites: Sites | None, seed: int) -> Air | None:
     """Return the air that a park's results go through, or None where its uplink is no radio."""
-    return None if sites is None or sites.network.uplink.sharing != "sinr" else Air(sites, seed)
+    if sites is None or sites.network.radio is None or sites.network.uplink.sharing != "sinr":
+        return None
+    return Air(sites, sites.network.radio, seed)
