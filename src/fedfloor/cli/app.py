@@ -26,8 +26,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 for _command in (
-    train.new, train.run, train.compare, train.sweep, train.demo, reproducing.reproduce, costs.price, look.draw,
-    look.report, look.track, use.predict, use.export, catalog.methods, catalog.parts, catalog.models, costs.networks,
+    train.new, train.run, train.compare, train.sweep, train.demo, reproducing.reproduce, costs.price, costs.reprice,
+    look.draw, look.report, look.track, use.predict, use.export, catalog.methods, catalog.parts, catalog.models,
+    costs.networks,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")

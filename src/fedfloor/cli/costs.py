@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedfloor.cli import shared
-from fedfloor.cli.options import File, Json, Set
+from fedfloor.cli import budgets, shared
+from fedfloor.cli.options import At, File, Json, Set
 from fedfloor.errors import SettingError
 
 if TYPE_CHECKING:
@@ -96,6 +97,23 @@ def waits_for(critical: Critical) -> str:
     shares = (("computing", critical.compute_s), ("sending", critical.transfer_s), ("waiting", critical.wait_s))
     told = ", ".join(f"{100 * part / total:.0f} % {word}" for word, part in shares if part)
     return f"{'device' if len(shown) == 1 else 'devices'} {who}: {told}" if shown else told
+
+
+def reprice(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    network: Annotated[str, typer.Option("--network", metavar="NAME", help="A profile, or a TOML file of your own.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the copies.")],
+    target: Annotated[float | None, typer.Option("--target", help="Accuracy to count time and bytes to.")] = None,
+    at: At = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Put finished runs on another network: other seconds, bytes and joules, without training again."""
+    from fedfloor.network.settings import NetworkSettings
+    from fedfloor.report import ledger
+    from fedfloor.runs import reprice as work
+
+    runs, budget = [run.folder for run in ledger.collect(folders)], budgets.budget(at)
+    copies = work.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
+    shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
 
 
 def networks(

@@ -47,7 +47,25 @@ def gradient(engine: Engine, device: int, packet: Packet, tick: int) -> Tensor: 
     return full(engine.network, engine.samples(device))
 
 
-QUESTIONS: dict[str, Callable[[Engine, int, Packet, int], Any]] = {"census": census, "loss": loss, "gradient": gradient}
+def resources(engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:  # noqa: ARG001
+    """Answer what a device is like on the network: seconds of a pass over its data, and metres to the base station.
+
+    Raises:
+        SettingError: there is no network.
+    """
+    sites = engine.sites
+    if sites is None:
+        raise SettingError("a Probe for 'resources' needs a [network], such as --set network.profile=lte-cat-m2.")
+    there = {} if sites.distance_m is None else {"distance_m": float(sites.distance_m[device])}
+    return {"pass_s": float(sites.pass_s[device]), **there}
+
+
+QUESTIONS: dict[str, Callable[[Engine, int, Packet, int], Any]] = {
+    "census": census,
+    "loss": loss,
+    "gradient": gradient,
+    "resources": resources,
+}
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:

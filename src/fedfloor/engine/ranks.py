@@ -30,7 +30,8 @@ from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, is_lost, train
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.network.air import Air
+from fedfloor.network import air
+from fedfloor.network.sites import Sites
 from fedfloor.park.park import Normalise, Park
 from fedfloor.parts import objectives, sampling
 from fedfloor.parts.objective import Visit
@@ -51,7 +52,7 @@ class Engine:
         seed: the experiment's seed.
         loss_chance: chance that a visit is lost, in [0, 1).
         normalise: ``"auto"``, ``"unit"`` or ``"standard"``.
-        air: the radio over which results go, which may lose them, too.
+        sites: the devices on the network, over whose air results may be lost, too; None without one.
     """
 
     park: Park
@@ -61,10 +62,11 @@ class Engine:
     seed: int
     loss_chance: float = 0.0
     normalise: Normalise = "auto"
-    air: Air | None = None
+    sites: Sites | None = None
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
+        self.air = air.over(self.sites, self.seed)
         kind = self.network.flat.dtype
         self.mean, self.std = torch.as_tensor(mean, dtype=kind), torch.as_tensor(std, dtype=kind)
 
@@ -270,8 +272,10 @@ class _Walk:
         return Passed({**packet, "w": flat, **sent}, node, [receipt], frozenset({device}))
 
     def _is_lost(self, node: Train, key: Key) -> bool:
-        others, air = self.beside.pop(0) if self.beside else (), self.engine.air
-        return is_lost(key, self.engine.loss_chance) or (air is not None and air.lost(node, others, key.place()))
+        others, engine = self.beside.pop(0) if self.beside else (), self.engine
+        if is_lost(key, engine.loss_chance):
+            return True
+        return engine.air is not None and engine.air.lost(node, others, key.place())
 
     def _hold(self, memory: Mapping[int, str | None]) -> None:
         for device, digest in memory.items():

@@ -32,7 +32,7 @@ class FedCS(Method):
 
     With a deadline that everybody meets and C = 1 this is FedAvg.
 
-    Travels: the model, down and up, and three numbers up from who is asked.
+    Travels: the model, down and up, and two numbers up from who is asked.
 
     Nishio and Yonetani, ICC 2019, arXiv 1804.08333, Algorithm 3, with T_cs = T_agg = 0. It knows nothing of
     interference: over a radio every chosen device sends on a channel drawn at random, with all its power, as RaFed's

@@ -11,8 +11,8 @@ from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
-from fedfloor.solvers import allocation
 from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.solve import SOLVERS, solve
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RaFed(Method):
 
     def __post_init__(self) -> None:
         require(self.weight_divergence >= 0, "methods.rafed.weight_divergence", self.weight_divergence, "at least 0")
-        require(self.solver in allocation.SOLVERS, "methods.rafed.solver", self.solver, ", ".join(allocation.SOLVERS))
+        require(self.solver in SOLVERS, "methods.rafed.solver", self.solver, f"one of {', '.join(SOLVERS)}")
 
     @property
     def reads_census(self) -> bool:
@@ -63,7 +63,7 @@ class RaFed(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Visit those whom the solver chose, each on its channel, with its power."""
         levels = view.resources.powers_dbm if view.resources is not None else ()
-        found = allocation.solve(self.solver, self.problem(view), seed=int(state.notes["start"])).choice
+        found = solve(self.solver, self.problem(view), seed=int(state.notes["start"])).choice
         work = self.work.at(view.round, view.rounds, self.objective)
         visits = Parallel(
             tuple(

@@ -31,18 +31,17 @@ class Air:
     """The radio of a park's uplink, over which the results of visits go.
 
     A visit interferes with those that stand at the same place in the other branches of its ``Parallel``, on the same
-    channel: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A packet is sent until
-    it is received, with chance q each time, and given up after ``radio.attempts``.
+    channel of the same cell: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A
+    packet is sent until it is received, with chance q each time, and given up after ``radio.attempts``.
 
     Args:
-        sites: the devices; their network has a radio.
+        sites: the devices.
+        radio: that of their network.
         seed: chance is keyed by it.
     """
 
-    def __init__(self, sites: Sites, seed: int) -> None:
-        assert sites.network.radio is not None  # made by `over` alone
-        self.radio: Radio = sites.network.radio
-        self.sites, self.seed = sites, seed
+    def __init__(self, sites: Sites, radio: Radio, seed: int) -> None:
+        self.sites, self.radio, self.seed = sites, radio, seed
         self.usable = physics.usable(self.radio, sites.received_w)
 
     def given(self, visit: Train, round_number: int) -> nodes.Radio:
@@ -68,7 +67,7 @@ class Air:
             payload_bytes: size of the packet.
         """
         mine = self.given(visit, place[0])
-        others = [(one.site.index, self.given(one, place[0])) for one in beside if one.site.kind == "device"]
+        others = [(one.site.index, self.given(one, place[0])) for one in beside if self._near(one, visit)]
         signal = self.signal_w(visit.site.index, mine.power_dbm)
         noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
         chance = physics.reception(self.radio, signal, np.array(noise))
@@ -86,6 +85,13 @@ class Air:
         """Return whether a visit's result is given up; it does not depend on the packet's size."""
         return self.send(visit, beside, place, 1.0).lost
 
+    def _near(self, one: Train, other: Train) -> bool:
+        """Say whether two devices send to the same receiver: one base station, or the cloud."""
+        if one.site.kind != "device":
+            return False
+        of, direct = self.sites.factory_of, self.sites.network.route == "direct"
+        return direct or bool(of[one.site.index] == of[other.site.index])
+
     def _attempts(self, chance: float, place: Place) -> tuple[int, bool]:
         """Draw the number of transmissions, P(n) = q(1 − q)^(n−1), cut at the limit."""
         most = self.radio.attempts
@@ -99,4 +105,6 @@ class Air:
 
 def over(sites: Sites | None, seed: int) -> Air | None:
     """Return the air that a park's results go through, or None where its uplink is no radio."""
-    return None if sites is None or sites.network.uplink.sharing != "sinr" else Air(sites, seed)
+    if sites is None or sites.network.radio is None or sites.network.uplink.sharing != "sinr":
+        return None
+    return Air(sites, sites.network.radio, seed)

@@ -98,14 +98,14 @@ def carry_out(
     if not resume:
         _check_free(work)
     park: Park | None = None
-    ground: tuple[object, ...] = ()
+    stands: tuple[object, ...] = ()
     ends: dict[Path, str] = {}
     with processes.interrupts() as interrupted:  # also between two runs, and in a run's last round
         for task in work:
             if ends and interrupted():
                 return ends, False
-            if park is None or _ground(task.experiment) != ground:
-                park, ground = launch.build_park(task.experiment), _ground(task.experiment)
+            if park is None or ground(task.experiment) != stands:
+                park, stands = launch.build_park(task.experiment), ground(task.experiment)
             began = (task.out / "experiment.toml").exists()
             orders = Orders(task.out, resume=began, limits=task.limits or limits, keep=keep)
             try:
@@ -119,7 +119,7 @@ def carry_out(
     return ends, "interrupted" not in ends.values()
 
 
-def _ground(experiment: Experiment) -> tuple[object, ...]:
+def ground(experiment: Experiment) -> tuple[object, ...]:
     """All that a park is a function of."""
     held_out = (experiment.evaluate.on, experiment.evaluate.validation)
     return experiment.seed, experiment.data, experiment.park, held_out

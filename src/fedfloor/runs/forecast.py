@@ -18,7 +18,7 @@ from fedfloor.methods.contract import View
 from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.parts import sampling
-from fedfloor.plan import walk
+from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.runs import pricing
 
@@ -70,8 +70,8 @@ def pretended(asked: Node, trained: int) -> dict[int, dict[str, Any]]:
     """Return answers of the right size to what a method asks before its first round; gradients are 0."""
     zero = torch.zeros(trained)
     said: dict[str, Any] = {"gradient": zero, "loss": 1.0}
-    nodes_ = asked.children if isinstance(asked, nodes.Sequence) else (asked,)
-    return {k: {one.what: said.get(one.what)} for one in nodes_ if isinstance(one, Probe) for k in one.devices}
+    parts = asked.children if isinstance(asked, nodes.Sequence) else (asked,)
+    return {k: {one.what: said.get(one.what)} for one in parts if isinstance(one, Probe) for k in one.devices}
 
 
 def resolved(plan: Node, park: Park, seed: int, number: int, tick: int) -> Node:

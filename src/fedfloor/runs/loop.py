@@ -75,8 +75,8 @@ def execute(
     memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     costs = pricing.tariff(experiment, park, network.trained)
-    air = None if costs is None else costs.air
-    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, air)
+    sites = None if costs is None else costs.sites
+    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites)
     start = {"w": network.flat.clone()}
     if point is not None:
         checks.packet_fits(point.state.packet, network, method.objective)

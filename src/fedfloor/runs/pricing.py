@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
-RESOURCES_BYTES = 24  # three numbers: cycles per bit, clock, distance
+RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
 COUNT_BYTES = 4
 
 
@@ -43,10 +44,13 @@ class Tariff:
     def payload(self, packet: Mapping[str, Tensor]) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
 
+        Where the radio fixes the payload, in nats, it takes the place of the packet's size.
         A census are F counts of 4 bytes; the mean loss takes a pass forward, the gradient a whole pass, and both need
-        the model; resources are three numbers.
+        the model; resources are two numbers of 8 bytes.
         """
-        size = sum(one.numel() * one.element_size() for one in packet.values())
+        radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
+        if radio is not None and radio.payload_nats is not None:
+            size = round(radio.payload_nats / math.log(2) / 8)
         number = next(iter(packet.values())).element_size()
         asked = {
             "census": (0, COUNT_BYTES * self.classes, 0.0),

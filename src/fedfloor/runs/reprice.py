@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,34 +17,53 @@ from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.runs import folder, forecast, ledger, pricing
+from fedfloor.runs.compare import ground
+from fedfloor.runs.launch import build_park
 from fedfloor.runs.ledger import Line
 
 LEFT = (".lock", "report.html", "checkpoint", "memory")  # what a copy of a run does without
 
 
-def reprice(
-    run: Path, network: NetworkSettings, out: Path, park_of: Callable[[Experiment], Park]
-) -> tuple[Experiment, list[Line]]:
-    """Write a copy of a run's folder whose ledger has the prices of another network.
+def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: Callable[[Path], None]) -> list[Path]:
+    """Write copies of runs' folders whose ledgers have the prices of another network.
 
     Each round's plan is made again and must be the one that was trained, by its hash. A run over interfering radio, or
     onto it, is refused: which updates are lost there is part of the training.
 
     Args:
-        run: a run's folder.
+        runs: folders of runs; those that share data and seed should stand together, for a park takes time to build.
         network: the other network.
-        out: the new folder.
-        park_of: builds an experiment's park.
+        out: a new folder for the copies.
+        follow: called with each copy that is done.
 
     Returns:
-        The experiment with the other network, and the new ledger.
+        The copies.
 
     Raises:
-        SettingError: ``out`` holds something, the run is none, a network interferes, or a plan hangs on what training
-            brought.
+        SettingError: ``out`` holds something, a folder is no run, two have the same name, a network interferes, or a
+            plan hangs on what training brought.
     """
-    if out.exists() and any(out.iterdir()):
-        raise SettingError(f"{out} is not empty. Give another folder with --out.")
+    copies = [out / run.name for run in runs]
+    if len(set(copies)) < len(copies):
+        raise SettingError("reprice: two of the runs have folders of the same name. Name fewer at a time.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingError(f"{out} is there already. Give another folder with --out.")
+    park: Park | None = None
+    stands: tuple[object, ...] = ()
+    for run, copy in zip(runs, copies, strict=True):
+        after = _moved(run, network)
+        if park is None or ground(after) != stands:
+            park, stands = build_park(after), ground(after)
+        lines = priced(after, park, ledger.read(run / "ledger.jsonl"), run)
+        shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
+        folder.write(copy / "experiment.toml", config.resolved(after, copy))
+        folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+        follow(copy)
+    return copies
+
+
+def _moved(run: Path, network: NetworkSettings) -> Experiment:
+    """Return a run's experiment on another network."""
     if not (run / "experiment.toml").is_file():
         raise SettingError(f"{run} is not a run folder: it has no experiment.toml.")
     before = config.read(run / "experiment.toml")
@@ -53,14 +72,10 @@ def reprice(
         known = settings.network(what.network)
         if known is not None and known.uplink.sharing == "sinr":
             raise SettingError(
-                f"{run}: on network '{known.name}' updates are lost to interference, which changes the training: run "
-                "the experiment there."
+                f"{run}: on network '{known.name or what.network.profile}' updates are lost to interference, which "
+                "changes the training: run the experiment there."
             )
-    lines = priced(after, park_of(after), ledger.read(run / "ledger.jsonl"), run)
-    shutil.copytree(run, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*LEFT))
-    folder.write(out / "experiment.toml", config.resolved(after, out))
-    folder.write(out / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
-    return after, lines
+    return after
 
 
 def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> list[Line]:
