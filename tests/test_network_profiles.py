@@ -145,7 +145,7 @@ RATE = "must be above 0, in bits per second, or left out: no limit."
 RANGE = "must be above 0, or [low, high] with 0 < low <= high."
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"profil": "wifi"}, "[network] unknown key 'profil'. Did you mean 'profile'? Known: "),
-    ({"profile": "wify"}, "unknown network profile 'wify'. Did you mean 'wifi'? Known: 5g-edge, ethernet, lte-cat-m2, "),
+    ({"profile": "wify"}, "unknown network profile 'wify'. Did you mean 'wifi'? Known: 5g-edge, ethernet, "),
     ({"profile": 5}, "network.profile = 5: must be a text in quotes."),
     ({"route": "detour"}, "network.route = 'detour': must be 'via_edge' or 'direct'."),
     ({"route": "direct"}, "network.route = 'direct' needs a [network.device_cloud] with the rates of that link."),
