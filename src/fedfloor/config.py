@@ -21,7 +21,7 @@ from fedfloor.parts.objectives import OBJECTIVES, objective
 from fedfloor.parts.selection import SELECTIONS, policy
 from fedfloor.parts.server import SERVERS, optimiser
 from fedfloor.parts.work import DEFAULTS, WorkSettings
-from fedfloor.places import looked_for, with_paths
+from fedfloor.places import looked_for, placed, with_paths
 
 PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
@@ -54,7 +54,9 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     document.setdefault("name", path.stem)
     for change in changes:
         apply(document, change)
-    return with_paths(from_table(document), lambda given: looked_for(given, path.parent))
+    experiment = with_paths(checked(Experiment, document, ""), lambda given: looked_for(given, path.parent))
+    check_methods(experiment)
+    return experiment
 
 
 def apply(document: Table, change: str) -> None:
@@ -196,11 +198,16 @@ def _part(part: str, value: Any, where: str) -> Any:
     return MAKE[part](name, own)
 
 
-def resolved(experiment: Experiment) -> str:
-    """Return the experiment as TOML with every default written out; only the chosen method's table is kept."""
+def resolved(experiment: Experiment, folder: Path | None = None) -> str:
+    """Return the experiment as TOML with every default written out; only the chosen method's table is kept.
+
+    Args:
+        experiment: its paths begin at the working folder.
+        folder: where the text will lie; relative paths in it begin there.
+    """
     import tomlkit
 
-    body = _plain(experiment)
+    body = _plain(experiment if folder is None else placed(experiment, folder))
     name = experiment.method.name
     said = experiment.methods.get(name, {})
     own = {key: said[key] for key in ("method", *PARTS) if key in said}

@@ -29,11 +29,14 @@ def seen_from(folder: Path, path: Path) -> Path:
 
 
 def with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experiment:
-    """Change the paths to data and to a trained model; ``~`` is the user's home."""
+    """Change the paths to data, a trained model and a network's profile; ``~`` is the user's home."""
 
     def changed(table: Any, *keys: str) -> Any:
         given = {key: getattr(table, key) for key in keys}
         return dataclasses.replace(table, **{key: str(change(expanded(one))) for key, one in given.items() if one})
 
     data, model = changed(experiment.data, "path", "root"), changed(experiment.model, "init_from")
-    return dataclasses.replace(experiment, data=data, model=model)
+    network = experiment.network
+    if network.profile is not None and network.profile.endswith(".toml"):  # else it is a name
+        network = changed(network, "profile")
+    return dataclasses.replace(experiment, data=data, model=model, network=network)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import textwrap
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +17,12 @@ from fedfloor.errors import SettingError
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
     from fedfloor.network.price import Critical
+    from fedfloor.network.profile import Link, Network
     from fedfloor.park.park import Park
     from fedfloor.runs.forecast import Round
 
 Row = dict[str, Any]
+WIDTH = 110  # of printed sources
 Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price only the first N rounds.")]
 
 
@@ -123,23 +125,61 @@ def networks(
     from fedfloor.terminal import show
 
     if name is None:
-        found = [{"network": key, "what": settings.built(settings.read(key)).about} for key in settings.profiles()]
-        show(found, as_json=as_json)
+        built = {key: settings.built(settings.read(key)) for key in settings.profiles()}
+        show([_line(key, network, as_json=as_json) for key, network in built.items()], as_json=as_json)
         return
     table = settings.read(name)
     settings.built(table)
-    rows = [row for key, part in table.items() if isinstance(part, dict) for row in _rows(key, part)]
+    parts = {key: part for key, part in table.items() if isinstance(part, dict)}
+    plain = {key: value for key, value in table.items() if key not in parts}
+    rows = {key: [{"key": one, "value": value} for one, value in part.items() if one != "source"]
+            for key, part in parts.items()}  # fmt: skip
     if as_json:
-        show(rows, as_json=True, **{key: part for key, part in table.items() if not isinstance(part, dict)})
+        flat = [{"table": key, **row} for key, found in rows.items() for row in found]
+        show(flat, as_json=True, **plain, sources={key: part.get("source", "") for key, part in parts.items()})
         return
-    print(f"{table['name']}\n\n{table.get('about', '')}\n", file=sys.stdout)
-    show(rows, as_json=False, title="change any of them with --set network.TABLE.KEY=VALUE")
+    print(f"{plain.pop('name')}: {plain.pop('about', '')}".rstrip(": "))
+    for key, value in plain.items():
+        print(f"{key} = {value}")
+    for key, part in parts.items():
+        print(f"\n[network.{key}]")
+        if rows[key]:
+            show([{"key": row["key"], "value": str(row["value"])} for row in rows[key]], as_json=False)
+        print(textwrap.fill(part.get("source") or "no source", WIDTH, initial_indent="  source: ",
+                            subsequent_indent="    "))  # fmt: skip
+    print("\nChange any of them with --set network.TABLE.KEY=VALUE.")
 
 
-def _rows(key: str, part: Row) -> list[Row]:
-    source = part.get("source", "")
-    return [
-        {"table": key, "key": name, "value": str(value), "source": source}
-        for name, value in part.items()
-        if name != "source"
-    ]
+def _line(name: str, network: Network, *, as_json: bool) -> Row:
+    """Return a profile's row in the list: of the link that devices send on, what most depends on."""
+    link = network.uplink
+    row: Row = {"network": name, "route": network.route, "up": link.up_bps, "down": link.down_bps}
+    if not as_json:
+        row |= {"up": "by interference" if link.sharing == "sinr" else rate(link.up_bps), "down": rate(link.down_bps)}
+    return row | {"sharing": shared_by(link), "what": network.about}
+
+
+def shared_by(link: Link) -> str:
+    """Say who waits for whom on a link.
+
+    >>> from fedfloor.network.profile import Link
+    >>> shared_by(Link(up_bps=4e6, sharing="serial", over="park")), shared_by(Link())
+    ('serial over the park, half duplex', 'dedicated')
+    """
+    if link.sharing != "serial":
+        return link.sharing
+    return f"serial over {'the park' if link.over == 'park' else 'each cell'}, {link.duplex} duplex"
+
+
+def rate(bps: float | None) -> str:
+    """Return a rate as people read it.
+
+    >>> rate(62500), rate(4e6), rate(2.5e9), rate(None)
+    ('62.5 kbit/s', '4 Mbit/s', '2.5 Gbit/s', 'no limit')
+    """
+    if bps is None:
+        return "no limit"
+    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bps >= size:
+            return f"{bps / size:g} {unit}"
+    return f"{bps:g} bit/s"

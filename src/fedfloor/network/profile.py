@@ -38,14 +38,6 @@ class Link:
     downlink: Literal["unicast", "multicast"] = "unicast"
     source: str = ""
 
-    def __post_init__(self) -> None:
-        for name in ("up_bps", "down_bps"):
-            rate = getattr(self, name)
-            _need(rate is None or 0 < rate < math.inf, name, rate, "above 0, in bits per second, or left out: no limit")
-        _need(0 <= self.latency_s < math.inf, "latency_s", self.latency_s, "seconds, at least 0")
-        if self.sharing == "serial" and self.up_bps is None and self.down_bps is None:
-            raise SettingError("network: sharing = 'serial': transfers that take turns need up_bps or down_bps.")
-
 
 @dataclass(frozen=True)
 class Devices:
@@ -80,10 +72,13 @@ class Devices:
 
     def __post_init__(self) -> None:
         for name in ("cycles_per_bit", "capacitance", "transmit_w", "receive_w", "idle_w", "compute_w"):
-            _need(_over(getattr(self, name), 0.0, equal=True), name, getattr(self, name), "at least 0, or [low, high]")
+            given = getattr(self, name)
+            allowed = "at least 0, or [low, high] with 0 <= low <= high"
+            _need(_over(given, 0.0, equal=True), f"devices.{name}", given, allowed)
         for name in ("clock_hz", "data_bits", "distance_m", "seconds_per_sample"):
             given = getattr(self, name)
-            _need(given is None or _over(given, 0.0), name, given, "above 0, or [low, high] with 0 < low <= high")
+            ok = given is None or _over(given, 0.0)
+            _need(ok, f"devices.{name}", given, "above 0, or [low, high] with 0 < low <= high")
 
 
 @dataclass(frozen=True)
@@ -170,6 +165,7 @@ class Network:
         if self.route == "direct" and self.device_cloud is None:
             raise SettingError("network.route = 'direct' needs a [network.device_cloud] with the rates of that link.")
         for name, link in self.links().items():
+            _check(name, link)
             if link.sharing != "sinr":
                 continue
             if name not in ("device_edge", "device_cloud"):
@@ -190,6 +186,17 @@ class Network:
         return self.device_cloud if self.route == "direct" and self.device_cloud else self.device_edge
 
 
+def _check(name: str, link: Link) -> None:
+    """Check a link's numbers; ``name`` is its class, for the message."""
+    for key in ("up_bps", "down_bps"):
+        rate = getattr(link, key)
+        ok = rate is None or 0 < rate < math.inf
+        _need(ok, f"{name}.{key}", rate, "above 0, in bits per second, or left out: no limit")
+    _need(0 <= link.latency_s < math.inf, f"{name}.latency_s", link.latency_s, "seconds, at least 0")
+    if link.sharing == "serial" and link.up_bps is None and link.down_bps is None:
+        raise SettingError(f"network.{name}.sharing = 'serial': transfers that take turns need up_bps or down_bps.")
+
+
 def _over(given: Number, low: float, *, equal: bool = False) -> bool:
     """Say whether a number, or both ends of a range, are above a bound."""
     ends = given if isinstance(given, tuple) else (given, given)
@@ -197,4 +204,4 @@ def _over(given: Number, low: float, *, equal: bool = False) -> bool:
 
 
 def _need(ok: bool, what: str, got: object, allowed: str) -> None:
-    require(ok, f"network: {what}", got, allowed)
+    require(ok, f"network.{what}", got, allowed)

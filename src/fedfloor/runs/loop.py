@@ -25,7 +25,6 @@ from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
 from fedfloor.park.park import Park
-from fedfloor.places import placed
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.runs import checkpoint, checks, folder, ledger, pricing, results
@@ -264,7 +263,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     out = orders.out
     began = (out / "experiment.toml").exists()
     stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest) | digest(experiment.model))
-    document = resolved(placed(stamped, out))
+    document = resolved(stamped, out)
     if orders.resume:
         if not began:
             raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")

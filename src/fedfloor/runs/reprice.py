@@ -15,7 +15,6 @@ from fedfloor.network import settings
 from fedfloor.network.price import Price
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Park
-from fedfloor.places import placed
 from fedfloor.plan import text
 from fedfloor.runs import folder, forecast, ledger, pricing
 from fedfloor.runs.compare import ground
@@ -57,7 +56,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
             park, stands = build_park(after), ground(after)
         lines = priced(after, park, ledger.read(run / "ledger.jsonl"), run)
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
-        folder.write(copy / "experiment.toml", config.resolved(placed(after, copy)))
+        folder.write(copy / "experiment.toml", config.resolved(after, copy))
         folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
         follow(copy)
     return copies
