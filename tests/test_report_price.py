@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from commands import Command
 from fedfloor.errors import SettingError
 from fedfloor.report import figures
 from fedfloor.report.budget import Budget, at, paired_at
+from fedfloor.report.costs import budget_story
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import Run, collect
 from fedfloor.report.markdown import table
@@ -177,6 +179,17 @@ def test_no_curve_against_what_nothing_was_spent_of(tmp_path: Path) -> None:
     assert "Accuracy against time" in page
     assert "Accuracy against bytes" in page
     assert "Accuracy against energy" not in page
+
+
+def test_the_story_of_a_budget(priced: tuple[Run, ...]) -> None:
+    low = f"HierFAVG 0.875 ± {0.025 * T1:.3f}, FedSR 0.550 ± {0.05 * T1:.3f}"
+    assert budget_story(priced, Budget("seconds", 100)) == f"After 100 s on the network, the accuracies are: {low}."
+    # 59.5 s: no round of FedSR fits; HierFAVG 0.85 and 0.4
+    assert budget_story(priced, Budget("seconds", 59.5)) == (
+        f"After 59.5 s on the network, the accuracies are: HierFAVG 0.625 ± {0.225 * T1:.3f}; FedSR had none by then."
+    )
+    assert "no method has an accuracy" in budget_story(priced, Budget("seconds", 5))
+    assert budget_story(priced, Budget("seconds", 100)) in unescape(render(priced, 0.8, Budget("seconds", 100)))
 
 
 def test_the_page_has_the_table_and_the_budget(priced: tuple[Run, ...]) -> None:
