@@ -85,6 +85,7 @@ def test_one_that_diverges_in_its_first_round_has_a_row_too(command: Command) ->
     assert json.loads((folder / "diverged.json").read_text())["round"] == 1
     again = command("report", "all", "--json")
     assert again.code == 0
+    assert "fedavg-seed0,fedavg" in command("track", "all", "--to", "csv", "--out", "-").out  # it has no round to show
     assert [row["rounds"] for row in again.document["rows"] if row["diverged"]] == [0]
     assert compare(command, "--set", f"methods.{WILD}.first=1", "--resume").out == said.out
 

@@ -231,7 +231,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     if out == "-" and (to != "csv" or as_json):
         raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
     sink.check([to] if to != "csv" else [], "--to")
-    runs = [run.folder for run in ledger.collect(folders)]
+    runs = [run.folder for run in ledger.collect(folders) if run.rounds]
     if to == "csv":
         where = out or str(folders[0] / "ledger.csv")
         _csv(runs, where)
