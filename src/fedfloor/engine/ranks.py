@@ -246,7 +246,8 @@ class _Walk:
         key = Key(engine.seed, self.round, tick, device, self.visits[device])
         self.visits[device] += 1
         size = sum(value.numel() * value.element_size() for value in packet.values())
-        lost = device >= 0 and self._is_lost(node, key)
+        others = self.beside.pop(0) if self.beside else ()  # of the cloud's visits, too, so that the next finds its own
+        lost = device >= 0 and self._is_lost(node, others, key)
         if lost:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
@@ -269,8 +270,8 @@ class _Walk:
         sent = objectives.sent(node.work.objective, goal.send(flat, about), beside)
         return Passed({**packet, "w": flat, **sent}, node, [receipt], frozenset({device}))
 
-    def _is_lost(self, node: Train, key: Key) -> bool:
-        others, air = self.beside.pop(0) if self.beside else (), self.engine.air
+    def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:
+        air = self.engine.air
         return is_lost(key, self.engine.loss_chance) or (air is not None and air.lost(node, others, key.place()))
 
     def _hold(self, memory: Mapping[int, str | None]) -> None:

@@ -61,7 +61,8 @@ class Clock:
 
     def serve(self, resource: int, seconds: float) -> float:
         """Occupy a resource from now on, or from when it is free; return when that begins."""
-        start = max(self.now, self.free.get(resource, 0.0))
+        free = self.free.get(resource, 0.0)
+        start = free if free > self.now else self.now
         self.free[resource] = start + seconds
         return start
 

@@ -4,9 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 
+from fedfloor.errors import SettingError
 from fedfloor.network.air import Place
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Site, Train
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train
+
+
+def surveyed(plan: Node) -> tuple[dict[int, int], set[int]]:
+    """Return id of a node → how many visits it makes, for all but visits; and the devices that the plan names.
+
+    A node that stands in a plan twice is looked at once.
+
+    Raises:
+        SettingError: there is a ``Select``.
+    """
+    inside: dict[int, int] = {}
+    named: set[int] = set()
+
+    def go(node: Node) -> int:
+        if isinstance(node, Train):
+            if node.site.kind == "device":
+                named.add(node.site.index)
+            return 1
+        found = inside.get(id(node))
+        if found is None:
+            if isinstance(node, Select):
+                raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+            if isinstance(node, (Broadcast, Probe)):
+                named.update(node.devices)
+            found = sum(map(go, walk.children(node))) * (node.times if isinstance(node, Repeat) else 1)
+            inside[id(node)] = found
+        return found
+
+    go(plan)
+    return inside, named
 
 
 def placed(plan: Node, round_number: int, tick: int) -> list[tuple[Train, tuple[Train, ...], Place]]:

@@ -10,7 +10,6 @@ from fedfloor.network.account import Move
 from fedfloor.network.air import Air
 from fedfloor.network.sites import Sites
 from fedfloor.network.walk import Walk
-from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
 
 
@@ -98,11 +97,11 @@ def price(
         SettingError: the plan has a ``Select``, or asks or carries what the payload does not know; or the uplink is a
             radio, and no air is given.
     """
-    _check(plan, sites, air)
+    _check(sites, air)
     job = Walk(plan, sites, payload.packet, payload.asked, air, (round_number, tick), trace=trace)
     end, spent, root = job.run(), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
-    joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(walk.devices(plan))}
+    joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}
     return Price(
         seconds=end, joules=sum(joules.values()), bytes=dict(sorted(spent.bytes.items())), joules_by_device=joules,
         visits=tuple(job.visit_s),
@@ -111,8 +110,6 @@ def price(
     )  # fmt: skip
 
 
-def _check(plan: Node, sites: Sites, air: Air | None) -> None:
-    if walk.chooses(plan):
-        raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+def _check(sites: Sites, air: Air | None) -> None:
     if air is None and sites.network.uplink.sharing == "sinr":
         raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=air.over(sites, seed).")

@@ -59,27 +59,18 @@ class Routes:
     def __init__(self, network: Network, factory_of: NDArray[np.integer]) -> None:
         self.network = network
         self._cells: list[int] = factory_of.tolist()
-        self._known: dict[int, dict[int, Route]] = {}  # by number: a Site's hash and equality are Python, and slow
+        self._known: dict[tuple[int, int], Route] = {}  # by number: a Site's hash and equality are Python, and slow
         self._resources: dict[tuple[str, str, int], int] = {}
 
     def route(self, start: Site, end: Site) -> Route:
         """Return the hops from one site to another; none where they are the same."""
-        known = self.from_(start)
-        number = end.index if end.kind == "device" else _number(end)
-        return known.get(number) or self._found(known, number, start, end)
-
-    def from_(self, start: Site) -> dict[int, Route]:
-        """Return the routes from a site that are known by now, by the number of their end."""
-        number = _number(start)
-        found = self._known.get(number)
+        a = start.index if start.kind == "device" else _number(start)
+        b = end.index if end.kind == "device" else _number(end)
+        found = self._known.get((a, b))
         if found is None:
-            found = self._known[number] = {}
+            hops = tuple(self._hops(start, end))
+            found = self._known[a, b] = Route(hops, any(hop.cast for hop in hops))
         return found
-
-    def _found(self, known: dict[int, Route], number: int, start: Site, end: Site) -> Route:
-        hops = tuple(self._hops(start, end))
-        route = known[number] = Route(hops, any(hop.cast for hop in hops))
-        return route
 
     def cell(self, site: Site) -> int:
         """Return the factory a site belongs to; the cloud's is −1."""
@@ -131,5 +122,5 @@ class Routes:
 
 
 def _number(site: Site) -> int:
-    """Return a number of its own for every site: a device's, −1 for the cloud, −2, −3, … for edges."""
-    return site.index if site.kind == "device" else -1 if site.kind == "cloud" else -2 - site.index
+    """Return −1 for the cloud and −2, −3, … for edges: numbers that no device has."""
+    return -1 if site.kind == "cloud" else -2 - site.index

@@ -9,7 +9,7 @@ from fedfloor.errors import unknown
 from fedfloor.network.account import Account
 from fedfloor.network.air import Air, Sent
 from fedfloor.network.events import NEVER, Branch, Clock, Meeting, Steps
-from fedfloor.network.places import first_scope, first_stop, placed
+from fedfloor.network.places import first_scope, first_stop, placed, surveyed
 from fedfloor.network.routes import Hop
 from fedfloor.network.sites import Sites
 from fedfloor.plan import walk
@@ -50,7 +50,7 @@ class Walk:
         self.plan, self.packet, self.asked = plan, packet, asked
         self.clock, self.routes = Clock(), sites.routes
         self.spent = Account(sites, air, self.clock, trace=trace)
-        self._inside: dict[int, int] = {}
+        self.inside, self.named = surveyed(plan)
         self.visit_s = [0.0] * self._visits(plan)
         self.root = Branch(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
@@ -258,14 +258,7 @@ class Walk:
         return self.packet[scope]
 
     def _visits(self, node: Node) -> int:
-        """Return how many visits a node makes; a node that stands in a plan twice is counted once."""
-        if isinstance(node, Train):
-            return 1
-        found = self._inside.get(id(node))
-        if found is None:
-            found = sum(map(self._visits, walk.children(node))) * (node.times if isinstance(node, Repeat) else 1)
-            self._inside[id(node)] = found
-        return found
+        return 1 if isinstance(node, Train) else self.inside[id(node)]
 
     def _sent(self, air: Air, when: tuple[int, int]) -> dict[int, Sent]:
         """Say of each visit how its result is sent, keyed by its number in plan order."""

@@ -119,11 +119,6 @@ def meets(node: Node) -> bool:
     return fold(node, lambda at, below: isinstance(at, (Parallel, Select)) or any(below))
 
 
-def chooses(node: Node) -> bool:
-    """Return whether there is a ``Select`` below: whether whom it visits is known only once it is resolved."""
-    return fold(node, lambda at, below: isinstance(at, Select) or any(below))
-
-
 def asks(node: Node) -> bool:
     """Return whether anything is asked below: whether there is a ``Probe``."""
     return fold(node, lambda at, below: isinstance(at, Probe) or any(below))
