@@ -82,6 +82,31 @@ def make_run(
     return folder
 
 
+def price(
+    folder: Path,
+    seconds: list[float],
+    links: list[dict[str, int]] | None = None,
+    joules: list[float] | None = None,
+) -> Path:
+    """Give the rounds of a run folder a price: seconds, bytes per link and joules, one of each per round."""
+    links, joules = links or [{}] * len(seconds), joules or [0.0] * len(seconds)
+    lines = [json.loads(text) for text in (folder / "ledger.jsonl").read_text().splitlines()]
+    total = {"seconds": 0.0, "joules": 0.0, "bytes": 0}
+    for body, s, j, moved in zip(lines, seconds, joules, links, strict=True):
+        each = {"seconds": s, "joules": j, "bytes": sum(moved.values())}
+        total = {name: total[name] + each[name] for name in total}
+        body["priced"] = {"seconds": s, "joules": j, "bytes": moved, "total": total}
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(body) + "\n" for body in lines))
+    return folder
+
+
+def diverge(folder: Path) -> Path:
+    """Leave the note of a run that diverged in the round after its last, as the loop does."""
+    done = len((folder / "ledger.jsonl").read_text().splitlines())
+    (folder / "diverged.json").write_text(json.dumps({"round": done + 1, "why": "the loss became nan"}))
+    return folder
+
+
 def evaluate(folder: Path, *, on: str = "test", named: bool = True, accuracy: float = 0.9) -> Path:
     """Write an ``evaluation.json`` into a run folder: two in ten of class 0 are taken for class 1."""
     park = json.loads((folder / "park.json").read_text())

@@ -13,10 +13,15 @@ from pathlib import Path
 import pytest
 import tomlkit
 
+from fedfloor.cli.budgets import LIMITS
 from fedfloor.config import PARTS
 from fedfloor.experiment import Experiment
 from fedfloor.methods import fedavg
+from fedfloor.report.budget import Budget, at, paired_at
+from fedfloor.report.ledger import collect
+from fedfloor.report.table import paired, summary
 from fedfloor.runs.ledger import Line
+from run_folders import make_run
 
 HERE = Path(__file__).parents[1]
 FEDAVG = Path(fedavg.__file__)
@@ -103,6 +108,20 @@ def test_every_ledger_key_is_documented() -> None:
     page = (HERE / "docs" / "runs.md").read_text(encoding="utf-8")
     missing = [field.name for field in dataclasses.fields(Line) if f"`{field.name}`" not in page]
     assert not missing
+
+
+def test_every_column_of_a_comparison_is_documented(tmp_path: Path) -> None:
+    page = (HERE / "docs" / "compare-and-sweep.md").read_text(encoding="utf-8")
+    for method in ("fedavg", "fedsr"):
+        make_run(tmp_path / method, [0.5], method=method)
+    runs, budget = collect([tmp_path]), Budget("rounds", 1)
+    rows = [*summary(runs), *paired(runs), *at(runs, budget), *paired_at(runs, budget)]
+    assert not [name for row in rows for name in row if f"`{name}`" not in page]
+
+
+def test_every_limit_is_documented() -> None:
+    page = (HERE / "docs" / "runs.md").read_text(encoding="utf-8")
+    assert not [name for name in LIMITS if f"`--until {name}=" not in page]
 
 
 def test_every_part_is_documented_with_its_settings() -> None:

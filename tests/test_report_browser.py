@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from fedfloor.report.budget import Budget
 from fedfloor.report.page import write
-from run_folders import evaluate, make_run
+from run_folders import diverge, evaluate, make_run, price
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -56,6 +57,18 @@ def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long")
     run = make_run(folder / "run", [0.5, 0.7], classes=62, devices=100, factories=10)
     return write([evaluate(run)], folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def priced_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods with a price, one of which diverged with a seed, compared when a budget is used."""
+    folder = tmp_path_factory.mktemp("priced")
+    for seed in range(2):
+        for method, seconds in (("fedsr", 1800.0), ("fedavg", 300.0)):
+            run = make_run(folder / "runs" / f"{method}-{seed}", [0.5, 0.7, 0.8], method=method, seed=seed, rounds=4)
+            price(run, [seconds] * 3, [{"device_edge_up": 4_000_000, "edge_cloud_up": 1_000_000}] * 3, [60.0] * 3)
+    diverge(folder / "runs" / "fedsr-1")
+    return write([folder / "runs"], folder / "report.html", None, Budget("seconds", 3600))
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +134,22 @@ def test_windows_of_other_widths_fit(browser: Any, page_file: Path, width: int) 
     page.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 960, 1400])
+def test_prices_fit_and_are_drawn(browser: Any, priced_file: Path, width: int, scheme: str) -> None:
+    page = open_page(browser, priced_file, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for kind in ("seconds", "bytes", "joules"):
+        box = page.locator(f"#cost-{kind}").bounding_box()
+        assert box["width"] > 200
+        assert page.locator(f"#cost-{kind} .scatterlayer .trace").count() == 4 + 3  # FedSR has a mean of one: no band
+        ink = page.evaluate(f"getComputedStyle(document.querySelector('#cost-{kind} .xtitle')).fill")
+        assert ink == ("rgb(29, 39, 51)" if scheme == "light" else "rgb(230, 237, 243)")
+    assert page.locator("#s-cost tbody tr").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(STICKS_OUT, width) == []
+    page.close()
+
+
 @pytest.mark.parametrize("width", [390, 1400])
 def test_many_classes_and_devices_fit(browser: Any, long_file: Path, width: int) -> None:
     page = open_page(browser, long_file, viewport={"width": width, "height": 900})
@@ -136,11 +165,11 @@ def test_many_classes_and_devices_fit(browser: Any, long_file: Path, width: int)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_prints(browser: Any, page_file: Path, long_file: Path, scheme: str) -> None:
-    for file in (page_file, long_file):
+def test_it_prints(browser: Any, page_file: Path, long_file: Path, priced_file: Path, scheme: str) -> None:
+    for file in (page_file, long_file, priced_file):
         page = open_page(browser, file, viewport={"width": PAPER_PX, "height": 1000}, color_scheme=scheme)
         assert page.pdf(format="A4").startswith(b"%PDF")  # before and after it, the browser says so to the page
-        assert page.locator("details.figure:not([open])").count() == (0 if file == page_file else 2)  # folded again
+        assert page.locator("details.figure:not([open])").count() == (2 if file == long_file else 0)  # folded again
         if file == page_file:  # the words beside a matrix lie in its picture
             inside = "one => [...one.querySelectorAll('text')].every(t => t.getBoundingClientRect().right <= %s)"
             edge = "one.getBoundingClientRect().right + 1"

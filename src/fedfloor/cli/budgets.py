@@ -49,6 +49,8 @@ def _read(option: str, text: str, allowed: Sequence[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for one in text.split(","):
         what, _, value = (part.strip() for part in one.partition("="))
+        if what == "rounds" and what not in allowed:
+            raise SettingError(f"{option} {one}: --stop-after N stops after so many rounds.")
         if what not in allowed:
             raise unknown(option, what, allowed)
         if what in found:

@@ -97,6 +97,7 @@ def summary(
         show(rows, as_json=True, report=str(where), paired=differences, **more)
         return
     show([_shown(row, target) for row in rows], as_json=False)
+    _show_costs(rows)
     _show_pairs(runs, differences, "differences in accuracy, seed by seed")
     if at is not None:
         show([_shown_at(row) for row in more["at"]["rows"]], as_json=False, title=f"after {at.words}")
@@ -113,7 +114,22 @@ def _at(runs: Sequence[Run], budget: Budget) -> Row:
 def _shown(row: Row, target: float | None) -> Row:
     from fedfloor.report.words import diverged
 
-    return row | {"reached": row["reached"] if target else None, "diverged": diverged(row)}
+    costs = {name: None for name in row if name.startswith(("seconds", "bytes", "joules"))}  # in a table of their own
+    return row | costs | {"reached": row["reached"] if target else None, "diverged": diverged(row)}
+
+
+def _show_costs(rows: Sequence[Row]) -> None:
+    """Show what the target and all rounds cost on the network, where they have a price."""
+    from fedfloor.report.price import KINDS, amount
+    from fedfloor.terminal import show
+
+    kinds = [kind for kind in KINDS if any(row[kind] for row in rows)]
+    if kinds:
+        names = [f"{kind}{rest}" for rest in ("_to_target", "") for kind in kinds]
+        names = [name for name in names if any(row[name] is not None for row in rows)]
+        told = [{name: amount(name.split("_")[0], row[name]) for name in names} for row in rows]
+        named = [{"method": row["method"]} | one for row, one in zip(rows, told, strict=True)]
+        show(named, as_json=False, title="cost on the network")
 
 
 def _shown_at(row: Row) -> Row:
@@ -215,7 +231,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     if out == "-" and (to != "csv" or as_json):
         raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
     sink.check([to] if to != "csv" else [], "--to")
-    runs = [run.folder for run in ledger.collect(folders)]
+    runs = [run.folder for run in ledger.collect(folders) if run.rounds]
     if to == "csv":
         where = out or str(folders[0] / "ledger.csv")
         _csv(runs, where)

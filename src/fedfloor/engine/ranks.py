@@ -248,7 +248,8 @@ class _Walk:
         key = Key(engine.seed, self.round, tick, device, self.visits[device])
         self.visits[device] += 1
         size = sum(value.numel() * value.element_size() for value in packet.values())
-        lost = device >= 0 and self._is_lost(node, key)
+        others = self.beside.pop(0) if self.beside else ()  # of the cloud's visits, too, so that the next finds its own
+        lost = device >= 0 and self._is_lost(node, others, key)
         if lost:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
@@ -271,8 +272,8 @@ class _Walk:
         sent = objectives.sent(node.work.objective, goal.send(flat, about), beside)
         return Passed({**packet, "w": flat, **sent}, node, [receipt], frozenset({device}))
 
-    def _is_lost(self, node: Train, key: Key) -> bool:
-        others, engine = self.beside.pop(0) if self.beside else (), self.engine
+    def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:
+        engine = self.engine
         if is_lost(key, engine.loss_chance):
             return True
         return engine.air is not None and engine.air.lost(node, others, key.place())

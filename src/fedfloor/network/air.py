@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,10 @@ class Air:
     """The radio of a park's uplink, over which the results of visits go.
 
     A visit interferes with those that stand at the same place in the other branches of its ``Parallel``, on the same
-    channel of the same cell: all of them are taken to be on the air for as long as it is, as in RaFed's Eq. 10. A
-    packet is sent until it is received, with chance q each time, and given up after ``radio.attempts``.
+    channel, in the same cell (or anywhere, where the link is shared over the park): all of them are taken to be on the
+    air for as long as it is, as in RaFed's Eq. 10. A packet is sent until it is received, with chance q each time, and
+    given up after ``radio.attempts``. Every visit's result is taken to go over the air, even where the packet stays at
+    the device for its next visit or goes on over a link of another class.
 
     Args:
         sites: the devices.
@@ -43,6 +46,8 @@ class Air:
     def __init__(self, sites: Sites, radio: Radio, seed: int) -> None:
         self.sites, self.radio, self.seed = sites, radio, seed
         self.usable = physics.usable(self.radio, sites.received_w)
+        one = sites.network.uplink.over == "park" or sites.network.route == "direct"
+        self.cells = [0] * len(sites.samples) if one else sites.factory_of.tolist()
 
     def given(self, visit: Train, round_number: int) -> nodes.Radio:
         """Return the channel and power of a visit: the plan's; or a channel drawn for the round and all the power."""
@@ -67,7 +72,9 @@ class Air:
             payload_bytes: size of the packet.
         """
         mine = self.given(visit, place[0])
-        others = [(one.site.index, self.given(one, place[0])) for one in beside if self._near(one, visit)]
+        cell = self.cells[visit.site.index]
+        near = [one for one in beside if one.site.kind == "device" and self.cells[one.site.index] == cell]
+        others = [(one.site.index, self.given(one, place[0])) for one in near]
         signal = self.signal_w(visit.site.index, mine.power_dbm)
         noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
         chance = physics.reception(self.radio, signal, np.array(noise))
@@ -76,21 +83,18 @@ class Air:
         return Sent(one, attempts, float(physics.watts(mine.power_dbm)), lost)
 
     def clear(self, device: int, payload_bytes: float) -> Sent:
-        """Say how a device sends something else than a visit's result: once, on a channel of its own, at full power."""
+        """Say how a device sends something else than a visit's result: once, on a channel of its own, at full power.
+
+        Its size is its own: ``payload_nats`` is that of results.
+        """
         power = self.radio.powers_dbm[-1]
-        one = float(physics.airtime_s(self.radio, np.array(self.signal_w(device, power)), payload_bytes))
+        radio = replace(self.radio, payload_nats=None)
+        one = float(physics.airtime_s(radio, np.array(self.signal_w(device, power)), payload_bytes))
         return Sent(one, 1, float(physics.watts(power)), lost=False)
 
     def lost(self, visit: Train, beside: Sequence[Train], place: Place) -> bool:
         """Return whether a visit's result is given up; it does not depend on the packet's size."""
         return self.send(visit, beside, place, 1.0).lost
-
-    def _near(self, one: Train, other: Train) -> bool:
-        """Say whether two devices send to the same receiver: one base station, or the cloud."""
-        if one.site.kind != "device":
-            return False
-        of, direct = self.sites.factory_of, self.sites.network.route == "direct"
-        return direct or bool(of[one.site.index] == of[other.site.index])
 
     def _attempts(self, chance: float, place: Place) -> tuple[int, bool]:
         """Draw the number of transmissions, P(n) = q(1 − q)^(n−1), cut at the limit."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Generator
+from heapq import heappop, heappush
 
 Steps = Generator["float | None", None, float]  # yields when to go on, or None: once its children end; returns its end
+NEVER = -1.0  # the end of a process that only started others
 
 
 class Branch:
     """One process: a copy of the packet on its way.
 
     Attributes:
-        order: breaks ties in time: the number of its device.
+        order: breaks ties in time: the number of the device that asks for a link.
         compute_s, transfer_s, wait_s: what its seconds went into.
         path: the devices it visited.
     """
@@ -40,7 +41,7 @@ class Meeting:
 
     def __init__(self, waiting: Branch) -> None:
         self.waiting, self.left = waiting, 0
-        self.end = -1.0
+        self.end = NEVER
         self.last: Branch | None = None
 
 
@@ -56,20 +57,21 @@ class Clock:
     def at(self, time: float, branch: Branch) -> None:
         """Let a process go on at a time."""
         self._count += 1
-        heapq.heappush(self._heap, (time, branch.order, self._count, branch))
+        heappush(self._heap, (time, branch.order, self._count, branch))
 
-    def serve(self, resource: int, seconds: float) -> tuple[float, float]:
-        """Occupy a resource from now on, or from when it is free; return (start, end)."""
-        start = max(self.now, self.free.get(resource, 0.0))
-        end = self.free[resource] = start + seconds
-        return start, end
+    def serve(self, resource: int, seconds: float) -> float:
+        """Occupy a resource from now on, or from when it is free; return when that begins."""
+        free = self.free.get(resource, 0.0)
+        start = free if free > self.now else self.now
+        self.free[resource] = start + seconds
+        return start
 
     def run(self, root: Branch) -> float:
         """Run until nothing is left to do; return when the root ended."""
         self.at(0.0, root)
         heap, end = self._heap, 0.0
         while heap:
-            self.now, _, _, branch = heapq.heappop(heap)
+            self.now, _, _, branch = heappop(heap)
             try:
                 wake = next(branch.steps)
             except StopIteration as stop:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedfloor.errors import SettingError
+from fedfloor.network.account import Move
 from fedfloor.network.air import Air
 from fedfloor.network.sites import Sites
 from fedfloor.network.walk import Walk
-from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
 
 
@@ -24,19 +25,6 @@ class Payload:
 
     packet: Mapping[str, int]
     asked: Mapping[str, tuple[int, int, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Move:
-    """One transfer: which link and direction, whom it occupies from when to when, and its bytes on that link."""
-
-    link: str
-    cell: int
-    resource: int
-    start_s: float
-    end_s: float
-    bytes: int
-    device: int
 
 
 @dataclass(frozen=True)
@@ -106,17 +94,22 @@ def price(
         trace: keep every transfer.
 
     Raises:
-        SettingError: the plan has a ``Select``, or asks or carries what the payload does not know.
+        SettingError: the plan has a ``Select``, or asks or carries what the payload does not know; or the uplink is a
+            radio, and no air is given.
     """
-    visits = walk.in_order(plan)
-    job = Walk(plan, visits, sites, payload.packet, payload.asked, air, (round_number, tick), trace=trace)
-    end = job.run()
-    named = sorted(walk.devices(plan))
-    joules = {k: job.joules.get(k, 0.0) + float(sites.idle_w[k]) * max(0.0, end - job.busy.get(k, 0.0)) for k in named}
-    root = job.root
+    _check(sites, air)
+    job = Walk(plan, sites, payload.packet, payload.asked, air, (round_number, tick), trace=trace)
+    end, spent, root = job.run(), job.spent, job.root
+    idle, busy = sites.lists.idle_w, spent.busy
+    joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}
     return Price(
-        seconds=end, joules=sum(joules.values()), bytes=dict(sorted(job.bytes.items())), joules_by_device=joules,
+        seconds=end, joules=sum(joules.values()), bytes=dict(sorted(spent.bytes.items())), joules_by_device=joules,
         visits=tuple(job.visit_s),
         critical=Critical(tuple(root.path), root.compute_s, root.transfer_s, root.wait_s),
-        moves=tuple(Move(*one) for one in job.moves),
+        moves=tuple(spent.moves),
     )  # fmt: skip
+
+
+def _check(sites: Sites, air: Air | None) -> None:
+    if air is None and sites.network.uplink.sharing == "sinr":
+        raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=air.over(sites, seed).")

@@ -22,10 +22,11 @@ class Link:
         latency_s: seconds added to each transfer, during which nothing is occupied.
         sharing: ``serial``: one transfer at a time, first come first served; ``dedicated``: each has the whole rate;
             ``sinr``: uplinks interfere as ``[radio]`` says, downlinks are dedicated.
-        over: what a serial link is shared over: each factory's ``cell``, or the whole ``park``.
+        over: what a serial link is shared over, and within what uploads of a ``sinr`` link interfere: each factory's
+            ``cell``, or the whole ``park``.
         duplex: whether up and down take turns (``half``) or not (``full``), where the link is serial.
-        downlink: ``unicast``: a transfer per receiver; ``multicast``: one for all receivers of a cell (of the park, on
-            the way from the cloud).
+        downlink: ``unicast``: a transfer per receiver; ``multicast``: one for all receivers of a cell; on the way from
+            the cloud for all of the park, unless each cell has a serial link of its own.
         source: where the numbers come from.
     """
 
@@ -99,7 +100,7 @@ class Radio:
         attempts: transmissions of a packet after which it is given up and the update is lost to the round.
         outage: ζ, the bound of Eq. 9 on the chance that the signal is below γ on a clean channel; levels that break it
             cannot be used. Left out: no bound.
-        payload_nats: D_up; left out, the packet's true size.
+        payload_nats: D_up of a visit's result; left out, its true size. Bytes are counted by the true size.
         iterations_scale, iterations_offset: μ and λ of Eq. 12, iterations n(k) = μ(λ + 1/k) with k active devices.
         source: where the numbers come from.
     """
@@ -168,6 +169,11 @@ class Network:
             _check(name, link)
             if link.sharing != "sinr":
                 continue
+            if name == "device_edge" and self.route == "direct":
+                raise SettingError(
+                    "network.device_edge.sharing = 'sinr': with route = 'direct' devices send on device_cloud; make that "
+                    "link 'sinr' and this one 'serial' or 'dedicated'."
+                )
             if name not in ("device_edge", "device_cloud"):
                 raise SettingError(f"network.{name}.sharing = 'sinr': only device_edge and device_cloud can interfere.")
             if self.radio is None or self.devices.distance_m is None:

@@ -21,9 +21,11 @@ class Hop(NamedTuple):
         s_per_byte: seconds a byte takes; 0 where the link does not limit.
         latency_s: added after it.
         sender, receiver: numbers of devices, or −1.
+        device: the one of the two that is a device, the sender if both are, or −1.
         radio: whether interference decides how long it takes.
         cast: whether one transmission serves all receivers.
         to: where it leads.
+        cell: the factory in which it takes place, or whose base station it leads to or from.
     """
 
     counter: str
@@ -32,9 +34,18 @@ class Hop(NamedTuple):
     latency_s: float
     sender: int
     receiver: int
+    device: int
     radio: bool
     cast: bool
     to: Site
+    cell: int
+
+
+class Route(NamedTuple):
+    """The hops from one site to another, and whether any of them serves several receivers at once."""
+
+    hops: tuple[Hop, ...]
+    cast: bool
 
 
 class Routes:
@@ -48,14 +59,17 @@ class Routes:
     def __init__(self, network: Network, factory_of: NDArray[np.integer]) -> None:
         self.network = network
         self._cells: list[int] = factory_of.tolist()
-        self._known: dict[tuple[Site, Site], tuple[Hop, ...]] = {}
+        self._known: dict[tuple[int, int], Route] = {}  # by number: a Site's hash and equality are Python, and slow
         self._resources: dict[tuple[str, str, int], int] = {}
 
-    def route(self, start: Site, end: Site) -> tuple[Hop, ...]:
+    def route(self, start: Site, end: Site) -> Route:
         """Return the hops from one site to another; none where they are the same."""
-        found = self._known.get((start, end))
+        a = start.index if start.kind == "device" else _number(start)
+        b = end.index if end.kind == "device" else _number(end)
+        found = self._known.get((a, b))
         if found is None:
-            found = self._known[start, end] = tuple(self._hops(start, end))
+            hops = tuple(self._hops(start, end))
+            found = self._known[a, b] = Route(hops, any(hop.cast for hop in hops))
         return found
 
     def cell(self, site: Site) -> int:
@@ -98,9 +112,15 @@ class Routes:
         receiver = end.index if end.kind == "device" else -1
         return Hop(
             f"{name}_{way}", -1 if free else self._resource(name, link, way, cell), 0.0 if rate is None else 8.0 / rate,
-            link.latency_s, sender, receiver, radio, way == "down" and link.downlink == "multicast", end,
+            link.latency_s, sender, receiver, sender if sender >= 0 else receiver, radio,
+            way == "down" and link.downlink == "multicast", end, cell,
         )  # fmt: skip
 
     def _resource(self, name: str, link: Link, way: str, cell: int) -> int:
         place = (name, way if link.duplex == "full" else "", cell if link.over == "cell" else -1)
         return self._resources.setdefault(place, len(self._resources))
+
+
+def _number(site: Site) -> int:
+    """Return −1 for the cloud and −2, −3, … for edges: numbers that no device has."""
+    return -1 if site.kind == "cloud" else -2 - site.index

@@ -21,13 +21,14 @@ DRAWN = ("cycles_per_bit", "clock_hz", "data_bits", "distance_m", "capacitance",
 
 
 class Lists(NamedTuple):
-    """Seconds and joules of one pass over each device's data, and its powers in watt."""
+    """Seconds and joules of one pass over each device's data, its powers in watt, and how many samples it holds."""
 
     pass_s: list[float]
     pass_j: list[float]
     transmit_w: list[float]
     receive_w: list[float]
     idle_w: list[float]
+    samples: list[float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ class Sites:
     @cached_property
     def lists(self) -> Lists:
         """The numbers that each visit needs, as Python's, which are quicker one by one."""
-        arrays = (self.pass_s, self.pass_j, self.transmit_w, self.receive_w, self.idle_w)
+        arrays = (self.pass_s, self.pass_j, self.transmit_w, self.receive_w, self.idle_w, self.samples)
         return Lists(*(one.tolist() for one in arrays))
 
     @cached_property
@@ -95,7 +96,7 @@ class Sites:
         """Return how often a visit goes through a device's data: its epochs, or steps · batch size / samples."""
         if work.steps is None:
             return float(work.epochs or 0)
-        return work.steps * work.batch_size / float(self.samples[device])
+        return work.steps * work.batch_size / self.lists.samples[device]
 
     def cloud_s(self, work: Work) -> float:
         """Return the seconds of a visit to the cloud, which holds everybody's data; 0 where its clock is not known."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.report.groups import Group, accuracy, groups, half_width
 from fedfloor.report.ledger import Round, Run
-from fedfloor.report.price import KINDS, amount, spent
+from fedfloor.report.price import KINDS, UNITS, amount, spent, unit
 from fedfloor.report.table import Row, paired
 
 
@@ -34,10 +34,18 @@ class Budget:
 
     @property
     def words(self) -> str:
-        """The budget as people say it."""
-        return {"seconds": f"{amount('seconds', self.most)} on the network"}.get(
-            self.kind, amount(self.kind, self.most)
-        )
+        """The budget as people say it, with all its digits.
+
+        >>> Budget("seconds", 3600).words, Budget("seconds", 100).words, Budget("rounds", 5).words
+        ('1 h on the network', '100 s on the network', '5 rounds')
+        """
+        exact = amount(self.kind, self.most)
+        if self.kind in UNITS:
+            size, symbol = unit(self.kind, self.most)
+            base = next(name for one, name in UNITS[self.kind] if one == 1)
+            short = float(f"{self.most / size:.3g}") == self.most / size
+            exact = f"{self.most / size:g} {symbol}" if short else f"{self.most:g} {base}"
+        return f"{exact} on the network" if self.kind == "seconds" else exact
 
 
 def reached(run: Run, budget: Budget) -> Round | None:

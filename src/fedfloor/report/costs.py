@@ -10,9 +10,9 @@ from fedfloor.report.budget import Budget, at, paired_at
 from fedfloor.report.groups import Group
 from fedfloor.report.html import Drawn, chart, section, table
 from fedfloor.report.ledger import Run
-from fedfloor.report.numbers import interval
+from fedfloor.report.numbers import interval, listed
 from fedfloor.report.price import KINDS, NAMES, amount
-from fedfloor.report.story import spoken
+from fedfloor.report.story import MOST, spoken
 from fedfloor.report.table import Row, shown, summary
 
 CURVES = (
@@ -38,7 +38,7 @@ def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> 
         drawing = figures.cost_figure(found, kind, target)
         told = f"Accuracy against {NAMES[kind]} on the network."
         parts.append(f"<div><h3>Accuracy against {NAMES[kind]}</h3>{chart(f'cost-{kind}', drawing, told, drawn)}</div>")
-    body += f'<h3>Curves</h3><p class="soft">{escape(caption)}</p><div class="tiles">{"".join(parts)}</div>'
+    body += f'<h3>Curves</h3><p class="soft">{escape(caption)}</p><div class="pair">{"".join(parts)}</div>'
     return section("What it costs on the network", body, "cost")
 
 
@@ -70,12 +70,24 @@ def budget_section(runs: Sequence[Run], budget: Budget | None) -> str:
     head = ["method", "seeds", "accuracy", "measured in round", "ended before"]
     body = table(budget_caption(budget), head, [_budget_cells(row) for row in at(runs, budget)])
     pairs = paired_at(runs, budget)
-    listed = shown(runs, pairs)
     if pairs:
-        few = words.fewer(len(pairs), listed)
-        rows = [words.paired_cells(row) for row in listed]
+        few = words.fewer(len(pairs), shown(runs, pairs))
+        rows = [words.paired_cells(row) for row in shown(runs, pairs)]
         body += f"<h3>Method against method</h3>{table(few + PAIRED, ['methods', 'common seeds', 'difference'], rows)}"
     return section(f"Who is best after {budget.words}", body, "budget")
+
+
+def budget_story(runs: Sequence[Run], budget: Budget) -> str:
+    """Say who is best when a budget is used, and which methods have no accuracy by then."""
+    rows = sorted(at(runs, budget), key=lambda row: -(row["accuracy"] or 0.0))
+    known = [row for row in rows if row["accuracy"] is not None]
+    if not known:
+        return f"After {budget.words}, no method has an accuracy with every seed."
+    told = [f"{spoken(row['method'])} {interval(row['accuracy'], row['half_width'], 3)}" for row in known[:MOST]]
+    more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
+    none = [spoken(row["method"]) for row in rows if row["accuracy"] is None]
+    rest = f"; {listed(none) if len(none) <= MOST else f'{len(none)} methods'} had none by then" if none else ""
+    return f"After {budget.words}, the accuracies are: {', '.join(told)}{more}{rest}."
 
 
 PAIRED = (

@@ -78,7 +78,10 @@ def render(runs: Sequence[Run], target: float | None = None, budget: Budget | No
     )
     names = list(dict.fromkeys(run.name for run in runs))
     title = names[0] if len(names) == 1 else f"{len(names)} experiments"
-    return _document(title, _header(title, found, target) + _contents(main), main, _scripts(drawn))
+    told = story(found, target)
+    if budget is not None:
+        told.insert(1, costs.budget_story(runs, budget))
+    return _document(title, _header(title, found, told) + _contents(main), main, _scripts(drawn))
 
 
 def _document(title: str, header: str, main: str, scripts: str) -> str:
@@ -103,9 +106,9 @@ def _scripts(drawn: dict[str, Any]) -> str:
     return f"{data}\n<script>{get_plotlyjs()}</script>\n<script>{script}</script>"
 
 
-def _header(title: str, found: Sequence[Group], target: float | None) -> str:
+def _header(title: str, found: Sequence[Group], sentences: Sequence[str]) -> str:
     parks = list(dict.fromkeys(words.park_words(run.park) for run in words.members(found)))
-    told = "".join(f"<p>{escape(sentence)}</p>" for sentence in story(found, target))
+    told = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     about = escape("; ".join(parks))
     return f'<header><h1>{escape(title)}</h1><p class="soft">{about}</p><div class="story">{told}</div></header>'
 

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from fedfloor.solvers.allocation.kernels import INFINITE, Unsigned, draw, fastest
+from fedfloor.solvers.allocation.kernels import INFINITE, Unsigned, Work, draw, fastest
 from fedfloor.solvers.allocation.problem import Floats, Integers
 from fedfloor.solvers.allocation.tables import Data, Terms
 from fedfloor.solvers.compiled import compiled
@@ -111,21 +111,21 @@ def propose(rows: Rows, state: Unsigned) -> tuple[int, int, int, int]:
 
 
 @compiled
-def slowness(data: Data, trial: Integers, size: int, budget: float, unit: float, rank: Integers) -> float:
+def slowness(data: Data, trial: Integers, size: int, budget: float, unit: float, work: Work) -> float:
     """Return (f/unit)^β of a set on one channel if that is at most ``budget``, else inf."""
     if size == 0:
         return 0.0
     if budget <= 0.0:
         return INFINITE
     high = unit * budget ** (1.0 / SHARPNESS)
-    found = fastest(data, trial, size, 0.0, high, PRECISION, rank)
+    found = fastest(data, trial, size, 0.0, high, PRECISION, work)
     return INFINITE if found == INFINITE else (found / unit) ** SHARPNESS
 
 
 @compiled
 def attempt(
     data: Data, terms: Terms, rows: Rows, held: Floats, slow: Floats, unit: float, limit: float, k: int,
-    state: Unsigned, trial: Integers, rank: Integers,
+    state: Unsigned, trial: Integers, work: Work,
 ) -> int:  # fmt: skip
     """Make one proposal and carry it out if the log cost stays at most ``limit``; return the new k, or −1."""
     silent = len(slow)
@@ -145,7 +145,7 @@ def attempt(
     for turn in range(2):
         c, out, came = (first, i, j) if turn == 0 else (second, j, i)
         if c < silent:
-            found = slowness(data, trial, changed(rows, c, out, came, trial), budget, unit, rank)
+            found = slowness(data, trial, changed(rows, c, out, came, trial), budget, unit, work)
             if found == INFINITE:
                 return -1
             budget -= found
@@ -183,12 +183,13 @@ def anneal(
     """
     rows = rows_of(channel, channels, pool)
     members, size, row, _ = rows
-    trial, rank = np.empty(len(pool) + 1, np.int64), np.zeros(len(channel), np.int64)
+    trial = np.empty(len(pool) + 1, np.int64)
+    work = (np.zeros(len(channel), np.int64), np.empty(len(channel)), np.empty(len(channel)))
     state = np.array([seed], np.uint64)
     held = np.zeros(len(terms[4]))
     latency = np.zeros(channels)
     for c in range(channels):
-        latency[c] = fastest(data, members[c], size[c], 0.0, INFINITE, PRECISION, rank) if size[c] else 0.0
+        latency[c] = fastest(data, members[c], size[c], 0.0, INFINITE, PRECISION, work) if size[c] else 0.0
         for a in range(size[c]):
             held += terms[3][members[c, a]]
     k = len(pool) - size[channels]
@@ -201,7 +202,7 @@ def anneal(
         if step % STAGE == STAGE - 1:
             temperature *= cooling
         limit = now - temperature * math.log(1.0 - draw(state))
-        after = attempt(data, terms, rows, held, slow, unit, limit, k, state, trial, rank)
+        after = attempt(data, terms, rows, held, slow, unit, limit, k, state, trial, work)
         if after < 0:
             continue
         k = after

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from fedfloor.solvers.allocation.problem import Floats, Problem
+from fedfloor.solvers.allocation.problem import Floats, Problem, iterations
 
-PRECISION = 1e-6  # relative, of a latency
+PRECISION = 1e-5  # relative, of a latency
+EDGES = 33  # latencies first looked at
 
 
 def clean_bound(problem: Problem) -> float:
@@ -42,35 +45,58 @@ def lower_bound(problem: Problem) -> float:
     Args:
         problem: the problem.
     """
-    compute, alone = problem.compute_s, alone_s(problem)
+    alone = alone_s(problem)
     usable = np.isfinite(alone)
-    compute, upload = compute[usable], (alone - compute)[usable]
+    compute, upload = problem.compute_s[usable], (alone - problem.compute_s)[usable]
     if not usable.any():
         return math.inf
-    best = math.inf
-    for k in range(1, len(compute) + 1):
-        n = problem.iterations_scale * (problem.iterations_offset + 1 / k)
-        low, high = float(np.partition(alone[usable], k - 1)[k - 1]), best / n
-        if low >= high or not _fits(problem, compute, upload, k, min(high, 1e300)):
-            continue
-        high = min(high, 1e300)
-        while high > low * (1 + PRECISION):
-            middle = 0.5 * (low + high) if high < 2 * low else math.sqrt(low) * math.sqrt(high)
-            low, high = (low, middle) if _fits(problem, compute, upload, k, middle) else (middle, high)
-        best = min(best, n * low)
-    return best
+    low = float(alone.min())
+    return _within(problem, low, _last(problem, alone[usable]), lambda limit: most(problem, compute, upload, limit))
 
 
-def _fits(problem: Problem, compute: Floats, upload: Floats, k: int, limit: float) -> bool:
-    """Tell whether k devices might meet a latency."""
+def _last(problem: Problem, alone: Floats) -> float:
+    """Return a latency above which no allocation is best: the fastest device by itself costs no more."""
+    return iterations(problem, 1) * float(alone.min()) / iterations(problem, len(alone)) * (1 + PRECISION)
+
+
+def _within(problem: Problem, low: float, high: float, most_at: Callable[[float], int]) -> float:
+    """Return the least n(k(T))·T for T from ``low`` to ``high``, k(T) not falling, from below.
+
+    From a to b it is at least n(k(b))·a. The interval for which that is least is halved until it says enough.
+    """
+    edges = np.geomspace(low, high, EDGES)
+    counts = [most_at(edge) for edge in edges]
+    heap = [
+        (iterations(problem, k) * a, a, b, k) for a, b, k in zip(edges[:-1], edges[1:], counts[1:], strict=True) if k
+    ]
+    heapq.heapify(heap)
+    while heap:
+        bound, a, b, k = heapq.heappop(heap)
+        if b <= a * (1 + PRECISION):
+            return bound
+        middle = math.sqrt(a * b)
+        fewer = most_at(middle)
+        if fewer:
+            heapq.heappush(heap, (iterations(problem, fewer) * a, a, middle, fewer))
+        heapq.heappush(heap, (iterations(problem, k) * middle, middle, b, k))
+    return math.inf
+
+
+def most(problem: Problem, compute: Floats, upload: Floats, limit: float) -> int:
+    """Return k(T): no more devices than this meet a latency together.
+
+    Args:
+        problem: the problem.
+        compute, upload: of the devices that can upload: training, and one upload alone on a channel [M].
+        limit: T.
+    """
     able = compute + upload <= limit * (1 + 1e-12)
-    if np.count_nonzero(able) < k:
-        return False
     bears = np.maximum(np.log((limit - compute[able]) / upload[able]), 0.0)
     if problem.reception == "mean":
-        shares = np.partition(1 / (1 + bears / problem.threshold), k - 1)[:k]
-        return bool(shares.sum() <= problem.channels * (1 + 1e-9))
-    each, more = divmod(k, problem.channels)
+        shares = np.sort(1 / (1 + bears / problem.threshold))
+        return int(np.searchsorted(shares.cumsum(), problem.channels * (1 + 1e-9), side="right"))
+    k = np.arange(1, bears.size + 1)
+    each, more = np.divmod(k, problem.channels)
     pairs = problem.channels * each * (each - 1) + 2 * more * each
-    most = -np.partition(-bears, k - 1)[:k]
-    return bool(most.sum() * (1 + 1e-9) >= pairs * math.log1p(problem.threshold) - 1e-12)
+    fits = (-np.sort(-bears)).cumsum() * (1 + 1e-9) + 1e-12 >= pairs * math.log1p(problem.threshold)
+    return int(np.flatnonzero(fits)[-1] + 1) if fits.any() else 0

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from fedfloor.solvers.allocation.kernels import INFINITE, settle
+from fedfloor.solvers.allocation.kernels import INFINITE, SLACK, Work, settle
 from fedfloor.solvers.allocation.problem import Integers
 from fedfloor.solvers.allocation.tables import Data
 from fedfloor.solvers.compiled import compiled
 
-PATIENCE = 100  # devices in a row that fit nowhere
+PATIENCE = 100  # devices in a row that do not fit
+COARSE, FINE = 1.1, 1.015  # steps of the latency
 
 
 @compiled
-def pack(data: Data, order: Integers, limit: float, channel: Integers, members: Integers, size: Integers) -> int:
+def pack(
+    data: Data, order: Integers, limit: float, channel: Integers, members: Integers, size: Integers, work: Work
+) -> int:
     """Put each device in turn on the first channel that then still serves all its devices within ``limit``.
+
+    A channel on which 100 devices in a row found no room is full.
 
     Args:
         data: tables.
@@ -25,25 +28,33 @@ def pack(data: Data, order: Integers, limit: float, channel: Integers, members: 
         channel: [N], filled.
         members: [C, N], filled.
         size: [C], filled.
+        work: changed.
 
     Returns:
         how many found room.
     """
-    rank = np.zeros(len(channel), np.int64)
+    channels = len(size)
+    failed, still_open = np.zeros(channels, np.int64), np.arange(channels)
     channel[:] = -1
     size[:] = 0
-    found, failed = 0, 0
+    found, many = 0, channels
     for i in order:
-        failed += 1
-        for c in range(len(size)):
-            members[c, size[c]] = i
-            if settle(data, members[c], size[c] + 1, limit, rank) < INFINITE:
-                size[c] += 1
-                channel[i] = c
-                found += 1
-                failed = 0
-                break
-        if failed >= PATIENCE:
+        kept = 0
+        for a in range(many):
+            c = still_open[a]
+            if channel[i] < 0:
+                members[c, size[c]] = i
+                failed[c] += 1
+                if settle(data, members[c], size[c] + 1, limit, work) < INFINITE:
+                    size[c] += 1
+                    channel[i] = c
+                    found += 1
+                    failed[c] = 0
+            if failed[c] < PATIENCE:
+                still_open[kept] = c
+                kept += 1
+        many = kept
+        if many == 0:
             break
     return found
 
@@ -63,21 +74,32 @@ def promise(data: Data, limit: float) -> Integers:
 
 
 @compiled
-def scan(data: Data, channels: int, scale: float, offset: float, step: float, best: Integers) -> float:
-    """Fill the channels for latencies in geometric steps; return the least n(k)·T; ``best`` [N] holds its channels."""
+def scan(data: Data, channels: int, scale: float, offset: float, best: Integers) -> float:
+    """Fill the channels for latencies in coarse steps, then in fine ones about the best.
+
+    Args:
+        data: tables.
+        channels: C.
+        scale, offset: μ and λ.
+        best: [N], becomes the channels of the best filling; nothing is changed if there is none.
+
+    Returns:
+        its latency T, at which n(k)·T is least; inf if there is none.
+    """
     n = len(best)
-    members = np.empty((channels, n), np.int64)
-    size = np.zeros(channels, np.int64)
-    channel = np.empty(n, np.int64)
-    least = INFINITE
+    members, size, channel = np.empty((channels, n), np.int64), np.zeros(channels, np.int64), np.empty(n, np.int64)
+    work = (np.zeros(n, np.int64), np.empty(n), np.empty(n))
+    least, chosen = INFINITE, INFINITE
     fewest = scale * (offset + 1.0 / n)  # iterations, if all took part
-    limit = data[6].min() * (1.0 + 1e-12)
-    while fewest * limit < least:
-        k = pack(data, promise(data, limit), limit, channel, members, size)
-        if k > 0:
-            value = scale * (offset + 1.0 / k) * limit
+    start, end = data[6].min() * (1.0 + SLACK), INFINITE
+    for step in (COARSE, FINE):
+        limit = start
+        while fewest * limit < least and limit < end:
+            k = pack(data, promise(data, limit), limit, channel, members, size, work)
+            value = scale * (offset + 1.0 / k) * limit if k > 0 else INFINITE
             if value < least:
-                least = value
+                least, chosen = value, limit
                 best[:] = channel
-        limit *= step
-    return least if least < INFINITE else math.inf
+            limit *= step
+        start, end = max(start, chosen / COARSE), chosen * COARSE
+    return chosen

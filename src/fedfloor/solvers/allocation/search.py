@@ -1,4 +1,4 @@
-"""Our allocation: fill the channels for many latencies, then anneal; every solution with its bound."""
+"""Our allocation: fill the channels for many latencies, then anneal; every answer with its bound."""
 
 from __future__ import annotations
 
@@ -6,42 +6,84 @@ import time
 
 import numpy as np
 
+from fedfloor.errors import require
 from fedfloor.solvers.allocation.bound import lower_bound
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost
 from fedfloor.solvers.allocation.tables import Data, Tables, tables, terms
 from fedfloor.solvers.solution import Solution, solved
 
-PROPOSALS = 100_000
-STEP = 1.03
-HOT, COLD = 0.03, 0.001
+PROPOSALS = 16_000
+ACTIVE = 16  # active devices that this many proposals are for
+POOL = 256  # devices at least among which the search chooses; more if more take part
+HOT, COLD = 0.01, 0.001  # temperatures, of the log cost: a hundredth accepts one per cent more
 FINAL = 1e-12  # relative precision of the latency in the end
 
 
 def search(problem: Problem, *, proposals: int = PROPOSALS, seed: int = 0) -> Solution[Allocation]:
-    """Return a good allocation."""
+    """Return a good allocation and a bound on all of them.
+
+    For latencies T in geometric steps, devices in the order of how much interference they bear within T are put on the
+    first channel that then still serves everyone within T; the best n(k)·T is where simulated annealing starts, which
+    moves and exchanges devices. Powers are not searched: the least ones that a channel needs are computed. The same
+    seed gives the same answer.
+
+    Args:
+        problem: the problem.
+        proposals: of the annealing, for every 16 active devices; 0: the first filling is the answer.
+        seed: of the annealing.
+
+    Raises:
+        SettingError: proposals below 0, or a seed that is not a whole number of at least 0.
+    """
+    require(proposals >= 0, "proposals", proposals, "at least 0")
+    require(0 <= seed < 2**63, "seed", seed, "a whole number of at least 0 and below 2^63")
     from fedfloor.solvers.allocation import annealing, kernels, packing
 
     began = time.perf_counter()
     of = tables(problem)
     data = kernels.data(of)
     channel = np.full(problem.devices, SILENT)
-    channel[int(data[6].argmin())] = 0
-    packing.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, STEP, channel)
-    pool = np.flatnonzero(np.isfinite(data[6]))
-    annealing.anneal(data, terms(problem), channel, problem.channels, pool, proposals, HOT, COLD, seed)
+    channel[_one(problem, data)] = 0
+    limit = packing.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
+    if np.isfinite(limit) and proposals:
+        pool = _pool(data, channel, limit)
+        many = proposals * max(1, round(int((channel != SILENT).sum()) / ACTIVE))
+        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT, COLD, seed)
     allocation = finished(problem, of, data, channel)
-    return solved(cost(problem, allocation), lower_bound(problem), allocation, time.perf_counter() - began)
+    bound = lower_bound(problem)
+    return solved(cost(problem, allocation), bound, allocation, time.perf_counter() - began)
+
+
+def _one(problem: Problem, data: Data) -> int:
+    """Return the fastest device alone; where even that takes longer than a number can say, any that may upload."""
+    return int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())
+
+
+def _pool(data: Data, channel: Integers, limit: float) -> Integers:
+    """Return the devices worth looking at: the active ones and those that bear most interference within the latency."""
+    from fedfloor.solvers.allocation import packing
+
+    active = np.flatnonzero(channel != SILENT)
+    promising = packing.promise(data, limit * packing.COARSE)[: max(POOL, 4 * active.size)]
+    return np.union1d(active, promising)
 
 
 def finished(problem: Problem, of: Tables, data: Data, channel: Integers) -> Allocation:
-    """Return the allocation with the least powers at which the slowest channel is as fast as it can be."""
-    from fedfloor.solvers.allocation.kernels import fastest, settle
+    """Return the allocation with the least powers at which the slowest channel is as fast as it can be.
 
-    rank = np.zeros(problem.devices, np.int64)
+    Args:
+        problem, of, data: the problem, its tables, and those as kernels take them.
+        channel: of each device [N], someone active.
+    """
+    from fedfloor.solvers.allocation import kernels
+
+    work = kernels.work(problem.devices)
+    rank = work[0]
     rows = [np.flatnonzero(channel == c) for c in range(problem.channels)]
-    limit = max(fastest(data, row, len(row), 0.0, np.inf, FINAL, rank) for row in rows if row.size)
+    rows = [row for row in rows if row.size]
+    limit = max(kernels.fastest(data, row, len(row), 0.0, np.inf, FINAL, work) for row in rows)
     for row in rows:
         kept = rank[row]
-        if row.size and settle(data, row, len(row), limit, rank) > limit:
-            rank[row] = kept  # rounding: the last step of the precision
+        if kernels.settle(data, row, len(row), limit, work) > limit:  # rounding: the last step of the precision
+            rank[row] = kept
     return of.allocation(channel, rank)

@@ -23,7 +23,7 @@ Loads = tuple[Floats, Floats]  # of each channel: the largest ln t, and Σ ln t
 @compiled
 def load(data: Data, members: Integers, size: int, rank: Integers) -> tuple[float, float]:
     """Return the largest and the sum of ln t on a channel; −inf and 0 for nobody."""
-    compute, power, log_airtime, _, _, _, _ = data
+    compute, power, log_airtime, _, _, _, _, _ = data
     total, worst, logs = 0.0, -INFINITE, 0.0
     for a in range(size):
         total += power[members[a], rank[members[a]]]

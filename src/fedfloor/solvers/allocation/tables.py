@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, Floats, Integers, Problem
 
-Data = tuple[Floats, Floats, Floats, Integers, float, bool, Floats]  # see kernels.data
+Data = tuple[Floats, Floats, Floats, Integers, float, bool, Floats, Floats]  # see kernels.data
 Terms = tuple[float, float, float, Floats, Floats]  # μ, λ, weight of the divergence, counts [N, F], target [F]
 
 

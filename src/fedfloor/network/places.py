@@ -1,0 +1,92 @@
+"""What is known of a plan before it is walked: its visits and who interferes with them, and where a packet goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fedfloor.errors import SettingError
+from fedfloor.network.air import Place
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train
+
+
+def surveyed(plan: Node) -> tuple[dict[int, int], set[int]]:
+    """Return id of a node → how many visits it makes, for all but visits; and the devices that the plan names.
+
+    A node that stands in a plan twice is looked at once.
+
+    Raises:
+        SettingError: there is a ``Select``.
+    """
+    inside: dict[int, int] = {}
+    named: set[int] = set()
+
+    def go(node: Node) -> int:
+        if isinstance(node, Train):
+            if node.site.kind == "device":
+                named.add(node.site.index)
+            return 1
+        found = inside.get(id(node))
+        if found is None:
+            if isinstance(node, Select):
+                raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+            if isinstance(node, (Broadcast, Probe)):
+                named.update(node.devices)
+            found = sum(map(go, walk.children(node))) * (node.times if isinstance(node, Repeat) else 1)
+            inside[id(node)] = found
+        return found
+
+    go(plan)
+    return inside, named
+
+
+def placed(plan: Node, round_number: int, tick: int) -> list[tuple[Train, tuple[Train, ...], Place]]:
+    """Return every visit in plan order with those that interfere with it, and (round, tick, device, visit).
+
+    The engine numbers visits the same way, so that both draw the same chance.
+    """
+    seen: Counter[int] = Counter()
+    found: list[tuple[Train, tuple[Train, ...], Place]] = []
+
+    def go(node: Node, now: int, others: list[tuple[Train, ...]]) -> None:
+        if isinstance(node, Train):
+            k = node.site.index if node.site.kind == "device" else -1
+            found.append((node, others.pop(0) if others else (), (round_number, now, k, seen[k])))
+            seen[k] += 1
+        elif isinstance(node, Parallel):
+            alone = [[] for _ in node.children] if any(map(walk.meets, node.children)) else walk.beside(node)
+            for child, line in zip(node.children, alone, strict=True):
+                go(child, now, list(line))
+        else:
+            turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
+            for child in turns:
+                go(child, now, others)
+                now += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
+
+    go(plan, tick, [])
+    return found
+
+
+def first_stop(node: Node, at: Site) -> Site | None:
+    """Return where a packet that stands at ``at`` goes first, or None where the node does not matter to it.
+
+    Asking and handing out take place from where the packet stands: it stays there.
+    """
+    if isinstance(node, Train):
+        return node.site
+    if isinstance(node, Parallel):
+        return node.at
+    if isinstance(node, (Broadcast, Probe)):
+        return at
+    return next((site for child in walk.children(node) if (site := first_stop(child, at)) is not None), None)
+
+
+def first_scope(node: Node) -> str:
+    """Return the scope of the first visit in a node, ``"all"`` where there is none."""
+    return _scope(node) or "all"
+
+
+def _scope(node: Node) -> str | None:
+    if isinstance(node, Train):
+        return node.work.scope
+    return next((scope for child in walk.children(node) if (scope := _scope(child)) is not None), None)
