@@ -19,14 +19,24 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
+from fedfloor.runs import pricing
 from floor import bits
 
 WORK = {"epochs": 2, "batch_size": 4, "lr": 0.05}
+
+OWN = {"fedcs": {"fraction": 1.0}}  # so that parts.selection may say who takes part
+NETWORKED = ("fedcs", "rafed")  # they choose by what the network says
+RADIO = {
+    "device_edge": {"sharing": "sinr"},
+    "devices": {"cycles_per_bit": [10.0, 30.0], "clock_hz": [1e9, 2e9], "distance_m": [2.0, 50.0]},
+    "radio": {"threshold": 0.01, "attempts": 100},
+}
 
 
 def method(name: str, parts: Mapping[str, Any] | None = None, rounds: int = 3, **settings: Any) -> Combined:
     """Return a method with settings of its own table, and parts of [method], read as from an experiment file."""
     work = {**WORK, **settings.pop("work", {})}
+    settings = {**OWN.get(name, {}), **settings}
     table = {"rounds": rounds, "work": work, "method": {"name": name, **(parts or {})}, "methods": {name: settings}}
     return config.combined(config.from_table(table))
 
@@ -60,16 +70,21 @@ class Job:
         adapt = self.method.objective.adapt
         net = models.build(self.model, data.shape, len(data.classes), self.seed, None, adapt)
         memory = DeviceMemory(self.folder)
-        self.engine = Engine(self.here, net, self.team, memory, self.seed, loss_chance=self.loss)
+        network = {"network": RADIO} if self.method.name in NETWORKED else {}
+        self.costs = pricing.tariff(config.from_table({"seed": self.seed, **network}), self.here, net.trained)
+        sites = None if self.costs is None else self.costs.sites
+        self.engine = Engine(self.here, net, self.team, memory, self.seed, loss_chance=self.loss, sites=sites)
         self.start = {"w": net.flat.clone()}
         self.outcomes: list[Outcome] = []
 
     def view(self, number: int) -> View:
         """Return what the method sees of a round."""
         net, last = self.engine.network, self.outcomes[-1].receipts if self.outcomes else ()
+        resources = None if self.costs is None else self.costs.resources(self.start)
         return View(
-            number, self.rounds, self.here.sizes, self.here.factory_of, self.start, last, net.trained, net.layout
-        )
+            number, self.rounds, self.here.sizes, self.here.factory_of, self.start, last, net.trained, net.layout,
+            resources=resources,
+        )  # fmt: skip
 
     def begin(self) -> State:
         """Return the first state."""

@@ -18,7 +18,7 @@ from fedfloor.methods.catalog import METHODS, card
 from fedfloor.park.park import Park
 from fedfloor.plan import text
 from floor import bits, everywhere, park
-from rounds import Job, digest, method, untouched
+from rounds import NETWORKED, RADIO, Job, digest, method, untouched
 
 SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
 EVERY = pytest.mark.parametrize("name", METHODS)
@@ -98,6 +98,7 @@ def test_a_run_killed_and_resumed_on_two_ranks_is_the_same_run(name: str, tmp_pa
         "name": "contract", "rounds": 4,
         "data": {"name": "labels", "samples_per_device": 12}, "park": {"devices": 4, "factories": 2},
         "method": {"name": name}, "work": {"epochs": 1, "batch_size": 6}, "faults": {"visit": 0.2},
+        "network": RADIO if name in NETWORKED else {"profile": "lte-cat-m2"},
     }  # fmt: skip
     experiment = config.from_table(table)
     fedfloor.run(experiment, out=tmp_path / "whole", ranks=1)

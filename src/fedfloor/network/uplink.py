@@ -51,7 +51,7 @@ def alone_s(sites: Sites, payload_bytes: float) -> tuple[Floats, Floats]:
     for k in range(count):
         there = device(k)
         for way, route in enumerate((sites.routes.route(CLOUD, there), sites.routes.route(there, CLOUD))):
-            for hop in route:
+            for hop in route.hops:
                 on_air = hop.radio and clear is not None
                 ways[way, k] += clear[k, -1] if on_air else payload_bytes * hop.s_per_byte  # type: ignore[index]
                 ways[way, k] += hop.latency_s
