@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -37,8 +38,10 @@ def agree(
         data=replace(experiment.data, root=None, path=None),
         model=replace(experiment.model, init_from=None),
     )
+    whole = tomllib.loads(resolved(plain))
+    whole.get("network", {}).pop("profile", None)  # all that it says stands there
     mine = {
-        "experiment": resolved(plain),
+        "experiment": whole,
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
         "round of the last checkpoint": point.round if point else 0,
         "model": hashlib.sha256((point.state.packet if point else start)["w"].numpy().data).hexdigest(),
