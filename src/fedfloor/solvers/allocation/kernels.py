@@ -164,9 +164,7 @@ def slowest(data: Data, members: Integers, size: int, rank: Integers) -> float:
 
 
 @compiled
-def fastest(
-    data: Data, members: Integers, size: int, low: float, high: float, precision: float, work: Work
-) -> float:
+def fastest(data: Data, members: Integers, size: int, low: float, high: float, precision: float, work: Work) -> float:
     """Return the least largest latency of a set on one channel, to a relative precision; ``work[0]`` holds its levels.
 
     Args:

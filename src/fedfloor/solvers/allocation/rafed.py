@@ -109,7 +109,9 @@ def _swept(
     of = tables(problem)
     data, other = kernels.data(of), terms(problem)
     channel, rank = start.channel.astype(np.int64), of.ranks(start)
-    before, goes_on = math.inf, True
+    nobody = np.empty(0, np.int64)
+    before, _ = sweeping.sweep(data, other, channel, rank, problem.channels, nobody, may_rest, False)
+    goes_on = True
     while goes_on:
         now, moved = sweeping.sweep(data, other, channel, rank, problem.channels, devices, may_rest, ties == "log")
         goes_on = moved and (ties == "log" or _gain(before, now) > delta)
