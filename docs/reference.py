@@ -24,6 +24,8 @@ ROOMS = {
     "methods": "who decides: a file per paper",
     "parts": "what methods share",
     "models": "networks",
+    "network": "what it costs: links, radio, price",
+    "solvers": "numbers only: who sends when and how loud",
     "engine": "who executes",
     "runs": "what happened",
     "inference": "what a trained model is used for",
@@ -64,6 +66,11 @@ def is_module(member: griffe.Object | griffe.Alias) -> bool:
     return not member.is_alias and member.is_module
 
 
+def below(package: griffe.Object | griffe.Alias) -> list[Any]:
+    """Return the public modules that stand in a package."""
+    return [m for name, m in sorted(package.members.items()) if is_module(m) and not name.startswith("_")]
+
+
 def python(package: griffe.Module) -> dict[str, str]:
     """Return a page per room and one that lists them."""
     rooms = {name for name, m in package.members.items() if is_module(m) and m.is_subpackage}
@@ -72,8 +79,8 @@ def python(package: griffe.Module) -> dict[str, str]:
     pages, index = {}, ["# Python\n", "The library comes first; the command line is a thin user of it.\n"]
     for room, what in ROOMS.items():
         inside = package.members[room] if room else package
-        modules = [m for name, m in sorted(inside.members.items()) if is_module(m) and not name.startswith("_")]
-        modules = [m for m in modules if room or not m.is_subpackage]
+        modules = [m for m in below(inside) if room or not m.is_subpackage]
+        modules += [inner for m in modules if m.is_subpackage for inner in below(m)]
         title = f"fedfloor.{room}" if room else "fedfloor"
         body = "\n\n".join(f"::: {m.path}" for m in modules)
         pages[f"reference/{room or 'fedfloor'}.md"] = f"# {title}: {what}\n\n{body}\n"

@@ -99,7 +99,85 @@ def test_the_folder_of_data_sets_is_a_path_too(plant: Command) -> None:
     assert placed.data.root == "../../plant/data"
 
 
+HALL = """
+[device_edge]
+up_bps = 1e6
+down_bps = 2e6
+sharing = "serial"
+"""
+
+
+@pytest.fixture
+def hall(plant: Command) -> Command:
+    """``plant/priced.toml``, whose network stands beside it in ``plant/nets/hall.toml``."""
+    (plant.folder / "plant" / "nets").mkdir()
+    (plant.folder / "plant" / "nets" / "hall.toml").write_text(HALL)
+    (plant.folder / "plant" / "priced.toml").write_text(OWN + '[network]\nprofile = "nets/hall.toml"\n')
+    return plant
+
+
+def profile_in(file: Path) -> str:
+    return str(tomllib.loads(file.read_text())["network"]["profile"])
+
+
+def test_a_run_says_its_network_from_its_own_folder(hall: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ("--ranks", "1")
+    assert hall("run", "plant/priced.toml", *run, "--out", "runs/a").code == 0
+    first = hall.folder / "runs" / "a"
+    assert lines(first)[0]["priced"]["seconds"] > 0
+    assert profile_in(first / "experiment.toml") == "../../plant/nets/hall.toml"
+    assert hall("run", "runs/a/experiment.toml", *run, "--out", "b").code == 0
+    assert profile_in(hall.folder / "b" / "experiment.toml") == "../plant/nets/hall.toml"
+    monkeypatch.chdir(first)
+    assert hall("run", "experiment.toml", *run, "--out", "../c").code == 0
+    for other in (hall.folder / "b", hall.folder / "runs" / "c"):
+        assert same(first, other)
+
+
+@pytest.mark.parametrize("start", [".", "plant", "runs/a"])
+def test_a_priced_run_may_be_resumed_anywhere(start: str, hall: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    hall("run", "plant/priced.toml", "--ranks", "1", "--out", "whole")
+    hall("run", "plant/priced.toml", "--ranks", "1", "--out", "runs/a", "--stop-after", "1")
+    monkeypatch.chdir(hall.folder / start)
+    for file in (hall.folder / "plant/priced.toml", hall.folder / "runs/a/experiment.toml"):
+        out = hall.folder / "runs" / "a"
+        assert hall("run", str(file), "--ranks", "1", "--out", str(out), "--resume").code == 0
+        assert same(out, hall.folder / "whole")
+
+
+def test_a_run_goes_on_with_the_network_it_began_with(hall: Command) -> None:
+    hall("run", "plant/priced.toml", "--ranks", "1", "--out", "whole")
+    hall("run", "plant/priced.toml", "--ranks", "1", "--out", "a", "--stop-after", "1")
+    (hall.folder / "plant" / "nets" / "hall.toml").write_text(HALL.replace("1e6", "5e6"))
+    changed = hall("run", "plant/priced.toml", "--ranks", "1", "--out", "a", "--resume")
+    hall.refused(changed, "network.device_edge.up_bps: 1000000.0 → 5000000.0")
+    assert hall("run", "a/experiment.toml", "--ranks", "1", "--out", "a", "--resume").code == 0
+    assert same(hall.folder / "a", hall.folder / "whole")
+
+
+def test_a_source_told_in_other_words_is_no_other_network(hall: Command) -> None:
+    hall("run", "plant/priced.toml", "--ranks", "1", "--out", "a", "--stop-after", "1")
+    (hall.folder / "plant" / "nets" / "hall.toml").write_text(HALL + 'source = "measured"\n')
+    assert hall("run", "plant/priced.toml", "--ranks", "1", "--out", "a", "--resume").code == 0
+
+
+def test_a_network_is_looked_for_beside_the_file_and_then_here(hall: Command) -> None:
+    (hall.folder / "here.toml").write_text(HALL)
+    told = config.read(Path("plant/priced.toml"), ["network.profile=here.toml"])
+    assert told.network.profile == "here.toml"
+    assert config.read(Path("plant/priced.toml")).network.profile == "plant/nets/hall.toml"
+    assert config.read(Path("plant/priced.toml"), ["network.profile=wifi"]).network.profile == "wifi"
+    placed = places.placed(config.read(Path("plant/priced.toml")), Path("runs/a"))
+    assert placed.network.profile == "../../plant/nets/hall.toml"
+
+
+def test_a_network_that_is_not_there(hall: Command) -> None:
+    said = hall("run", "plant/priced.toml", "--set", "network.profile=hal.toml", "--ranks", "1", "--out", "a")
+    hall.refused(said, f"network.profile: {Path('plant') / 'hal.toml'}: No such file or directory.")
+
+
 @pytest.mark.parametrize("words", [
+    "run tiny.toml --set network.profile=~nobodyatall/hall.toml",
     "run tiny.toml --set data.path=~nobodyatall/x.csv",
     "run tiny.toml --set data.name=mnist --set data.root=~nobodyatall",
     "new ~nobodyatall/x.csv",

@@ -214,7 +214,8 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
     network = settings.network(experiment.network)
     if network is not None:
-        body["network"] |= {key: one for key, one in _plain(network).items() if key not in ("name", "about")}
+        whole = body["network"] | {key: one for key, one in _plain(network).items() if key not in ("name", "about")}
+        body["network"] = dict(sorted(whole.items(), key=lambda item: (isinstance(item[1], dict), item[0])))
     order = sorted(body, key=lambda key: isinstance(body[key], dict))
     return tomlkit.dumps({key: body[key] for key in order if body[key] != {}})
 

@@ -146,7 +146,7 @@ def networks(
         print(f"\n[network.{key}]")
         if rows[key]:
             show([{"key": row["key"], "value": str(row["value"])} for row in rows[key]], as_json=False)
-        print(textwrap.fill(part.get("source") or "no source", WIDTH, initial_indent="  source: ",
+        print(textwrap.fill(part.get("source") or "not given", WIDTH, initial_indent="  source: ",
                             subsequent_indent="    "))  # fmt: skip
     print("\nChange any of them with --set network.TABLE.KEY=VALUE.")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from fedfloor._version import __version__
 from fedfloor.errors import SettingError, disk_error
+from fedfloor.network.profile import LINKS
 
 
 @contextmanager
@@ -133,9 +134,11 @@ FREE = {
     "data.root",
     "data.path",
     "model.init_from",
+    "network.profile",
+    *(f"network.{table}.source" for table in (*LINKS, "devices", "radio")),
     "python",
     "cores",
-}  # differences that do not change results; data and first model have hashes of their own
+}  # differences that do not change results; data and first model have hashes of their own, networks all their numbers
 
 
 def check_same(folder: Path, document: str, *, force: bool) -> None:

@@ -1,0 +1,80 @@
+"""``fedfloor networks``: the list, and one profile with its sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from commands import Command
+from fedfloor.network import settings
+
+NAMES = sorted(settings.profiles())
+
+
+def test_the_list_says_how_fast_each_is_and_who_waits_for_whom(command: Command) -> None:
+    said = command("networks")
+    assert (said.code, said.err, said.new) == (0, "", frozenset())
+    rows = {name: next(line for line in said.out.splitlines() if line.split()[:1] == [name]) for name in NAMES}
+    assert "via_edge" in rows["lte-cat-m2"]
+    assert "4 Mbit/s" in rows["lte-cat-m2"]
+    assert "7 Mbit/s" in rows["lte-cat-m2"]
+    assert "serial over the park, half duplex" in rows["lte-cat-m2"]
+    assert "62.5 kbit/s" in rows["nb-iot"]
+    assert "serial over each cell, full duplex" in rows["5g-edge"]
+    assert "dedicated" in rows["ethernet"]
+    assert "by interference" in rows["rafed"]
+    assert "no limit" in rows["rafed"]
+
+
+def test_the_list_as_json_has_numbers(command: Command) -> None:
+    rows = {row["network"]: row for row in command("networks", "--json").document["rows"]}
+    assert sorted(rows) == NAMES
+    assert (rows["wifi"]["up"], rows["wifi"]["down"]) == (80e6, 80e6)
+    assert (rows["rafed"]["up"], rows["rafed"]["down"], rows["rafed"]["sharing"]) == (None, None, "sinr")
+    assert rows["wifi"]["what"] == settings.built(settings.read("wifi")).about
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_source_is_told_once(name: str, command: Command) -> None:
+    said = command("networks", name)
+    tables = {key: part for key, part in settings.read(name).items() if isinstance(part, dict)}
+    words = " ".join(said.out.split())
+    for key, part in tables.items():
+        assert f"[network.{key}]" in said.out
+        for one, value in part.items():
+            assert one == "source" or f"{one} {value}" in words
+    assert said.out.count("source: ") == len(tables)
+    for source in {part["source"] for part in tables.values()}:
+        assert " ".join(source.split()) in words
+    assert max(map(len, said.out.splitlines())) <= 160
+
+
+def test_one_profile_as_json(command: Command) -> None:
+    document = command("networks", "nb-iot", "--json").document
+    table = settings.read("nb-iot")
+    assert (document["name"], document["about"], document["route"]) == ("nb-iot", table["about"], "via_edge")
+    assert document["sources"]["devices"] == table["devices"]["source"]
+    assert {"table": "device_edge", "key": "up_bps", "value": 62500.0} in document["rows"]
+    assert all(row["key"] != "source" for row in document["rows"])
+
+
+def test_a_profile_of_ones_own(command: Command) -> None:
+    (command.folder / "hall.toml").write_text("route = 'via_edge'\n[device_edge]\nup_bps = 1e6\n")
+    said = command("networks", "hall.toml")
+    assert said.code == 0
+    assert said.out.startswith("hall\nroute = via_edge\n")
+    assert "source: not given" in said.out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "rafd",
+            "unknown network profile 'rafd'. Did you mean 'rafed'? Known: 5g-edge, ethernet, lte-cat-m2, nb-iot, ",
+        ),
+        ("missing.toml", "network.profile: missing.toml: No such file or directory."),
+        ("tiny.toml", "[network] unknown key 'rounds'."),
+    ],
+)
+def test_what_is_refused(name: str, message: str, command: Command) -> None:
+    command.refused(command("networks", name), message)
