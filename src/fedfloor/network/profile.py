@@ -175,8 +175,8 @@ class Network:
                 continue
             if name == "device_edge" and self.route == "direct":
                 raise SettingError(
-                    "network.device_edge.sharing = 'sinr': with route = 'direct' devices send on device_cloud; make that "
-                    "link 'sinr' and this one 'serial' or 'dedicated'."
+                    "network.device_edge.sharing = 'sinr': with route = 'direct' devices send on device_cloud; make "
+                    "that link 'sinr' and this one 'serial' or 'dedicated'."
                 )
             if name not in ("device_edge", "device_cloud"):
                 raise SettingError(f"network.{name}.sharing = 'sinr': only device_edge and device_cloud can interfere.")
