@@ -20,7 +20,7 @@ def times(problem: Problem, devices: list[int], levels: tuple[int, ...]) -> list
             if a != b:
                 ratio = problem.threshold * s[b] / s[a]
                 q *= math.exp(-ratio) if problem.reception == "mean" else 1 / (1 + ratio)
-        out.append(problem.compute_s[i] + (problem.airtime_s[i, p] / q if q > 0 else math.inf))
+        out.append(problem.compute_s[i] + (problem.airtime_s[i, p] / q if q > 1e-290 else math.inf))
     return out
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedfloor import __version__
-from fedfloor.cli import catalog, costs, look, reproducing, train, use
+from fedfloor.cli import allocating, catalog, costs, look, reproducing, train, use
 from fedfloor.errors import FedfloorError
 
 app = typer.Typer(
@@ -27,8 +27,8 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 for _command in (
     train.new, train.run, train.compare, train.sweep, train.demo, reproducing.reproduce, costs.price, costs.reprice,
-    look.draw, look.report, look.track, use.predict, use.export, catalog.methods, catalog.parts, catalog.models,
-    costs.networks,
+    allocating.allocate, look.draw, look.report, look.track, use.predict, use.export, catalog.methods, catalog.parts,
+    catalog.models, costs.networks,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")

@@ -25,10 +25,10 @@ DATA = (".csv", ".tsv", ".npz")
 RESUME = "Go on with: the same command and --resume"
 
 
-def bundled() -> dict[str, Path]:
-    """Return the experiment files that come with the package, by name."""
+def bundled(kind: str = "experiments") -> dict[str, Path]:
+    """Return the experiment files, or ``"parks"``, that come with the package, by name."""
     here = Path(__file__).parents[1]
-    folder = here / "experiments" if (here / "experiments").is_dir() else here.parents[1] / "experiments"
+    folder = here / kind if (here / kind).is_dir() else here.parents[1] / kind
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
@@ -47,6 +47,16 @@ def _path(file: str) -> Path:
         return path
     if file not in known:
         raise unknown("experiment", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
+    return known[file]
+
+
+def park_file(file: str) -> Path:
+    """Return a park file by its path or by a bundled one's name."""
+    path, known = Path(file), bundled("parks")
+    if path.is_file() or path.suffix or len(path.parts) > 1:
+        return path
+    if file not in known:
+        raise unknown("park", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
     return known[file]
 
 

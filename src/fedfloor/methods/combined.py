@@ -85,6 +85,11 @@ class Combined(Method):
         return bool(getattr(getattr(self.method, "work", None), "short_batches", False))
 
     @property
+    def reads_network(self) -> bool:
+        """Whether the method reads what the network says of the devices."""
+        return self.method.reads_network
+
+    @property
     def reads_census(self) -> bool:
         """Whether the method reads the census."""
         return self.method.reads_census

@@ -52,7 +52,7 @@ class View:
         trained: how many numbers at the front of the model are trained.
         layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
-        resources: what the network says of the devices; None without one.
+        resources: what the network says of the devices, for methods that read it; None without a network.
         census: class counts of what each device holds now, int64 [K, F], for methods that read it.
     """
 
@@ -126,6 +126,11 @@ class Method(Protocol):
     def server(self) -> Server:
         """What the cloud does with the model the round's models were mixed to, before ``absorb`` sees it."""
         return Sgd()
+
+    @property
+    def reads_network(self) -> bool:
+        """Whether ``plan`` reads what the network says of the devices; the view then has ``resources``."""
+        return False
 
     @property
     def reads_census(self) -> bool:

@@ -52,6 +52,11 @@ class FedCS(Method):
         check_share("fedcs", self.fraction)
         require(self.deadline_s > 0, "methods.fedcs.deadline_s", self.deadline_s, "seconds, above 0")
 
+    @property
+    def reads_network(self) -> bool:
+        """Always: how long training and transfers take."""
+        return True
+
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Ask the drawn devices for their resources, then visit those that get done in time."""
         known = view.resources

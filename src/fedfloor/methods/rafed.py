@@ -52,6 +52,11 @@ class RaFed(Method):
         require(self.solver in SOLVERS, "methods.rafed.solver", self.solver, f"one of {', '.join(SOLVERS)}")
 
     @property
+    def reads_network(self) -> bool:
+        """Always: where devices stand, how fast they compute."""
+        return True
+
+    @property
     def reads_census(self) -> bool:
         """Whether the class mix is weighed."""
         return self.weight_divergence > 0

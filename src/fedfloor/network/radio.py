@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,8 +97,14 @@ def usable(radio: Radio, signal_w: Floats) -> NDArray[np.bool_]:
     return np.asarray(signal_w > least)
 
 
-def check_reach(radio: Radio, ok: NDArray[np.bool_], distance_m: Floats) -> None:
+def check_reach(radio: Radio, ok: NDArray[np.bool_], distance_m: Floats, names: Sequence[str] = ()) -> None:
     """Check that every device has a level it can use.
+
+    Args:
+        radio: its powers, γ and ζ.
+        ok: bool [K, levels], see :func:`usable`.
+        distance_m: [K].
+        names: of the devices; left out, their numbers.
 
     Raises:
         SettingError: a device is out of reach; names it, and what would help.
@@ -107,6 +114,7 @@ def check_reach(radio: Radio, ok: NDArray[np.bool_], distance_m: Floats) -> None
         k, d = int(out[0]), float(distance_m[out[0]])
         more = f" and {len(out) - 1} more" if len(out) > 1 else ""
         raise SettingError(
-            f"device {k}{more} out of reach: at {d:.0f} m even {radio.powers_dbm[-1]:g} dBm break the outage bound "
-            f"radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller radio.threshold."
+            f"device {names[k] if names else k}{more} out of reach: at {d:.0f} m even {radio.powers_dbm[-1]:g} dBm "
+            f"break the outage bound radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller "
+            "radio.threshold."
         )

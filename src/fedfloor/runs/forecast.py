@@ -49,9 +49,8 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
         )
     start = {"w": torch.zeros_like(network.flat)}
     whole, trained, layout = experiment.rounds, network.trained, network.layout
-    view = View(
-        0, whole, park.sizes, park.factory_of, start, (), trained, layout, resources=costs.resources(start)
-    )  # fmt: skip
+    resources = costs.resources(start) if method.reads_network else None
+    view = View(0, whole, park.sizes, park.factory_of, start, (), trained, layout, resources=resources)
     asked = method.setup(view)
     if asked is not None:
         yield Round(0, asked, costs.price(asked, start, 0, 0))

@@ -116,7 +116,7 @@ class _Run:
         receipts = point.receipts if point else ()
         network = self.engine.network
         of, trained = park.factory_of, network.trained
-        if self.costs is not None and self.resources is None:
+        if self.costs is not None and self.resources is None and self.method.reads_network:
             self.resources = self.costs.resources(start)
         tick, every = point.tick if point else 0, range(park.devices)
         census = park.census(every, tick, [0] * park.devices) if self.method.reads_census else None

@@ -44,18 +44,19 @@ class Tariff:
     def payload(self, packet: Mapping[str, Tensor]) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
 
-        Where the radio fixes the payload, in nats, it takes the place of the packet's size.
-        A census are F counts of 4 bytes; the mean loss takes a pass forward, the gradient a whole pass, and both need
+        Where the radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's. A
+        census are F counts of 4 bytes; the mean loss takes a pass forward, the gradient a whole pass, and both need
         the model; resources are two numbers of 8 bytes.
         """
         radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
-        if radio is not None and radio.payload_nats is not None:
-            size = round(radio.payload_nats / math.log(2) / 8)
         number = next(iter(packet.values())).element_size()
+        gradient = number * self.trained
+        if radio is not None and radio.payload_nats is not None:
+            size = gradient = round(radio.payload_nats / math.log(2) / 8)
         asked = {
             "census": (0, COUNT_BYTES * self.classes, 0.0),
             "loss": (size, number, FORWARD),
-            "gradient": (size, number * self.trained, 1.0),
+            "gradient": (size, gradient, 1.0),
             "resources": (0, RESOURCES_BYTES, 0.0),
         }
         return Payload({"all": size}, asked)

@@ -18,7 +18,7 @@ from fedfloor.solvers.allocation.tables import Data, Terms
 from fedfloor.solvers.compiled import compiled
 
 SHARPNESS = 24.0  # β: the channels' latencies count as (Σ f^β)^(1/β), so that also those below the largest matter
-PRECISION = 1e-4  # of a channel's latency while searching
+PRECISION = 1e-3  # of a channel's latency while searching
 STAGE = 64  # proposals at one temperature
 
 Rows = tuple[Integers, Integers, Integers, Integers]  # members [C + 1, N], size [C + 1], row of [N], place in it [N]

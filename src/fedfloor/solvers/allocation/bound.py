@@ -73,7 +73,7 @@ def _within(problem: Problem, low: float, high: float, most_at: Callable[[float]
     while heap:
         bound, a, b, k = heapq.heappop(heap)
         if b <= a * (1 + PRECISION):
-            return bound
+            return float(bound)
         middle = math.sqrt(a * b)
         fewer = most_at(middle)
         if fewer:

@@ -8,7 +8,6 @@ import time
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.solvers.allocation.bound import lower_bound
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, iterations
 from fedfloor.solvers.allocation.search import finished, search
 from fedfloor.solvers.allocation.tables import Data, tables, terms
@@ -20,8 +19,9 @@ FEW = 14  # devices whose sets are all looked at
 def exact(problem: Problem, time_limit_s: float = 60.0) -> Solution[Allocation]:
     """Return the best allocation.
 
-    The search's cost V rules out every device whose latency alone on a channel is above V/n(N). Of up to 14 that are left all sets are looked at: f₁(S), the least largest latency of S on one channel (power control and bisection),
-    f_c(S) = min_{U ⊆ S} max(f₁(U), f_{c−1}(S∖U)) on c channels, and the answer is min_S n(|S|)·f_C(S)·(1 + w·divergence).
+    The search's cost V rules out every device whose latency alone on a channel is above V/n(N). Of up to 14 that are
+    left all sets are looked at: f₁(S), the least largest latency of S on one channel (power control and bisection), and
+    f_c(S) = min_{U ⊆ S} max(f₁(U), f_{c−1}(S∖U)) on c channels; the answer is min_S n(|S|)·f_C(S)·(1 + w·divergence).
 
     Args:
         problem: the problem.

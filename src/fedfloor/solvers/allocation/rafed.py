@@ -34,7 +34,7 @@ def rafed(
         start: an allocation, or a generator that draws one.
         delta: δ in seconds: stop when a sweep gains no more.
         ties: ``"log"``: of choices of equal cost take the one with the smallest Σ_{i∈S} ln t_i, and sweep on while
-            that falls; ours, since one bad device otherwise hides every improvement of the others.
+            that falls (with δ = 0); ours, since one bad device otherwise hides every improvement of the others.
 
     Raises:
         SettingError: a start, δ or tie rule that cannot be.
@@ -109,10 +109,12 @@ def _swept(
     of = tables(problem)
     data, other = kernels.data(of), terms(problem)
     channel, rank = start.channel.astype(np.int64), of.ranks(start)
-    before, goes_on = math.inf, True
+    nobody = np.empty(0, np.int64)
+    before, _ = sweeping.sweep(data, other, channel, rank, problem.channels, nobody, may_rest, False)
+    goes_on = True
     while goes_on:
         now, moved = sweeping.sweep(data, other, channel, rank, problem.channels, devices, may_rest, ties == "log")
-        goes_on = moved and (ties == "log" or _gain(before, now) > delta)
+        goes_on = moved and ((ties == "log" and delta == 0) or _gain(before, now) > delta)
         before = now
     found = of.allocation(channel, rank)
     seconds = time.perf_counter() - began

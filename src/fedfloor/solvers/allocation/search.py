@@ -15,7 +15,7 @@ from fedfloor.solvers.solution import Solution, solved
 PROPOSALS = 16_000
 ACTIVE = 16  # active devices that this many proposals are for
 POOL = 256  # devices at least among which the search chooses; more if more take part
-HOT, COLD = 0.01, 0.001  # temperatures, of the log cost: a hundredth accepts one per cent more
+HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the active devices: what one of them is worth falls so
 FINAL = 1e-12  # relative precision of the latency in the end
 
 
@@ -47,8 +47,9 @@ def search(problem: Problem, *, proposals: int = PROPOSALS, seed: int = 0) -> So
     limit = packing.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
     if np.isfinite(limit) and proposals:
         pool = _pool(data, channel, limit)
-        many = proposals * max(1, round(int((channel != SILENT).sum()) / ACTIVE))
-        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT, COLD, seed)
+        k = int((channel != SILENT).sum())
+        many = proposals * max(1, round(k / ACTIVE))
+        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed)
     allocation = finished(problem, of, data, channel)
     bound = lower_bound(problem)
     return solved(cost(problem, allocation), bound, allocation, time.perf_counter() - began)
@@ -63,6 +64,9 @@ def _pool(data: Data, channel: Integers, limit: float) -> Integers:
     """Return the devices worth looking at: the active ones and those that bear most interference within the latency."""
     from fedfloor.solvers.allocation import packing
 
+    usable = np.flatnonzero(np.isfinite(data[6]))
+    if usable.size <= POOL:
+        return usable
     active = np.flatnonzero(channel != SILENT)
     promising = packing.promise(data, limit * packing.COARSE)[: max(POOL, 4 * active.size)]
     return np.union1d(active, promising)

@@ -1,0 +1,186 @@
+"""A park's floor as a picture: the base station, the devices around it, their channels and powers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape, quoteattr
+
+from fedfloor.report.looks import COLOURS, GREY
+
+WIDTH, MARGIN, TOP = 400.0, 22.0, 70.0
+CENTRE = WIDTH / 2
+SMALL, LARGE = 5.5, 10.0  # radius at the least and the most power
+STEPS = (1, 2, 2.5, 5, 10)
+COLUMNS = 3
+STYLE = """
+.ff-floor{--ff-ink:#1d2733;--ff-soft:#55606d;--ff-paper:#fff;--ff-line:#c3ccd6;color:var(--ff-ink);
+font:13px system-ui,sans-serif;width:100%;max-width:640px;height:auto}
+@media (prefers-color-scheme:dark){.ff-floor{--ff-ink:#e6edf3;--ff-soft:#a9b5c1;--ff-paper:#12171e;--ff-line:#3c4856}}
+.ff-floor .paper{fill:var(--ff-paper)}.ff-floor text{fill:currentColor}
+.ff-floor .title{font-weight:600;font-size:15px}.ff-floor .soft{fill:var(--ff-soft);font-size:11px}
+.ff-floor .number{fill:#fff;font-size:9px;font-weight:700}
+.ff-floor .ring{fill:none;stroke:var(--ff-line);stroke-width:1}
+.ff-floor .base{fill:none;stroke:currentColor;stroke-width:1.8;stroke-linecap:round}
+.ff-floor .silent{fill:none;stroke:SILENT;stroke-width:1.5}
+.ff-floor .last{fill:none;stroke:currentColor;stroke-width:2}
+.ff-floor .on{stroke:var(--ff-paper);stroke-width:1}
+""".replace("SILENT", GREY)
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A device as it is drawn.
+
+    Args:
+        name: of the device.
+        x_m, y_m: metres from the base station.
+        channel, power_dbm, latency_s: None where it is silent.
+    """
+
+    name: str
+    x_m: float
+    y_m: float
+    channel: int | None = None
+    power_dbm: float | None = None
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn.
+
+    Args:
+        title: the park's name.
+        words: lines below it.
+        spots: the devices.
+        slowest: the name of the device that all others wait for.
+        channels: how many there are.
+        powers_dbm: the least and the most.
+    """
+
+    title: str
+    words: tuple[str, ...]
+    spots: tuple[Spot, ...]
+    slowest: str
+    channels: int
+    powers_dbm: Sequence[float]
+
+
+def svg(what: Drawing) -> str:
+    """Draw a floor, 400 wide and as wide as its place allows; colours follow the reader's light or dark scheme.
+
+    A device is a circle of class ``device``: its colour and number are the channel, its size is the power, and an empty
+    grey one is silent.
+
+    >>> svg(Drawing("p", (), (Spot("0", 3.0, 4.0, 0, 20.0, 1.0),), "0", 1, (0.0, 20.0))).count('class="on device"')
+    1
+    """
+    far = max(math.hypot(one.x_m, one.y_m) for one in what.spots)
+    step = ring_step(far)
+    scale = (CENTRE - MARGIN) / (math.ceil(far / step - 1e-9) * step)
+    middle = TOP + CENTRE - MARGIN + 14
+    body = "".join([*_rings(far, step, scale, middle), *_base(middle), *_devices(what, scale, middle)])
+    key, height = _legend(what, TOP + 2 * (CENTRE - MARGIN) + 46)
+    head = "".join(_write(MARGIN, 46 + 16 * i, words, "soft") for i, words in enumerate(what.words))
+    label = f"The floor of {what.title}: {'; '.join(what.words)}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-floor" role="img" aria-label={quoteattr(label)} '
+        f'viewBox="0 0 {WIDTH:g} {height:g}"><title>{escape(label)}</title><style>{STYLE}</style>'
+        f'<rect class="paper" width="100%" height="100%" rx="10"/>'
+        f"{_write(MARGIN, 28, what.title, 'title')}{head}{body}{key}</svg>\n"
+    )
+
+
+def ring_step(far: float) -> float:
+    """Return the metres between distance rings: three to six of them reach the farthest device.
+
+    >>> ring_step(49.0), ring_step(9.0), ring_step(0.5)
+    (10.0, 2.0, 0.1)
+    """
+    power = 10.0 ** math.floor(math.log10(far / 5))
+    return next(power * one for one in STEPS if math.ceil(far / (power * one) - 1e-9) <= 5)
+
+
+def _rings(far: float, step: float, scale: float, middle: float) -> Iterator[str]:
+    for i in range(1, math.ceil(far / step - 1e-9) + 1):
+        r = i * step * scale
+        yield f'<ellipse class="ring" cx="{CENTRE:g}" cy="{middle:g}" rx="{r:.1f}" ry="{r:.1f}"/>'
+        yield _write(CENTRE, middle - r - 3, f"{i * step:g} m", "soft", "middle")
+
+
+def _base(middle: float) -> Iterator[str]:
+    x, y = CENTRE, middle
+    mast = f"M{x - 5:g} {y + 8:g}L{x:g} {y - 4:g}L{x + 5:g} {y + 8:g}M{x - 3:g} {y + 4:g}H{x + 3:g}"
+    waves = f"M{x - 4:g} {y - 8:g}a5 5 0 0 0 0 7M{x + 4:g} {y - 8:g}a5 5 0 0 1 0 7"
+    yield f'<path class="base" d="{mast}{waves}"><title>base station</title></path>'
+
+
+def _devices(what: Drawing, scale: float, middle: float) -> Iterator[str]:
+    """Yield the circles: silent devices first, so that none lies on one that sends."""
+    for one in sorted(what.spots, key=lambda one: one.channel is not None):
+        x, y = CENTRE + one.x_m * scale, middle - one.y_m * scale
+        words = f"device {one.name}, {math.hypot(one.x_m, one.y_m):.1f} m: "
+        if one.channel is None or one.power_dbm is None or one.latency_s is None:
+            yield _circle(x, y, 4.0, "silent device", words + "silent")
+            continue
+        r = radius(one.power_dbm, what.powers_dbm)
+        words += f"channel {one.channel}, {one.power_dbm:g} dBm, {one.latency_s:.3f} s"
+        yield _circle(x, y, r, "on device", words, colour(one.channel))
+        yield _write(x, y + 3.2, str(one.channel), "number", "middle")
+        if one.name == what.slowest:
+            yield f'<ellipse class="last" cx="{x:.1f}" cy="{y:.1f}" rx="{r + 4:.1f}" ry="{r + 4:.1f}"/>'
+
+
+def radius(power_dbm: float, powers_dbm: Sequence[float]) -> float:
+    """Return a device's size: its area grows evenly from the least power to the most.
+
+    >>> radius(0.0, (0.0, 20.0)), radius(20.0, (0.0, 20.0)), radius(7.0, (7.0, 7.0))
+    (5.5, 10.0, 10.0)
+    """
+    least, most = powers_dbm[0], powers_dbm[-1]
+    share = 1.0 if most == least else (power_dbm - least) / (most - least)
+    return math.sqrt(SMALL**2 + share * (LARGE**2 - SMALL**2))
+
+
+def colour(channel: int) -> str:
+    """Return a channel's colour; the eighth after it has the same, and another number."""
+    return COLOURS[channel % len(COLOURS)]
+
+
+def _legend(what: Drawing, y: float) -> tuple[str, float]:
+    """Return the legend and where the picture ends."""
+    used = sorted({one.channel for one in what.spots if one.channel is not None})
+    each = (WIDTH - 2 * MARGIN) / COLUMNS
+    parts = []
+    for i, channel in enumerate(used):
+        x, below = MARGIN + 8 + each * (i % COLUMNS), y + 22 * (i // COLUMNS)
+        count = sum(one.channel == channel for one in what.spots)
+        parts.append(f'<ellipse cx="{x:.1f}" cy="{below - 3:.1f}" rx="8" ry="8" fill="{colour(channel)}"/>')
+        parts.append(_write(x, below + 0.2, str(channel), "number", "middle"))
+        parts.append(_write(x + 13, below + 1, f"channel {channel}: {count} device{'s' * (count > 1)}", "soft"))
+    y += 22 * math.ceil(len(used) / COLUMNS) + 2
+    x = MARGIN
+    for power in dict.fromkeys((what.powers_dbm[0], what.powers_dbm[-1])):
+        r = radius(power, what.powers_dbm)
+        parts.append(f'<ellipse cx="{x + r:.1f}" cy="{y - 4:.1f}" rx="{r:.1f}" ry="{r:.1f}" fill="{GREY}"/>')
+        parts.append(_write(x + 2 * r + 5, y, f"{power:g} dBm", "soft"))
+        x += 2 * r + 60
+    parts.append(f'<ellipse class="silent" cx="{x + 4:.1f}" cy="{y - 4:.1f}" rx="4" ry="4"/>')
+    silent = sum(one.channel is None for one in what.spots)
+    parts.append(_write(x + 14, y, f"silent: {silent}", "soft"))
+    parts.append(f'<ellipse class="last" cx="{x + 90:.1f}" cy="{y - 4:.1f}" rx="7" ry="7"/>')
+    parts.append(_write(x + 102, y, f"last: device {what.slowest}", "soft"))
+    return "".join(parts), y + 18
+
+
+def _circle(x: float, y: float, r: float, kind: str, words: str, fill: str = "") -> str:
+    paint = f' fill="{fill}"' if fill else ""
+    return (
+        f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}"{paint}><title>{escape(words)}</title></circle>'
+    )
+
+
+def _write(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">{escape(words)}</text>'

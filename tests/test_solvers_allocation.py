@@ -1,0 +1,374 @@
+"""The allocation problem and its answers: examples by hand, laws, errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocation_force import by_sets, everything
+from allocation_parks import park, tiny
+from fedfloor.errors import RunError, SettingError
+from fedfloor.solvers.allocation.bound import clean_bound, lower_bound
+from fedfloor.solvers.allocation.exact import exact
+from fedfloor.solvers.allocation.problem import (
+    Allocation,
+    Problem,
+    cost,
+    iterations,
+    latency,
+    only_level,
+    reception,
+    training_latency,
+    verify,
+)
+from fedfloor.solvers.allocation.rafed import fixed, rafed, random_allocation
+from fedfloor.solvers.allocation.search import search
+from fedfloor.solvers.solution import solved
+
+SEEDS = st.integers(0, 2**32)
+ISSUE_S = 6.2  # the best average over five parks before there was a solver
+
+
+def two(**more: Any) -> Problem:
+    """Two devices, two levels, noise 1 W."""
+    return Problem(
+        np.array([1.0, 2.0]), np.array([[0.5, 0.25], [1.0, 0.5]]), np.array([[2.0, 4.0], [1.0, 8.0]]),
+        1.0, 0.5, 2, iterations_scale=10.0, iterations_offset=0.1, **more,
+    )  # fmt: skip
+
+
+def of(*pairs: tuple[int, int]) -> Allocation:
+    return Allocation(*(np.array(numbers, np.int64) for numbers in zip(*pairs, strict=True)))
+
+
+def mixed(seed: int, most: int = 5, **more: Any) -> Problem:
+    """A small park of any kind: both receptions, levels ruled out, classes that count."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, most + 1))
+    more = {"reception": ("mean", "exact")[int(rng.integers(2))]} | more
+    if rng.random() < 0.4:
+        more["usable"] = rng.random((n, 4)) < 0.7
+        more["usable"][0, 0] = True
+    if rng.random() < 0.4:
+        more |= {
+            "counts": rng.integers(0, 9, (n, 3)) + 0.5,
+            "target": np.ones(3),
+            "divergence_weight": 2 * rng.random(),
+        }
+    return tiny(seed, devices=n, **more)
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_table_1_of_the_paper() -> None:
+    # devices a … d: compute 2, 3, 4, 5, upload 4, 2, 1, 1; by |S|: reception 1, .8, .6, .4 and 10, 8, 6, 4 iterations
+    compute, airtime = np.array([2.0, 3.0, 4.0, 5.0]), np.array([4.0, 2.0, 1.0, 1.0])
+    q, n = {1: 1.0, 2: 0.8, 3: 0.6, 4: 0.4}, {1: 10, 2: 8, 3: 6, 4: 4}
+
+    def at(devices: str, clean: bool = False) -> float:
+        i = np.array(["abcd".index(one) for one in devices])
+        return training_latency(n[i.size], compute[i], airtime[i], np.full(i.size, 1.0 if clean else q[i.size]))
+
+    assert at("ab") == pytest.approx(56)  # 8·(2 + 4/0.8)
+    assert at("c") == pytest.approx(50)  # 10·(4 + 1)
+    assert at("abcd") == pytest.approx(48)  # 4·(2 + 4/0.4)
+    assert at("bcd") == pytest.approx(40)  # 6·(5 + 1/0.6)
+    sets = ["".join(d for b, d in enumerate("abcd") if mask >> b & 1) for mask in range(1, 16)]
+    assert min(map(at, sets)) == at("bcd")
+    assert at("bcd", clean=True) == pytest.approx(36)  # the paper's answer with orthogonal channels
+    assert at("abcd", clean=True) == pytest.approx(24)  # which is not the best
+
+
+@pytest.mark.parametrize(
+    ("k", "n"), [(1, 89.99), (2, 45.41), (5, 18.66), (10, 9.75), (20, 5.29), (40, 3.06), (80, 1.95)]
+)
+def test_iterations(k: int, n: float) -> None:
+    assert iterations(park(2, 0), k) == pytest.approx(n, abs=0.005)
+
+
+def test_latencies_on_one_channel_by_hand() -> None:
+    # γ = ½, N0 = 1 W; device 0 at 4 W, device 1 at 8 W: −ln q₀ = ½(8 + 1)/4 = 9/8, −ln q₁ = ½(4 + 1)/8 = 5/16
+    problem, both = two(), of((0, 1), (0, 1))
+    assert reception(problem, both) == pytest.approx([math.exp(-9 / 8), math.exp(-5 / 16)])
+    t = [1 + 0.25 * math.exp(9 / 8), 2 + 0.5 * math.exp(5 / 16)]
+    assert latency(problem, both) == pytest.approx(t)
+    assert cost(problem, both) == pytest.approx(10 * (0.1 + 0.5) * t[1])
+
+
+def test_latencies_with_fading_interferers_by_hand() -> None:
+    # q₀ = e^(−1/8)/(1 + ½·8/4) = e^(−1/8)/2, q₁ = e^(−1/16)/(1 + ½·4/8) = e^(−1/16)·4/5
+    problem, both = two(reception="exact"), of((0, 1), (0, 1))
+    assert reception(problem, both) == pytest.approx([math.exp(-1 / 8) / 2, math.exp(-1 / 16) * 0.8])
+
+
+def test_devices_on_other_channels_and_silent_ones_do_no_harm() -> None:
+    problem = two()
+    apart = latency(problem, of((0, 0), (1, 1)))
+    assert apart == pytest.approx([1 + 0.5 * math.exp(1 / 4), 2 + 0.5 * math.exp(1 / 16)])
+    alone = latency(problem, of((0, 0), (-1, 0)))
+    assert alone[0] == apart[0]
+    assert np.isnan(alone[1])
+    assert cost(problem, of((0, 0), (-1, 0))) == pytest.approx(10 * 1.1 * apart[0])
+
+
+def test_nobody_costs_more_than_anything() -> None:
+    assert cost(two(), of((-1, 0), (-1, 0))) == math.inf
+
+
+def test_divergence_by_hand() -> None:
+    # shares (3, 1)/4 against (1, 1)/2: √(2·(1/4)²) = √2/4
+    problem = two(counts=np.array([[3.0, 0.0], [0.0, 1.0]]), target=np.array([5.0, 5.0]), divergence_weight=2.0)
+    both = of((0, 0), (1, 0))
+    assert cost(problem, both) == pytest.approx(cost(two(), both) * (1 + 2 * math.sqrt(2) / 4))
+
+
+def test_the_best_answer_by_hand() -> None:
+    # apart, both at the strong level: max(1 + e^(1/8)/4, 2 + e^(1/16)/2) = 2.532…, times n(2) = 6: 15.19; device 0 by
+    # itself: n(1)·(1 + e^(1/8)/4) = 11·1.283 = 14.12
+    found = exact(two())
+    assert found.value == pytest.approx(11 * (1 + math.exp(1 / 8) / 4))
+    assert found.choice.channel.tolist()[1] == -1
+    assert found.status == "optimal"
+
+
+# -- against brute force -----------------------------------------------------------------------------------------------
+
+
+def test_exact_agrees_with_brute_force_on_200_parks() -> None:
+    for seed in range(200):
+        problem = mixed(seed)
+        found = exact(problem)
+        verify(problem, found)
+        assert found.status == "optimal"
+        assert found.value == pytest.approx(by_sets(problem), rel=1e-9), seed
+
+
+def test_brute_force_by_sets_is_brute_force() -> None:
+    for seed in range(30):
+        problem = mixed(seed, most=3)
+        assert exact(problem).value == pytest.approx(everything(problem), rel=1e-9), seed
+
+
+def test_gap_of_the_search_on_100_parks() -> None:
+    gaps = []
+    for seed in range(100):
+        n = 2 + seed % 7
+        problem = park(n, seed, channels=2) if seed % 2 else tiny(seed, devices=n, levels=6)
+        gaps.append(search(problem).value / exact(problem).value - 1)
+    assert np.median(gaps) == pytest.approx(0, abs=1e-9)
+    assert np.mean(gaps) <= 0.02
+    assert min(gaps) >= -1e-9
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_bounds_and_answers_are_in_order(seed: int) -> None:
+    problem = mixed(seed, most=7)
+    filled, found, best = search(problem, proposals=0), search(problem, seed=seed), exact(problem)
+    for one in (filled, found, best):
+        verify(problem, one)
+    # the clean bound does not look at the channels, the other one does, to a relative precision of 1e-5
+    assert clean_bound(problem) * (1 - 1e-5) <= lower_bound(problem) <= best.value * (1 + 1e-9)
+    assert best.value <= found.value * (1 + 1e-9) <= filled.value * (1 + 2e-9)
+
+
+@given(SEEDS)
+@settings(max_examples=50, deadline=None)
+def test_names_of_channels_do_not_matter_and_fading_interferers_do_less_harm(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = park(8, seed, channels=3)
+    one = random_allocation(problem, rng, np.arange(8))
+    renamed = dataclasses.replace(one, channel=rng.permutation(3)[one.channel])
+    assert cost(problem, renamed) == pytest.approx(cost(problem, one))
+    fading = dataclasses.replace(problem, reception="exact")
+    assert (latency(fading, one) <= latency(problem, one) * (1 + 1e-12)).all()
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_more_channels_or_levels_never_hurt(seed: int) -> None:
+    problem = tiny(seed, devices=5)
+    best = exact(problem).value
+    assert exact(dataclasses.replace(problem, channels=3)).value <= best * (1 + 1e-9)
+    assert exact(only_level(problem, -1)).value >= best * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("ties", ["none", "log"])
+@given(seed=SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_rafed_never_gets_worse_and_ends_where_no_single_change_helps(ties: Any, seed: int) -> None:
+    problem = mixed(seed, most=6)
+    start = random_allocation(problem, np.random.default_rng(seed))
+    found = rafed(problem, start, ties=ties)
+    verify(problem, found)
+    assert found.value <= cost(problem, start)
+    assert found.bound <= found.value
+    for i in range(problem.devices):
+        for c, p in [(-1, 0), *((c, p) for c in range(problem.channels) for p in np.flatnonzero(problem.allowed[i]))]:
+            channel, level = found.choice.channel.copy(), found.choice.level.copy()
+            channel[i], level[i] = c, p
+            assert cost(problem, Allocation(channel, level)) >= found.value * (1 - 1e-9)
+
+
+def test_rafed_follows_its_start_and_its_generator() -> None:
+    problem = park(20, 3)
+    one, same = (rafed(problem, np.random.default_rng(5)) for _ in range(2))
+    assert one.value == same.value
+    assert rafed(problem, one.choice).choice.channel.tolist() == one.choice.channel.tolist()
+
+
+def test_a_large_delta_ends_sooner() -> None:
+    problem = park(40, 0)
+    start = Allocation(np.full(40, -1), np.zeros(40, np.int64))
+    start.channel[3] = 0
+    one_sweep = rafed(problem, start, delta=1e9, ties="log")
+    assert rafed(problem, start, ties="log").value < one_sweep.value < cost(problem, start)
+
+
+def test_a_fixed_set_stays() -> None:
+    problem = park(20, 1)
+    active = np.array([1, 4, 7, 9, 12, 15])
+    found = fixed(problem, active, np.random.default_rng(0))
+    verify(problem, found)
+    assert found.choice.active.tolist() == active.tolist()
+    first = random_allocation(problem, np.random.default_rng(0), active)
+    assert found.value <= cost(problem, first)
+
+
+def test_random_allocations_use_only_usable_levels() -> None:
+    usable = np.zeros((6, 21), bool)
+    usable[:5, 3] = usable[:5, 9] = True
+    problem = park(6, 0, usable=usable)
+    drawn = [random_allocation(problem, np.random.default_rng(seed)) for seed in range(50)]
+    assert {int(p) for one in drawn for p in one.level[one.active]} == {3, 9}
+    assert all(one.channel[5] == -1 for one in drawn)
+    assert {int(c) for one in drawn for c in one.channel[:5]} == {-1, 0, 1, 2, 3}
+
+
+def test_one_level_for_all() -> None:
+    problem = only_level(park(12, 0), -1)
+    found = search(problem)
+    assert set(found.choice.level[found.choice.active].tolist()) == {20}
+
+
+# -- the issue's figures -----------------------------------------------------------------------------------------------
+
+
+def test_forty_devices() -> None:
+    found = [search(park(40, seed)) for seed in range(5)]
+    assert np.mean([one.value for one in found]) < ISSUE_S
+    assert all(one.gap < 0.1 for one in found)
+    for seed, one in enumerate(found):
+        verify(park(40, seed), one)
+        assert one.bound > clean_bound(park(40, seed)) * 1.15
+        assert one.value < rafed(park(40, seed), np.random.default_rng(0), ties="log").value
+
+
+@pytest.mark.parametrize("how", ["mean", "exact"])
+def test_ten_thousand_devices(how: str) -> None:
+    problem = park(10_000, 0, reception=how)
+    found = search(problem)
+    verify(problem, found)
+    assert found.seconds < 10
+    assert found.gap < 0.15
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"channels": 0}, "channels = 0: must be a whole number of at least 1"),
+        ({"channels": 1.5}, "channels = 1.5"),
+        ({"noise_w": 0.0}, "noise_w = 0.0: must be finite and above 0"),
+        ({"threshold": -1.0}, "threshold = -1.0"),
+        ({"iterations_scale": 0.0}, "iterations_scale"),
+        ({"iterations_offset": -0.1}, "iterations_offset"),
+        ({"airtime_s": np.array([[0.5, 0.0], [1, 1]])}, "airtime_s = 0.0: must be finite and above 0"),
+        ({"airtime_s": np.array([[0.5, -2.0], [1, 1]])}, "airtime_s = -2.0"),
+        ({"received_w": np.array([[1, math.nan], [1, 1]])}, "received_w = nan"),
+        ({"compute_s": np.array([1.0, math.inf])}, "compute_s = inf: must be finite and at least 0"),
+        ({"compute_s": np.array([])}, r"shape of compute_s = \(0,\)"),
+        ({"compute_s": np.ones((2, 1))}, r"shape of compute_s = \(2, 1\)"),
+        ({"airtime_s": np.ones((3, 2))}, r"shape of airtime_s = \(3, 2\)"),
+        ({"received_w": np.ones((2, 3))}, r"shape of received_w = \(2, 3\): must be \(2, 2\)"),
+        ({"usable": np.ones(2, bool)}, r"shape of usable = \(2,\)"),
+        ({"usable": np.zeros((2, 2), bool)}, "no device has a usable power level.*p_max.*ζ.*γ"),
+        ({"reception": "none"}, "reception = 'none': must be 'mean' or 'exact'"),
+        ({"divergence_weight": -1.0}, "divergence_weight"),
+        ({"divergence_weight": 1.0}, "needs counts"),
+        ({"divergence_weight": 1.0, "counts": np.ones((2, 3)), "target": np.ones(2)}, "shape of counts"),
+        ({"divergence_weight": 1.0, "counts": np.ones((2, 2)), "target": np.zeros(2)}, "sum of target"),
+        ({"divergence_weight": 1.0, "counts": -np.ones((2, 2)), "target": np.ones(2)}, "counts = -1.0"),
+    ],
+)
+def test_problems_that_cannot_be(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        dataclasses.replace(two(), **change)
+
+
+def test_settings_that_cannot_be() -> None:
+    problem, rng = two(usable=np.array([[True, True], [False, False]])), np.random.default_rng(0)
+    for call, says in (
+        (lambda: search(problem, proposals=-1), "proposals = -1"),
+        (lambda: search(problem, seed=-1), "seed = -1"),
+        (lambda: exact(problem, time_limit_s=0), "time_limit_s = 0"),
+        (lambda: rafed(problem, rng, delta=-1.0), "delta = -1.0"),
+        (lambda: rafed(problem, rng, ties="some"), "ties = 'some'"),  # type: ignore[arg-type]
+        (lambda: rafed(problem, of((2, 0), (-1, 0))), "channel of an allocation"),
+        (lambda: rafed(problem, of((0, 2), (-1, 0))), "level of an allocation"),
+        (lambda: rafed(problem, of((0, 0), (0, 0))), r"may not use = \[1\]"),
+        (lambda: fixed(problem, np.array([], np.int64), rng), "at least one device"),
+        (lambda: fixed(problem, np.array([2]), rng), "numbers of 0 … 1"),
+        (lambda: fixed(problem, np.array([0, 1]), rng), r"without a usable power level = \[1\]"),
+        (lambda: fixed(problem, np.array([0]), of((-1, 0), (-1, 0))), "exactly the active devices"),
+        (lambda: only_level(problem, 2), "level = 2"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            call()
+
+
+def test_a_wrong_value_or_bound_is_found_out() -> None:
+    problem = two()
+    one = of((0, 1), (-1, 0))
+    value = cost(problem, one)
+    verify(problem, solved(value, 0.0, one, 0.0))
+    with pytest.raises(RunError, match="its value is"):
+        verify(problem, solved(value * 1.001, 0.0, one, 0.0))
+    with pytest.raises(RunError, match="the bound"):
+        verify(problem, dataclasses.replace(solved(value, 0.0, one, 0.0), bound=value * 1.001))
+
+
+def test_levels_so_weak_that_no_number_says_how_long_they_take() -> None:
+    # γN0/s = 1,000: e^1000 s is beyond floating-point numbers
+    problem = Problem(np.ones(2), np.ones((2, 1)), np.full((2, 1), 1e-3), 1.0, 1.0, 1)
+    for found in (search(problem), exact(problem), rafed(problem, np.random.default_rng(1), ties="log")):
+        assert found.value == math.inf
+        verify(problem, found)
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None
+import fedfloor.solvers.allocation.bound, fedfloor.solvers.allocation.exact, fedfloor.solvers.allocation.rafed
+import fedfloor.solvers.allocation.search
+print("imported")
+"""
+
+
+def test_solvers_are_imported_without_numba() -> None:
+    got = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], capture_output=True, text=True)
+    assert got.stdout == "imported\n", got.stderr
