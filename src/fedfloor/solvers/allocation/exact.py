@@ -8,10 +8,10 @@ import time
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.solvers.allocation.bound import alone_s, most
+from fedfloor.solvers.allocation.bound import able, alone_s, most
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, iterations
 from fedfloor.solvers.allocation.search import finished, search
-from fedfloor.solvers.allocation.setpacking import Unproven, packed
+from fedfloor.solvers.allocation.setpacking import UnprovenError, packed
 from fedfloor.solvers.allocation.tables import Data, tables, terms
 from fedfloor.solvers.solution import PROOF, Solution, solved
 
@@ -119,7 +119,7 @@ def _closed(problem: Problem, data: Data, known: Solution[Allocation], deadline:
             if better is choice:  # classes: cheaper but for the divergence
                 return choice, bound
             choice = better
-    except Unproven:
+    except UnprovenError:
         return choice, bound
 
 
@@ -128,16 +128,15 @@ def _cheaper(problem: Problem, data: Data, value: float, deadline: float) -> lis
     from fedfloor.solvers.allocation import kernels, listing
 
     alone = alone_s(problem)
-    at = np.isfinite(alone)
-    compute, upload = problem.compute_s[at], (alone - problem.compute_s)[at]
-    for k in range(1, int(at.sum()) + 1):
+    compute, upload = able(problem)
+    for k in range(1, compute.size + 1):
         limit = value / iterations(problem, k)
         if most(problem, compute, upload, limit) < k:
             continue
         devices = np.flatnonzero(alone <= limit)
         items, starts, whole = listing.listed(data, devices, limit, ROOM, kernels.work(problem.devices))
         if not whole or time.perf_counter() > deadline:
-            raise Unproven
+            raise UnprovenError
         sets = packed(items, starts, devices.size, problem.channels, k, deadline)
         if sets is not None:
             return [devices[one] for one in sets]

@@ -21,7 +21,7 @@ SLACK = 1e-6  # of numbers of devices
 START, MORE = 300, 300  # sets in the first linear programme, and added to each next one
 
 
-class Unproven(Exception):
+class UnprovenError(Exception):
     """Neither sets nor a proof were found, mostly for want of time."""
 
 
@@ -38,7 +38,7 @@ def packed(
         deadline: by ``time.perf_counter``.
 
     Raises:
-        Unproven: the deadline passed, or the programme could not be solved.
+        UnprovenError: the deadline passed, or the programme could not be solved.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csc_array
@@ -53,7 +53,7 @@ def packed(
     enough = LinearConstraint(sizes[kept][None, :], lb=k - 0.5)
     left = deadline - time.perf_counter()
     if left <= 0:
-        raise Unproven
+        raise UnprovenError
     found = milp(
         np.zeros(kept.size), integrality=np.ones(kept.size), bounds=Bounds(0, 1), constraints=[*rows, enough],
         options={"time_limit": left},
@@ -62,7 +62,7 @@ def packed(
         return [items[starts[u] : starts[u + 1]].astype(np.int64) for u in kept[found.x > 0.5]]
     if found.status == 2:  # infeasible
         return None
-    raise Unproven
+    raise UnprovenError
 
 
 def _priced(matrix: Any, sizes: Floats, channels: int, k: int, deadline: float) -> tuple[Floats, float]:
@@ -75,12 +75,12 @@ def _priced(matrix: Any, sizes: Floats, channels: int, k: int, deadline: float) 
     least, best = np.inf, np.zeros(sizes.size)
     while True:
         if time.perf_counter() > deadline:
-            raise Unproven
+            raise UnprovenError
         at = np.flatnonzero(inside)
         rows = _with_row_of_ones(matrix[:, at])
         solved = linprog(-sizes[at], A_ub=rows, b_ub=np.append(np.ones(devices), channels), method="highs")
         if solved.status != 0:
-            raise Unproven
+            raise UnprovenError
         price = np.maximum(-solved.ineqlin.marginals[:devices], 0.0)
         worth = sizes - matrix.T @ price
         bound = price.sum() + channels * max(float(worth.max()), 0.0)
