@@ -16,8 +16,9 @@ from fedfloor.solvers.allocation.tables import Data, tables, terms
 from fedfloor.solvers.solution import PROOF, Solution, solved
 
 FEW = 14  # devices whose sets are all looked at
-CLOSE = 1.01  # value/bound from which on the proof is for the value itself
-ROOM = 20_000_000  # members of all sets that a channel serves: more do not fit into memory
+CLOSE = 1.01  # value/bound below which the value itself is tried
+ROOM = 4_000_000  # members of all sets that a channel serves: with more the programmes get too large
+SMALLEST_STEP = 0.05  # of the way from the bound to the value
 
 
 def exact(problem: Problem, time_limit_s: float = 60.0) -> Solution[Allocation]:
@@ -103,24 +104,30 @@ def _better(problem: Problem, data: Data, rows: list[Integers], known: Allocatio
 
 
 def _closed(problem: Problem, data: Data, known: Solution[Allocation], deadline: float) -> tuple[Allocation, float]:
-    """Raise the bound and lower the value until they meet or time is up; return the allocation and the bound."""
-    choice, bound = known.choice, known.bound
-    try:
-        while True:
-            value = cost(problem, choice)
-            sought = value * (1 - PROOF / 2) if value < bound * CLOSE else math.sqrt(bound * value)
-            if sought <= bound:
-                return choice, bound
+    """Raise the bound and lower the value until they meet or time is up; return the allocation and the bound.
+
+    Where the sets are too many to list, the bound is raised by less.
+    """
+    choice, bound, step = known.choice, known.bound, 0.5
+    while step > SMALLEST_STEP and time.perf_counter() < deadline:
+        value = cost(problem, choice)
+        whole = value < bound * CLOSE and step == 0.5
+        sought = value * (1 - PROOF / 2) if whole else bound * (value / bound) ** step
+        if sought <= bound:
+            break
+        try:
             rows = _cheaper(problem, data, sought, deadline)
-            if rows is None:
-                bound = sought
-                continue
-            better = _better(problem, data, rows, choice)
-            if better is choice:  # classes: cheaper but for the divergence
-                return choice, bound
-            choice = better
-    except UnprovenError:
-        return choice, bound
+        except UnprovenError:
+            step /= 2
+            continue
+        if rows is None:
+            bound = sought
+            continue
+        better = _better(problem, data, rows, choice)
+        if better is choice:  # classes: cheaper but for the divergence
+            break
+        choice = better
+    return choice, bound
 
 
 def _cheaper(problem: Problem, data: Data, value: float, deadline: float) -> list[Integers] | None:

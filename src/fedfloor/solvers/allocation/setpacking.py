@@ -74,11 +74,18 @@ def _priced(matrix: Any, sizes: Floats, channels: int, k: int, deadline: float) 
     inside[np.argsort(-sizes, kind="stable")[:START]] = True
     least, best = np.inf, np.zeros(sizes.size)
     while True:
-        if time.perf_counter() > deadline:
+        left = deadline - time.perf_counter()
+        if left <= 0:
             raise UnprovenError
         at = np.flatnonzero(inside)
         rows = _with_row_of_ones(matrix[:, at])
-        solved = linprog(-sizes[at], A_ub=rows, b_ub=np.append(np.ones(devices), channels), method="highs")
+        solved = linprog(
+            -sizes[at],
+            A_ub=rows,
+            b_ub=np.append(np.ones(devices), channels),
+            method="highs",
+            options={"time_limit": left},
+        )
         if solved.status != 0:
             raise UnprovenError
         price = np.maximum(-solved.ineqlin.marginals[:devices], 0.0)
