@@ -17,7 +17,7 @@ from fedfloor.solvers.solution import PROOF, Solution, solved
 
 FEW = 14  # devices whose sets are all looked at
 CLOSE = 1.01  # value/bound below which the value itself is tried
-ROOM = 4_000_000  # members of all sets that a channel serves: with more the programmes get too large
+ROOM = 8_000_000  # members of all sets that a channel serves: with more the programmes get too large
 SMALLEST_STEP = 0.05  # of the way from the bound to the value
 
 
