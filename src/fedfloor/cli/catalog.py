@@ -123,7 +123,9 @@ def get(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation, methods or loading")] = "simulation",
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="simulation, methods, loading or allocation")
+    ] = "simulation",
     ranks: Annotated[
         int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
     ] = None,
@@ -137,7 +139,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, what each method's cost beside FedAvg's, or how data sets load."""
+    """Measure how fast rounds are, each method's beside FedAvg's, how data sets load, how radio allocations do."""
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
@@ -178,4 +180,10 @@ def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -
     return cost.measure(work, names, shared.ranks(1 if ranks is None else ranks), repeats, _say)
 
 
-BENCHMARKS = {"simulation": _simulation, "methods": _methods, "loading": _loading}
+def _allocation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import allocation
+
+    return allocation.measure(only, repeats, _say)
+
+
+BENCHMARKS = {"simulation": _simulation, "methods": _methods, "loading": _loading, "allocation": _allocation}
