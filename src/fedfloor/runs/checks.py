@@ -16,6 +16,7 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models.network import Network
+from fedfloor.network import settings
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import spoken
@@ -75,7 +76,7 @@ def budgets_fit(limits: Limits, *, priced: bool) -> None:
 
 def is_priced(experiment: Experiment) -> bool:
     """Say whether an experiment's rounds have a price."""
-    return getattr(experiment, "network", None) is not None
+    return settings.network(experiment.network) is not None
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
