@@ -241,7 +241,7 @@ def said(plan: Node, heard: Air, number: int, tick: int) -> list[list[int]]:
 @pytest.mark.parametrize("over", ["park", "cell"])
 def test_engine_and_price_agree_on_who_is_lost(name: str, over: str) -> None:
     plan, heard = PLANS[name], lossy(over=over)
-    job = engine(park(SIX, factory_of=CELLS), "logistic", air=heard)
+    job = engine(park(SIX, factory_of=CELLS), "logistic", sites=heard.sites)
     lost = []
     for number in range(1, 5):
         got = walk(job, plan, number=number, tick=3 * number).receipts
@@ -254,7 +254,7 @@ def test_they_agree_on_two_ranks() -> None:
     heard = lossy()
 
     def body(team: Team) -> list[object]:
-        job = engine(park(SIX, factory_of=CELLS), "logistic", team, air=heard)
+        job = engine(park(SIX, factory_of=CELLS), "logistic", team, sites=heard.sites)
         done = {name: walk(job, plan, number=2, tick=1).receipts for name, plan in PLANS.items()}
         return [[name, [[r.device, r.tick, r.visit, int(r.lost)] for r in got]] for name, got in done.items()]
 
@@ -275,7 +275,7 @@ def test_what_is_lost_on_the_air_is_lost_to_the_mean() -> None:
     here, heard = park(SIX, factory_of=CELLS), lossy()
     found = False
     for number in range(1, 8):
-        got = walk(engine(here, air=heard), Parallel(visits(range(6))), number=number)
+        got = walk(engine(here, sites=heard.sites), Parallel(visits(range(6))), number=number)
         there = [r.device for r in got.receipts if not r.lost]
         if not there:
             assert torch.equal(got.packet["w"], engine(here).network.flat)
@@ -293,7 +293,7 @@ def test_a_chain_hands_on_what_it_received() -> None:
     here, heard = park(SIX, factory_of=CELLS), lossy()
     plan = Parallel((chained(0, 1, 2), chained(3, 4, 5)))  # they interfere, in pairs
     for number in range(1, 60):
-        got = walk(engine(here, air=heard), plan, number=number)
+        got = walk(engine(here, sites=heard.sites), plan, number=number)
         lost = [r.lost for r in got.receipts[:3]]
         if lost == [False, True, False] and all(r.lost for r in got.receipts[3:]):
             alone = walk(engine(here), Parallel((chained(0, 2),)), number=number)
@@ -310,9 +310,9 @@ def test_both_ways_of_losing() -> None:
     plan = Parallel(visits(range(6)))
     one, two, both = ([], [], [])  # type: ignore[var-annotated]
     for number in range(1, 6):
-        one += [r.lost for r in walk(engine(here, "logistic", air=heard), plan, number=number).receipts]
+        one += [r.lost for r in walk(engine(here, "logistic", sites=heard.sites), plan, number=number).receipts]
         two += [r.lost for r in walk(engine(here, "logistic", loss_chance=0.4), plan, number=number).receipts]
-        job = engine(here, "logistic", air=heard, loss_chance=0.4)
+        job = engine(here, "logistic", sites=heard.sites, loss_chance=0.4)
         both += [r.lost for r in walk(job, plan, number=number).receipts]
     assert both == [a or b for a, b in zip(one, two, strict=True)]
     assert len({tuple(one), tuple(two), tuple(both)}) == 3
