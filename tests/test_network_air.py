@@ -17,7 +17,20 @@ from fedfloor.network.price import Payload, price
 from fedfloor.network.profile import Devices, Link, Network, Radio
 from fedfloor.network.sites import Sites, sites
 from fedfloor.plan import nodes
-from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Sequence, Train, Work, device, edge
+from fedfloor.plan.nodes import (
+    CLOUD,
+    Broadcast,
+    Node,
+    Parallel,
+    Probe,
+    Repeat,
+    Select,
+    Sequence,
+    Train,
+    Work,
+    device,
+    edge,
+)
 from floor import WORK, engine, everywhere, park, visits, walk
 
 OF = (0, 0, 0, 1, 1)
@@ -247,6 +260,25 @@ def test_engine_and_price_agree_on_who_is_lost(name: str, over: str) -> None:
         got = walk(job, plan, number=number, tick=3 * number).receipts
         assert [[r.device, r.tick, r.visit, int(r.lost)] for r in got] == said(plan, heard, number, 3 * number)
         lost += [r.lost for r in got]
+    assert 0 < sum(lost) < len(lost)
+
+
+CHOOSING = Parallel(
+    tuple(
+        Repeat(3, Sequence((Select("uniform", ks, 2, WORK, at=edge(m)), *visits(ks[:1]))))
+        for m, ks in enumerate(THREES)
+    )
+)
+
+
+def test_they_agree_on_whom_the_walk_chooses() -> None:
+    heard = lossy()
+    job, lost = engine(park(SIX, factory_of=CELLS), "logistic", air=heard), []
+    for number in range(1, 5):
+        done = walk(job, CHOOSING, number=number, tick=number)
+        got = [[r.device, r.tick, r.visit, int(r.lost)] for r in done.receipts]
+        assert got == said(done.resolved, heard, number, number)
+        lost += [one[-1] for one in got]
     assert 0 < sum(lost) < len(lost)
 
 
