@@ -273,7 +273,7 @@ CHOOSING = Parallel(
 
 def test_they_agree_on_whom_the_walk_chooses() -> None:
     heard = lossy()
-    job, lost = engine(park(SIX, factory_of=CELLS), "logistic", air=heard), []
+    job, lost = engine(park(SIX, factory_of=CELLS), "logistic", sites=heard.sites), []
     for number in range(1, 5):
         done = walk(job, CHOOSING, number=number, tick=number)
         got = [[r.device, r.tick, r.visit, int(r.lost)] for r in done.receipts]
