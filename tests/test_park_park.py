@@ -61,8 +61,11 @@ class Sliding:
     def position(self, tick: int, visits: int) -> int:
         return visits if self.by_visits else tick
 
-    def window(self, size: int, seed: int, device: int, position: int) -> np.ndarray:
-        return (np.arange(2) + position) % size
+    def holds(self, size: int) -> int:
+        return 2
+
+    def held(self, labels: np.ndarray, seed: int, device: int, position: int) -> np.ndarray:
+        return (np.arange(2) + position) % len(labels)
 
 
 def test_census() -> None:

@@ -15,7 +15,8 @@ def test_static_holds_everything_always() -> None:
     stream: Stream = Static()
     assert stream.kind == "static"
     assert [stream.position(tick, visits) for tick, visits in ((0, 0), (5, 2))] == [0, 0]
-    assert stream.window(10, 0, 3, 0) is None
+    assert stream.held(np.zeros(10, int), 0, 3, 0) is None
+    assert stream.holds(10) == 10
 
 
 def visited(size: int, batch_size: int, epochs: int | None, steps: int | None, seed: int = 0) -> list[list[list[int]]]:

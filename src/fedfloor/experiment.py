@@ -10,9 +10,11 @@ from typing import Any, Literal
 from fedfloor.data.reading import Reading
 from fedfloor.errors import require
 from fedfloor.network.settings import NetworkSettings
+from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Normalise
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
-from fedfloor.park.stream import Static
+from fedfloor.park.privacy import check_epsilon
+from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.parts.work import WorkSettings
 
 
@@ -35,7 +37,7 @@ class DataSettings(Reading):
     root: str | None = None
     path: str | None = None
     partition: Natural | Iid | Dirichlet | Shards | Dominant | None = None
-    stream: Static = field(default_factory=Static)
+    stream: Static | Fifo | Recycle = field(default_factory=Static)
     normalise: Normalise = "auto"
     samples_per_device: int = 300
 
@@ -55,17 +57,22 @@ class ParkSettings:
         devices: number of devices; left out, the data's natural owners.
         factories: number of factories; left out, those that the data name for their natural owners, or else one.
         assignment: ``equal`` shares drawn at random, or ``random``: each device by itself.
+        census_epsilon: ε of the discrete Laplace noise on the counts that a device reports; left out, there is none.
+        mobility: which devices are guests in other factories when; left out, none ever.
     """
 
     devices: int | None = None
     factories: int | None = None
     assignment: Literal["equal", "random"] = "equal"
+    census_epsilon: float | None = None
+    mobility: Mobility | None = None
 
     def __post_init__(self) -> None:
         k = self.devices
         require(k is None or k >= 1, "park.devices", k, "a whole number of at least 1")
         m = self.factories
         require(m is None or m >= 1, "park.factories", m, "a whole number of at least 1")
+        check_epsilon(self.census_epsilon)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from safetensors.torch import load, save
@@ -20,11 +21,15 @@ class DeviceMemory:
     Args:
         folder: where the files lie; None keeps nothing (and refuses objectives that remember).
         held: device → digest, as a checkpoint recorded it.
+        visits: device → how often it was trained so far in the run, which moves a recycled stream on; −1 is the cloud.
     """
 
-    def __init__(self, folder: Path | None, held: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, held: Mapping[int, str] | None = None, visits: Mapping[int, int] | None = None
+    ) -> None:
         self._folder = folder
         self.held: dict[int, str] = dict(held or {})
+        self.visits: Counter[int] = Counter(visits or {})
         self._settled: set[str] = set(self.held.values())
 
     def _path(self, device: int, digest: str) -> Path:
@@ -66,6 +71,19 @@ class DeviceMemory:
             _write(path, data)
         self.held[device] = digest
         return digest
+
+    def now(self, devices: Iterable[int]) -> dict[int, tuple[str | None, int]]:
+        """Return for each device the digest of what it keeps, None for nothing, and how often it was trained."""
+        return {device: (self.held.get(device), self.visits[device]) for device in devices}
+
+    def put_back(self, before: Mapping[int, tuple[str | None, int]]) -> None:
+        """Let devices keep again what they kept when :meth:`now` was asked."""
+        for device, (digest, visits) in before.items():
+            self.visits[device] = visits
+            if digest is None:
+                self.held.pop(device, None)
+            else:
+                self.held[device] = digest
 
     def settle(self, held: Mapping[int, str]) -> None:
         """Put the memories that a checkpoint is about to name on the disk, whichever rank wrote them.

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 def census(engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG001
     """Answer the class counts of what the device holds now."""
-    return [int(count) for count in engine.park.census([device], tick, [0])[0]]
+    return [int(count) for count in engine.park.census([device], tick, [engine.memory.visits[device]])[0]]
 
 
-def loss(engine: Engine, device: int, packet: Packet, tick: int) -> float:  # noqa: ARG001
-    """Answer the mean cross-entropy of the arriving model over all the device's samples."""
-    network, samples = engine.network, engine.samples(device)
+def loss(engine: Engine, device: int, packet: Packet, tick: int) -> float:
+    """Answer the mean cross-entropy of the arriving model over all the samples that the device holds."""
+    network, samples = engine.network, engine.samples(device, tick)
     if packet["w"] is not network.flat:
         network.flat.copy_(packet["w"])
     network.module.eval()
@@ -40,11 +40,11 @@ def loss(engine: Engine, device: int, packet: Packet, tick: int) -> float:  # no
     return total / len(samples)
 
 
-def gradient(engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:  # noqa: ARG001
-    """Answer the gradient of the arriving model's mean cross-entropy over all the device's samples, [trained]."""
+def gradient(engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
+    """Answer the gradient of the arriving model's mean cross-entropy over all it holds, [trained]."""
     if packet["w"] is not engine.network.flat:
         engine.network.flat.copy_(packet["w"])
-    return full(engine.network, engine.samples(device))
+    return full(engine.network, engine.samples(device, tick))
 
 
 def resources(engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:  # noqa: ARG001

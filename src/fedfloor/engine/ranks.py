@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -66,13 +66,17 @@ class Engine:
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
-        self.air = air.over(self.sites, self.seed)
+        self.stand_on(self.sites)
         kind = self.network.flat.dtype
         self.mean, self.std = torch.as_tensor(mean, dtype=kind), torch.as_tensor(std, dtype=kind)
 
-    def samples(self, device: int) -> Samples:
-        """Return a device's samples; −1 is the cloud, which then holds everybody's in device order."""
-        return self.wrap(*(self.park.pooled() if device < 0 else self.park.samples(device)))
+    def samples(self, device: int, tick: int = 0) -> Samples:
+        """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""
+        return self.wrap(*self.park.held(device, tick, self.memory.visits[device]))
+
+    def stand_on(self, sites: Sites | None) -> None:
+        """Put the devices onto a network, or where they stand on it from now on."""
+        self.sites, self.air = sites, air.over(sites, self.seed)
 
     def wrap(self, x: Values, y: Labels) -> Samples:
         """Return arrays of the park as samples for this engine's network."""
@@ -140,7 +144,7 @@ class _Walk:
     def _deal(self, node: Parallel, packet: Packet, tick: int) -> Passed:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
         engine, team = self.engine, self.engine.team
-        sizes = engine.park.sizes.tolist()
+        sizes = engine.park.holdings.tolist()
         shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
         mine = shares[team.rank]
         meeting, done = self._branches(node, packet, tick, mine)
@@ -184,18 +188,18 @@ class _Walk:
         own = self.engine.network.flat
         start = {name: value.clone() if value is own else value for name, value in packet.items()}
         meeting, done = Meeting(node, start), []
-        before, held, heard = self.visits, self.engine.memory.held, self.heard
+        before, kept, heard = self.visits, self.engine.memory, self.heard
         ahead: Counter[int] = Counter()
         around = walk.beside(node) if self.engine.air is not None and not any(map(walk.meets, node.children)) else None
         for index, child in enumerate(node.children):
             if index in mine:
                 known = {*walk.devices(child), -1}
-                memory = {k: held.get(k) for k in known}
+                was = kept.now(known)
                 self.visits, self.heard = Counter({k: before[k] + ahead[k] for k in known}), heard
                 self.beside = list(around[index]) if around else []
                 one = self.walk(child, start, tick)
                 no_vector(one.answers)
-                self._hold(memory)  # branches happen at the same time: none sees what another one left on a device
+                kept.put_back(was)  # branches happen at the same time: none sees what another one left on a device
                 meeting.add(index, one.packet, sum(self._size(k) for k in one.trained))
                 done.append(replace(one, packet={}))
             ahead.update(walk.visits(child))
@@ -211,7 +215,9 @@ class _Walk:
         packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
-        self._hold({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
+        kept = self.engine.memory
+        kept.visits.update(receipt.device for receipt in receipts if not receipt.lost)
+        kept.held.update({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
         children = [one.resolved for one in branches]
         same = all(a is b for a, b in zip(children, node.children, strict=True))
         trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
@@ -256,7 +262,7 @@ class _Walk:
         goal = objectives.objective(node.work.objective, node.work.settings)
         if node.work.scope != "all":
             raise SettingError(f"work.scope = {node.work.scope!r}: this version trains and sends 'all' parameters.")
-        flat, samples = engine.network.flat, engine.samples(device)
+        flat, samples = engine.network.flat, engine.samples(device, tick)
         if packet["w"] is not flat:
             flat.copy_(packet["w"])
         kept = engine.memory.load(device) if goal.remembers else {}
@@ -266,6 +272,7 @@ class _Walk:
         gradient = partial(full, engine.network, samples)
         about = Visit(start, kept, engine.network, beside, node.work, steps, gradient)
         got = train(engine.network, samples, node.work, goal, about, key)
+        engine.memory.visits[device] += 1
         digest = engine.memory.commit(device, goal.remember(flat, about)) if goal.remembers else None
         said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
         receipt = Receipt(device, key.visit, tick, *said, size, lost=False, memory=digest)
@@ -278,18 +285,12 @@ class _Walk:
             return True
         return engine.air is not None and engine.air.lost(node, others, key.place())
 
-    def _hold(self, memory: Mapping[int, str | None]) -> None:
-        for device, digest in memory.items():
-            if digest is None:
-                self.engine.memory.held.pop(device, None)
-            else:
-                self.engine.memory.held[device] = digest
-
     # -- choices and sizes -------------------------------------------------------------------------------------------
 
     def _size(self, device: int) -> int:
-        sizes = self.engine.park.sizes
+        sizes = self.engine.park.holdings
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
     def _choose(self, node: Select, tick: int) -> Parallel:
-        return sampling.resolved(node, self.engine.park, self.engine.seed, self.round, tick, self.visits)
+        engine = self.engine
+        return sampling.resolved(node, engine.park, engine.seed, self.round, tick, self.visits, engine.memory.visits)

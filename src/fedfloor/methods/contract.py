@@ -45,15 +45,16 @@ class View:
     Attributes:
         round: number of the round to be planned, from 1 (0 during set-up).
         rounds: rounds of the whole schedule.
-        sizes: samples of each device, int64 [K].
-        factory_of: factory of each device, int32 [K].
+        sizes: samples of each device's local set, int64 [K].
+        factory_of: factory that each device stands in this round, int32 [K].
         start: the initial global packet; empty where a plan is only looked at.
         receipts: what the last round's visits said; empty at first.
         trained: how many numbers at the front of the model are trained.
         layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
         resources: what the network says of the devices, for methods that read it; None without a network.
-        census: class counts of what each device holds now, int64 [K, F], for methods that read it.
+        census: class counts that each device reports of what it holds now, int64 [K, F], for methods that read it.
+        held: samples that each device holds at a time, int64 [K]: those of a pass; left out, ``sizes``.
     """
 
     round: int
@@ -67,11 +68,17 @@ class View:
     invited: tuple[int, ...] | None = None
     resources: Resources | None = None
     census: np.ndarray | None = None
+    held: np.ndarray | None = None
 
     @property
     def devices(self) -> Sequence[int]:
         """The numbers of the devices that may take part, ascending."""
         return range(len(self.sizes)) if self.invited is None else self.invited
+
+    @property
+    def holdings(self) -> np.ndarray:
+        """Samples that each device holds at a time, int64 [K]."""
+        return self.sizes if self.held is None else self.held
 
     @property
     def factories(self) -> list[list[int]]:

@@ -68,7 +68,7 @@ class FedCS(Method):
         asked = fraction(view.devices, self.fraction, rng)
         passes = np.array([self.work.epochs or 1] * len(view.sizes), float)
         if self.work.steps is not None:
-            passes = self.work.steps * (self.work.batch_size or 1) / view.sizes
+            passes = self.work.steps * (self.work.batch_size or 1) / view.holdings
         chosen = in_time(asked, known, passes * known.compute_s, self.deadline_s)
         work = self.work.at(view.round, view.rounds, self.objective)
         visits = tuple(Train(device(k), work, self._radio(known, rng)) for k in chosen)

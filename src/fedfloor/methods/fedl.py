@@ -70,7 +70,7 @@ class FEDL(Method):
         from fedfloor.parts.means import mean
 
         order = sorted(answers)
-        grad = mean([answers[k]["gradient"] for k in order], [float(view.sizes[k]) for k in order])
+        grad = mean([answers[k]["gradient"] for k in order], [float(view.holdings[k]) for k in order])
         return State({**view.start, "grad": grad})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002

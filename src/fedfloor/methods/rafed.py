@@ -92,7 +92,7 @@ class RaFed(Method):
             )
         invited = np.zeros(len(view.sizes), bool)
         invited[list(view.devices)] = True
-        passes = np.array([_passes(self.work, int(n)) for n in view.sizes])
+        passes = np.array([_passes(self.work, int(n)) for n in view.holdings])
         here = replace(known, compute_s=known.compute_s * passes, usable=known.allowed & invited[:, None])
         if not self.reads_census or view.census is None:
             return here

@@ -38,8 +38,8 @@ class Sites:
     Args:
         network: the links, and the radio.
         factory_of: int [K], the factory that each stands in.
-        samples: how many training samples each holds.
-        data_bits: D, bits of a device's data.
+        samples: how many training samples each holds at a time.
+        data_bits: D, bits of what a device holds at a time.
         cycles_per_bit, clock_hz, capacitance, transmit_w, receive_w, idle_w, compute_w: see
             :class:`~fedfloor.network.profile.Devices`.
         distance_m: metres to the base station, where the network knows them.

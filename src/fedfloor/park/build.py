@@ -12,6 +12,7 @@ from fedfloor.data.dataset import Dataset, Indices, Owners
 from fedfloor.data.sources import load
 from fedfloor.errors import SettingError
 from fedfloor.park.factories import Assignment, assign
+from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Park, owner_of
 from fedfloor.park.partition import Natural, Partition, no_owners
 from fedfloor.park.stream import Static, Stream
@@ -30,6 +31,8 @@ def build(
     samples_per_device: int = 100,
     seed: int = 0,
     validation: float | None = None,
+    census_epsilon: float | None = None,
+    mobility: Mobility | None = None,
 ) -> Park:
     """Load a data set, deal it to devices, and put these into factories.
 
@@ -42,8 +45,10 @@ def build(
         partition: which samples each device gets; natural owners if None.
         stream: what of them it holds at a time; all if None.
         samples_per_device: for generated data.
-        seed: of the partition, the assignment, the stream and generated data.
+        seed: of the partition, the assignment, the stream, the census's noise, who moves and generated data.
         validation: share of each device's training samples held out as the test samples; the real ones if None.
+        census_epsilon: ε of a census; no noise if None.
+        mobility: which devices are guests in other factories when; none ever if None.
 
     Raises:
         SettingError: anything of it that cannot be.
@@ -61,7 +66,10 @@ def build(
     factory_of, names = _factories(data, parts, factories, assignment, seed)
     if validation is not None:
         data, parts = hold_out(data, parts, validation, seed)
-    return Park(data, tuple(parts), factory_of, stream or Static(), seed, factory_names=names)
+    return Park(
+        data, tuple(parts), factory_of, stream or Static(), seed,
+        factory_names=names, census_epsilon=census_epsilon, mobility=mobility,
+    )  # fmt: skip
 
 
 def _factories(

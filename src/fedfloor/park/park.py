@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.errors import SettingError, require, unknown
+from fedfloor.park.mobility import Mobility
+from fedfloor.park.privacy import noisy, shares
 from fedfloor.park.statistics import device_sums, standard
 from fedfloor.park.stream import Static, Stream
+from fedfloor.park.windows import Windows
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
 Normalise = Literal["auto", "unit", "standard"]
@@ -29,9 +32,11 @@ class Park:
         indices: for each device its training samples, int64, none empty.
         factory_of: int32 [K], the factory 0..M−1 of each device.
         stream: what of its samples a device holds at a time.
-        seed: of the windows of the stream.
+        seed: of the windows of the stream, of the noise of a census and of who moves.
         cache_bytes: how much of what had to be made (rendered images) is kept in this process.
         factory_names: of factory 0, 1, …, where the data name them.
+        census_epsilon: ε of a census; None for counts without noise.
+        mobility: which devices are guests in other factories when; None: all stay at home.
     """
 
     dataset: Dataset
@@ -41,6 +46,8 @@ class Park:
     seed: int = 0
     cache_bytes: int = CACHE_BYTES
     factory_names: tuple[str, ...] = ()
+    census_epsilon: float | None = None
+    mobility: Mobility | None = None
 
     @property
     def devices(self) -> int:
@@ -57,8 +64,17 @@ class Park:
         """int64 [K], the number of training samples of each device."""
         return np.array([len(part) for part in self.indices], np.int64)
 
+    @cached_property
+    def holdings(self) -> NDArray[np.int64]:
+        """int64 [K], the number of samples that each device holds at a time: its window's, or all of them."""
+        return np.array([self.stream.holds(size) for size in self.sizes.tolist()], np.int64)
+
+    def factory_at(self, tick: int) -> Owners:
+        """Return int32 [K], the factory that each device stands in at a tick."""
+        return self.factory_of if self.mobility is None else self.mobility.factory_of(self.factory_of, self.seed, tick)
+
     def members(self, factory: int) -> tuple[int, ...]:
-        """Return the devices of a factory in ascending order.
+        """Return the devices whose home a factory is in ascending order.
 
         Raises:
             SettingError: there is no such factory.
@@ -90,21 +106,57 @@ class Park:
         kept[device] = x  # the last one is the most recently used
         return x, y
 
+    def held(self, device: int, tick: int, visits: int) -> tuple[Values, Labels]:
+        """Return the samples that a device holds now, as :meth:`samples` does; −1 is the cloud.
+
+        The cloud holds what all devices hold, in device order, each of them visited as often as the cloud was.
+
+        Args:
+            device: whose.
+            tick: the park's clock.
+            visits: how often it was trained so far in the run.
+        """
+        if device >= 0:
+            window = self._windows.at(device, tick, visits).window
+            if window is None:
+                return self.samples(device)
+            if self.dataset.rendered:
+                x, y = self.samples(device)
+                return x[window], y[window]
+            indices = self.indices[device][window]
+            return self.dataset.take(indices, device), self.dataset.y[indices]
+        if self._windows.at(0, tick, visits).window is None:
+            return self.pooled()
+        parts = [self.held(k, tick, visits) for k in range(self.devices)]
+        return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
-        """Return int64 [len(devices), F]: the class counts of what each device holds now.
+        """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
+
+        With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); those below 0 are given as 0.
 
         Args:
             devices: whose.
             tick: the park's clock.
-            visits: for each of ``devices``, how often it was visited so far.
+            visits: for each of ``devices``, how often it was trained so far in the run.
 
         Raises:
             SettingError: ``visits`` has not one number per device.
         """
         if len(visits) != len(devices):
             raise SettingError(f"census: {len(visits)} visits for {len(devices)} devices. Give one number per device.")
-        rows = [self._held(device, tick, seen) for device, seen in zip(devices, visits, strict=True)]
-        return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes))
+        told = [(k, self._windows.at(k, tick, seen)) for k, seen in zip(devices, visits, strict=True)]
+        rows = [noisy(now.counts, self.census_epsilon, self.seed, tick, k, now.position) for k, now in told]
+        return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes)).clip(0)
+
+    @cached_property
+    def distribution(self) -> NDArray[np.float64]:
+        """float64 [F]: the class shares of all devices' local sets, P = Σ_k n_k P_k / Σ_k n_k (FedGS, Eq. 2).
+
+        With ``census_epsilon`` they are those of one report per device, of its whole local set, before tick 0: noise is
+        added up with the counts, and sums below 0 count as 0. Equal shares where nothing is left.
+        """
+        return shares(self._counts, self.census_epsilon, self.seed)
 
     def test(self, indices: Indices | None = None) -> tuple[Values, Labels]:
         """Return the test samples, or those of the given numbers: uint8 or float32 [n, *shape] and int64 [n]."""
@@ -231,13 +283,9 @@ class Park:
         told = (device_sums(self.samples(device)[0]) for device in range(self.devices))
         return standard(told, self.dataset.scale)
 
-    def _held(self, device: int, tick: int, visits: int) -> NDArray[np.int64]:
-        position = self.stream.position(tick, visits)
-        window = self.stream.window(len(self.indices[device]), self.seed, device, position)
-        if window is None:
-            row: NDArray[np.int64] = self._counts[device]
-            return row
-        return np.bincount(self.dataset.y[self.indices[device][window]], minlength=len(self.dataset.classes))
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.stream, self.seed, self.dataset.y, self.indices, self._counts)
 
 
 def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:

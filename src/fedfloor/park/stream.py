@@ -8,8 +8,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedfloor.data.dataset import Indices
+from fedfloor.data.dataset import Indices, Labels
 from fedfloor.errors import SettingError, require
+from fedfloor.park.passes import Cycle, endless
 
 
 class Stream(Protocol):
@@ -21,11 +22,22 @@ class Stream(Protocol):
         ...
 
     def position(self, tick: int, visits: int) -> int:
-        """Return where a device stands, from the park's clock and how often it was visited so far."""
+        """Return where a device stands, from the park's clock and how often it was trained so far in the run."""
         ...
 
-    def window(self, size: int, seed: int, device: int, position: int) -> Indices | None:
-        """Return the local sample numbers (of 0..size−1) that a device holds at a position; None means all of them."""
+    def holds(self, size: int) -> int:
+        """Return how many samples a device with a local set of ``size`` holds at a time."""
+        ...
+
+    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices | None:
+        """Return the local sample numbers that a device holds at a position; None means all of them, each once.
+
+        Args:
+            labels: int64 [n], the classes of the device's local set.
+            seed: of the draws.
+            device: whose.
+            position: what :meth:`position` returned.
+        """
         ...
 
 
@@ -33,8 +45,8 @@ class Stream(Protocol):
 class Static:
     """Nothing streams: a device always holds its whole local set.
 
-    >>> Static().position(tick=7, visits=3), Static().window(size=10, seed=0, device=2, position=0)
-    (0, None)
+    >>> Static().position(tick=7, visits=3), Static().holds(10), Static().held(np.zeros(10, int), 0, 2, position=0)
+    (0, 10, None)
     """
 
     kind: Literal["static"] = "static"
@@ -44,10 +56,88 @@ class Static:
         del tick, visits
         return 0
 
-    def window(self, size: int, seed: int, device: int, position: int) -> Indices | None:
+    def holds(self, size: int) -> int:
+        """Return the size of the local set."""
+        return size
+
+    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices | None:
         """Return None: the whole local set."""
-        del size, seed, device, position
+        del labels, seed, device, position
         return None
+
+
+@dataclass(frozen=True)
+class Fifo:
+    """One-shot windows: with every tick the next one overwrites the last, whether that was used or not.
+
+    At tick t a device holds the samples t·n … t·n + n − 1 of its endless stream, n = ``window``: passes over its local
+    set, one after the other, each reshuffled (:func:`~fedfloor.park.passes.endless`).
+
+    Li et al., "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial IoT" (FedGS).
+
+    Args:
+        window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
+        drift: how the class mix moves with time, if it does.
+
+    >>> Fifo(2).held(np.zeros(5, int), seed=0, device=0, position=Fifo(2).position(tick=2, visits=0)).tolist()
+    [2, 4]
+    """
+
+    window: int
+    drift: Cycle | None = None
+    kind: Literal["fifo"] = "fifo"
+
+    def __post_init__(self) -> None:
+        require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
+
+    def position(self, tick: int, visits: int) -> int:
+        """Return the tick."""
+        del visits
+        return tick
+
+    def holds(self, size: int) -> int:
+        """Return the window's size."""
+        del size
+        return self.window
+
+    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices:
+        """Return window number ``position`` of the device's endless stream."""
+        return endless(labels, seed, device, position * self.window, self.window, self.drift)
+
+
+@dataclass(frozen=True)
+class Recycle:
+    """Windows that wait: a device holds its next one until it has been trained on it.
+
+    After v visits in the run a device holds the samples v·n … v·n + n − 1 of its endless stream, n = ``window``: what a
+    pass leaves that is less than a window is filled up with the first samples of the next pass. A visit that was lost
+    does not count. This is what FedGS's reference code does, where its text has one-shot windows (:class:`Fifo`).
+
+    Args:
+        window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
+        drift: how the class mix moves from window to window, if it does.
+    """
+
+    window: int
+    drift: Cycle | None = None
+    kind: Literal["recycle"] = "recycle"
+
+    def __post_init__(self) -> None:
+        require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
+
+    def position(self, tick: int, visits: int) -> int:
+        """Return the number of visits so far in the run."""
+        del tick
+        return visits
+
+    def holds(self, size: int) -> int:
+        """Return the window's size."""
+        del size
+        return self.window
+
+    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices:
+        """Return window number ``position`` of the device's endless stream."""
+        return endless(labels, seed, device, position * self.window, self.window, self.drift)
 
 
 def batch_order(

@@ -39,6 +39,7 @@ def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> li
 
 
 POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
+BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
 
 
 def choose(
@@ -50,7 +51,7 @@ def choose(
         policy: one of :data:`POLICIES`.
         candidates: device numbers to choose from.
         how_many: devices wanted, at least 1 and at most the number of candidates.
-        census: class counts of what each candidate holds now, [candidates, classes].
+        census: class counts that each candidate reports, [candidates, classes]; none for those of :data:`BLIND`.
         rng: where chance comes from.
 
     Raises:
@@ -102,7 +103,10 @@ def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.
     return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))
 
 
-def resolved(node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int]) -> Parallel:
+def resolved(
+    node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int],
+    trained: Mapping[int, int],
+) -> Parallel:  # fmt: skip
     """Return the visits that a ``Select`` becomes.
 
     Args:
@@ -111,9 +115,11 @@ def resolved(node: Select, park: Park, seed: int, round_number: int, tick: int, 
         seed: the experiment's.
         round_number, tick: when.
         visits: how often each device was visited so far in the round.
+        trained: how often each device was trained so far in the run.
     """
     seen = [visits.get(k, 0) for k in node.candidates]
-    census = park.census(node.candidates, tick, seen)
+    asked = () if node.policy in BLIND else node.candidates
+    census = park.census(asked, tick, [trained.get(k, 0) for k in asked])
     place = (round_number, tick, min(node.candidates, default=-1), sum(seen))  # the next choice is another draw
     rng = generator(seed, f"select {node.policy} {node.at}", *place)
     chosen = choose(node.policy, node.candidates, node.how_many, census, rng)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -31,6 +32,8 @@ class Checkpoint:
         receipts: the last round's.
         memory: device → digest of what it keeps.
         line: the last round's ledger line, because a kill can fall between checkpoint and ledger.
+        visits: device → how often it was trained so far.
+        reports: device → how often it reported a census so far, where these carry noise.
     """
 
     round: int
@@ -39,6 +42,8 @@ class Checkpoint:
     receipts: tuple[Receipt, ...]
     memory: dict[int, str]
     line: Line | None = None
+    visits: Mapping[int, int] = field(default_factory=dict)
+    reports: Mapping[int, int] = field(default_factory=dict)
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
@@ -64,6 +69,8 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "receipts": [receipt.row() for receipt in point.receipts],
             "memory": {str(device): digest for device, digest in point.memory.items()},
             "line": asdict(point.line) if point.line else None,
+            "visits": {str(device): count for device, count in point.visits.items()},
+            "reports": {str(device): count for device, count in point.reports.items()},
         }
         write_json(temporary / "state.json", about)
         temporary.rename(place)
@@ -106,7 +113,8 @@ def _load(place: Path) -> Checkpoint:
         receipts = tuple(Receipt(*row) for row in about["receipts"])
         memory = {int(device): digest for device, digest in about["memory"].items()}
         line = Line(**about["line"]) if about["line"] else None
-        return Checkpoint(about["round"], about["tick"], state, receipts, memory, line)
+        visits, reports = ({int(k): n for k, n in about.get(what, {}).items()} for what in ("visits", "reports"))
+        return Checkpoint(about["round"], about["tick"], state, receipts, memory, line, visits, reports)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunError(
             f"checkpoint {place} is damaged ({error}). Delete that folder to go on from the one before it."

@@ -117,9 +117,15 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
     Raises:
         SettingError: they do not fit.
     """
-    smallest = int(park.sizes.argmin())
-    if largest <= park.sizes[smallest]:
+    smallest = int(park.holdings.argmin())
+    if largest <= park.holdings[smallest]:
         return
+    if park.stream.kind != "static":
+        raise SettingError(
+            f"work.batch_size = {largest} is larger than what a device holds at a time (data.stream.window = "
+            f"{park.holdings[smallest]}). Lower work.batch_size, or raise the window; or let devices train with fewer "
+            "samples at a time: work.short_batches = true."
+        )
     held = experiment.evaluate.validation if experiment.evaluate.on == "validation" else 0.0
     aside = " beside those held out for validation" if held else ""
     enough = math.ceil(largest / (1 - held)) + bool(held)

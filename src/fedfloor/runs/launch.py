@@ -43,6 +43,8 @@ def build_park(experiment: Experiment) -> Park:
         stream=data.stream,
         seed=seed,
         validation=evaluate.validation if evaluate.on == "validation" else None,
+        census_epsilon=park.census_epsilon,
+        mobility=park.mobility,
     )
 
 

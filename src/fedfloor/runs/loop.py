@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
-from fedfloor.runs import checkpoint, checks, folder, ledger, pricing, results
+from fedfloor.runs import checkpoint, checks, folder, ledger, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
@@ -72,7 +73,7 @@ def execute(
     network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
     begin(network, model, data, tell=team.rank == 0)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
-    memory = DeviceMemory(orders.out / "memory", point.memory if point else None)
+    memory = DeviceMemory(orders.out / "memory", *((point.memory, point.visits) if point else ()))
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     costs = pricing.tariff(experiment, park, network.trained)
     sites = None if costs is None else costs.sites
@@ -115,14 +116,15 @@ class _Run:
         park = self.engine.park
         receipts = point.receipts if point else ()
         network = self.engine.network
-        of, trained = park.factory_of, network.trained
+        tick, every = point.tick if point else 0, range(park.devices)
+        of, trained = park.factory_at(tick), network.trained
         if self.costs is not None and self.resources is None and self.method.reads_network:
             self.resources = self.costs.resources(start)
-        tick, every = point.tick if point else 0, range(park.devices)
-        census = park.census(every, tick, [0] * park.devices) if self.method.reads_census else None
+        seen = self.engine.memory.visits
+        census = park.census(every, tick, [seen[k] for k in every]) if self.method.reads_census else None
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
-            resources=self.resources, census=census,
+            resources=self.resources, census=census, held=park.holdings,
         )  # fmt: skip
 
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
@@ -132,7 +134,8 @@ class _Run:
         if plan is not None:
             answers = dict(ranks.run(self.engine, plan, start, round_number=0, tick=0).answers)
         state = self.method.init(view, answers, generator(self.experiment.seed, "init"))
-        return Checkpoint(0, 0, state, (), {})
+        asked = {} if plan is None else privacy.reports(self.experiment, plan)
+        return Checkpoint(0, 0, state, (), {}, reports=asked)
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         """Do round after round from a checkpoint on."""
@@ -166,6 +169,7 @@ class _Run:
         """Do one round."""
         began = time.perf_counter()
         seed, number = self.experiment.seed, point.round + 1
+        self.settle(point.tick)
         view = self.view(number, start, point)
         plan = self.method.plan(point.state, view, generator(seed, "plan", number))
         if not self.looked:
@@ -180,11 +184,21 @@ class _Run:
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
         score = evaluate(self.engine, state.packet["w"], self.method.objective) if wanted else None
         self.scored = (number, score)
-        held = dict(self.engine.memory.held)
+        held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
+        reports = Counter(point.reports) + privacy.reports(self.experiment, plan)
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
         new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)
-        return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new)
+        return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new, visits, reports)
+
+    def settle(self, tick: int) -> None:
+        """Let devices that change factory stand where they are at the beginning of a round."""
+        if self.costs is None or self.engine.park.mobility is None:
+            return
+        moved = self.costs.at(self.engine.park.factory_at(tick))
+        if moved is not self.costs:
+            self.costs, self.resources = moved, None
+            self.engine.stand_on(moved.sites)
 
     def price(self, view: View, resolved: Node, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
         """Return the price of a round, and before the first one that of what the method asked; nothing without one."""
@@ -246,6 +260,7 @@ class _Run:
         if not self.first:
             return
         self.save(point)
+        privacy.tell(self.orders.out, self.experiment, point.reports)
         results.write_evaluation(self.orders.out, self.experiment, point.round, score)
         results.write_model(self.orders.out, self.experiment, self.engine, point)
 

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.network import air, settings, sites, uplink
@@ -40,6 +43,13 @@ class Tariff:
     air: Air | None
     classes: int
     trained: int
+
+    def at(self, factory_of: NDArray[np.int32]) -> Tariff:
+        """Return the tariff with devices in these factories; itself where they are there."""
+        if np.array_equal(factory_of, self.sites.factory_of):
+            return self
+        there = replace(self.sites, factory_of=factory_of)
+        return replace(self, sites=there, air=None if self.air is None else air.over(there, self.air.seed))
 
     def payload(self, packet: Mapping[str, Tensor]) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
@@ -88,7 +98,7 @@ def tariff(experiment: Experiment, park: Park, trained: int) -> Tariff | None:
     if network is None:
         return None
     bits = park.dataset.sample_bits
-    there = sites.sites(network, experiment.seed, park.factory_of, park.sizes, bits)
+    there = sites.sites(network, experiment.seed, park.factory_of, park.holdings, bits)
     return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained)
 
 

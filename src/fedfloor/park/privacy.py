@@ -1,0 +1,112 @@
+"""Censuses with noise: discrete Laplace on every count, and what a run's reports add up to."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.chance import generator
+from fedfloor.errors import require
+
+LEAST_EPSILON = 1e-6  # below, the noise of a count runs to millions: nobody could want that census
+
+
+def check_epsilon(epsilon: float | None) -> None:
+    """Check a census's ε; None is no noise, and so is infinity.
+
+    Raises:
+        SettingError: it is too small, or not a number.
+    """
+    if epsilon is not None:
+        require(epsilon >= LEAST_EPSILON, "park.census_epsilon", epsilon, f"at least {LEAST_EPSILON:g}, or left out")
+
+
+def noise(epsilon: float, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    r"""Draw discrete Laplace noise, P(X = x) = (1 − q)/(1 + q)·q^|x| with q = e^(−ε).
+
+    It is the difference of two geometric numbers. Added to each count of a census it makes the census ε-differentially
+    private: one sample more or less changes one count by 1. (One sample in another's place changes two: 2ε.)
+
+    Ghosh, Roughgarden and Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM J. Comput. 2012,
+    arXiv 0811.2841, where it is the geometric mechanism. Drawn by a seed it shows what privacy costs; real devices need
+    secret randomness and an exact sampler, such as that of Canonne, Kamath and Steinke, "The discrete Gaussian for
+    differential privacy", NeurIPS 2020, arXiv 2004.00010.
+
+    Args:
+        epsilon: ε; infinity is no noise.
+        size: how many counts.
+        rng: where chance comes from.
+
+    >>> noise(float("inf"), 3, np.random.default_rng(0)).tolist()
+    [0, 0, 0]
+    """
+    if math.isinf(epsilon):
+        return np.zeros(size, np.int64)
+    heads = -math.expm1(-epsilon)
+    return rng.geometric(heads, size) - rng.geometric(heads, size)
+
+
+def noisy(
+    counts: NDArray[np.int64], epsilon: float | None, seed: int, tick: int, device: int, position: int
+) -> NDArray[np.int64]:
+    """Return the counts that a device reports, int64 [F]; they may be negative.
+
+    Asked twice in one tick for the same samples a device says the same: that is one report.
+
+    Args:
+        counts: int64 [F].
+        epsilon: ε of one report, or None for the counts as they are.
+        seed, tick, device, position: the noise is keyed by them.
+    """
+    if epsilon is None or math.isinf(epsilon):
+        return counts
+    return counts + noise(epsilon, len(counts), generator(seed, "census noise", tick, device, position))
+
+
+def shares(counts: NDArray[np.int64], epsilon: float | None, seed: int) -> NDArray[np.float64]:
+    """Return float64 [F]: the class shares of what all devices report of their whole local sets, before tick 0.
+
+    The noise is added up with the counts; sums below 0 count as 0; where nothing is left, all classes are equal.
+
+    Args:
+        counts: int64 [K, F].
+        epsilon: ε of one report, or None for the counts as they are.
+        seed: the noise is keyed by it.
+
+    >>> shares(np.array([[3, 0], [3, 2]]), None, seed=0).tolist()
+    [0.75, 0.25]
+    """
+    rows = [noisy(row, epsilon, seed, -1, k, 0) for k, row in enumerate(counts)]
+    total = np.sum(rows, axis=0).clip(0)
+    told: NDArray[np.float64] = total / total.sum() if total.any() else np.full(len(total), 1 / len(total))
+    return told
+
+
+def composed(epsilon: float, reports: int, delta: float | None = None) -> float:
+    r"""Return the ε of so many reports of a device together: k·ε, or, with δ, advanced composition where it is less.
+
+    ε' = ε·√(2k ln(1/δ)) + kε(e^ε − 1), with which the run is (ε', δ)-differentially private.
+
+    Dwork, Rothblum and Vadhan, "Boosting and differential privacy", FOCS 2010, Theorem III.3.
+
+    Args:
+        epsilon: ε of one report.
+        reports: k.
+        delta: δ in (0, 1), or None for pure differential privacy.
+
+    Raises:
+        SettingError: δ out of range.
+
+    >>> composed(0.1, 500), round(composed(0.1, 500, delta=1e-5), 2)
+    (50.0, 15.99)
+    """
+    plain = epsilon * reports if reports else 0.0
+    if delta is None:
+        return plain
+    require(0 < delta < 1, "delta", delta, "above 0 and below 1")
+    if epsilon > 1:  # e^ε − 1 > ε: never less, and e^ε may be no number
+        return plain
+    advanced = epsilon * math.sqrt(2 * reports * math.log(1 / delta)) + reports * epsilon * math.expm1(epsilon)
+    return min(plain, advanced)

@@ -1,0 +1,76 @@
+"""What a run's censuses tell of the devices' samples: how often each device reported, and what that adds up to."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedfloor.experiment import Experiment
+from fedfloor.park.privacy import composed
+from fedfloor.parts.sampling import BLIND
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select
+from fedfloor.runs import folder
+
+log = logging.getLogger(__name__)
+
+DELTA = 1e-5
+
+
+def reports(experiment: Experiment, plan: Node) -> Counter[int]:
+    """Return how often each device reports its census in a round; nothing where censuses carry no noise.
+
+    A ``Probe`` for the census and a ``Select`` whose policy reads it ask all that they name. What is asked again in the
+    same tick is the same report, but for recycled streams, where another visit can have brought another window: there
+    every question counts, which is never too few.
+
+    Args:
+        experiment: says whether there is noise, and what the stream is.
+        plan: the round's, as the method wrote it.
+    """
+    epsilon = experiment.park.census_epsilon
+    if epsilon is None or math.isinf(epsilon):
+        return Counter()
+    asked = _asked(plan, 0)
+    if experiment.data.stream.kind == "recycle":
+        return Counter(device for device, _ in asked)
+    return Counter(device for device, _ in set(asked))
+
+
+def _asked(node: Node, tick: int) -> list[tuple[int, int]]:
+    """Return (device, tick) of every census that is asked for from a tick on."""
+    if isinstance(node, Probe):
+        return [(device, tick) for device in node.devices] if node.what == "census" else []
+    if isinstance(node, Select):
+        return [] if node.policy in BLIND else [(device, tick) for device in node.candidates]
+    if isinstance(node, Parallel):
+        return [one for child in node.children for one in _asked(child, tick)]
+    found = []
+    for child in (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node):
+        found += _asked(child, tick)
+        tick += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
+    return found
+
+
+def tell(out: Path, experiment: Experiment, counted: Mapping[int, int]) -> None:
+    """Write ``privacy.json`` and log what it says; nothing where censuses carry no noise.
+
+    Args:
+        out: the run's folder.
+        experiment: says what ε is.
+        counted: device → how often it reported.
+    """
+    epsilon = experiment.park.census_epsilon
+    if epsilon is None or math.isinf(epsilon):
+        return
+    most = max(counted.values(), default=0)
+    whole, advanced = composed(epsilon, most), composed(epsilon, most, DELTA)
+    told = {"census_epsilon": epsilon, "reports": most, "epsilon": whole, "epsilon_advanced": advanced, "delta": DELTA}
+    folder.write_json(out / "privacy.json", told)
+    log.info(
+        "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
+        most, epsilon, whole, advanced, DELTA,
+    )  # fmt: skip
