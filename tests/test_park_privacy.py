@@ -1,0 +1,87 @@
+"""Noise on censuses, by its frequencies, and what reports add up to, by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedfloor.errors import SettingError
+from fedfloor.park.privacy import check_epsilon, composed, noise, shares
+from fedfloor.park.stream import Fifo, Recycle
+from floor import park
+
+DRAWS = 200_000
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_noise_is_discrete_laplace(epsilon: float) -> None:
+    # P(x) = (1 − q)/(1 + q)·q^|x|, variance 2q/(1 − q)²; five standard deviations of a frequency
+    drawn, q = noise(epsilon, DRAWS, np.random.default_rng(0)), math.exp(-epsilon)
+    for x in range(-6, 7):
+        p = (1 - q) / (1 + q) * q ** abs(x)
+        assert abs(float((drawn == x).mean()) - p) <= 5 * math.sqrt(p * (1 - p) / DRAWS)
+    assert float(drawn.var()) == pytest.approx(2 * q / (1 - q) ** 2, rel=0.03)  # kurtosis 6 + 1/σ² < 16: 0.9 %
+
+
+def test_no_epsilon_is_no_noise() -> None:
+    plain = park((6, 10, 4))
+    every = range(3)
+    for epsilon in (None, math.inf):
+        np.testing.assert_array_equal(
+            replace(plain, census_epsilon=epsilon).census(every, 4, [0] * 3), plain.counts()[list(every)]
+        )
+        np.testing.assert_array_equal(replace(plain, census_epsilon=epsilon).distribution, plain.distribution)
+    total = plain.counts().sum(axis=0)
+    np.testing.assert_allclose(plain.distribution, total / 20, rtol=1e-15)  # one division
+
+
+def test_a_device_says_the_same_when_asked_twice_in_a_tick() -> None:
+    here = replace(park((6, 10, 4)), census_epsilon=0.5)
+    one = here.census([2, 0], 3, [0, 0])
+    np.testing.assert_array_equal(one, here.census([0, 2], 3, [0, 0])[::-1])
+    assert not np.array_equal(one, here.census([2, 0], 4, [0, 0]))
+    noises = here.census([0, 1, 2], 3, [0] * 3) - here.counts()
+    assert not np.array_equal(noises[0], noises[1])
+    assert (replace(here, census_epsilon=0.01).census([0, 1, 2], 3, [0] * 3) >= 0).all()
+
+
+def test_another_window_in_the_same_tick_has_noise_of_its_own() -> None:
+    # With the same noise the difference of the two reports would be that of the windows, without any noise at all.
+    here = replace(park((40,)), stream=Recycle(10), census_epsilon=0.01)
+    true = replace(here, census_epsilon=None)
+    told = here.census([0, 0], 3, [0, 1]) - true.census([0, 0], 3, [0, 1])
+    assert not np.array_equal(told[0], told[1])
+    still = replace(here, stream=Fifo(10))
+    np.testing.assert_array_equal(*still.census([0, 0], 3, [0, 1]))
+
+
+def test_shares_of_noisy_counts() -> None:
+    # ε = 1e-3: the noise of a class is a thousand times what is there; sums below 0 count as 0, shares stay shares
+    counts = np.array([[5, 0, 1], [2, 2, 2]])
+    for seed in range(20):
+        told = shares(counts, 1e-3, seed)
+        assert (told >= 0).all()
+        assert told.sum() == pytest.approx(1)
+        assert not np.allclose(told, counts.sum(axis=0) / 12)
+    assert any(not shares(counts, 1e-3, seed).all() for seed in range(20))
+    assert shares(np.zeros((2, 4), int), None, 0).tolist() == [0.25] * 4
+
+
+def test_composition_by_hand() -> None:
+    assert composed(0.5, 6) == 3.0
+    assert composed(math.inf, 0) == 0.0
+    # 0.1·√(2·500·ln 10⁵) + 500·0.1·(e^0.1 − 1) = 0.1·√11512.925 + 50·0.1051709 = 10.72983 + 5.25855
+    assert composed(0.1, 500, delta=1e-5) == pytest.approx(15.98838, abs=1e-5)
+    assert composed(0.5, 6, delta=1e-5) == 3.0  # 0.5·√138.2 + 1.9 is more
+    assert composed(2000.0, 2, delta=1e-5) == 4000.0
+    with pytest.raises(SettingError, match="delta = 1"):
+        composed(0.1, 5, delta=1)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-9, math.nan])
+def test_epsilons_that_cannot_be(epsilon: float) -> None:
+    with pytest.raises(SettingError, match=r"park\.census_epsilon"):
+        check_epsilon(epsilon)
