@@ -198,6 +198,9 @@ def test_reports_are_counted_once_a_tick() -> None:
     # with recycled windows another visit may have come between two questions of one tick
     assert privacy.reports(replace(experiment(), park=noisy), plan) == {0: 5, 1: 4, 2: 3}
     assert privacy.reports(experiment(), plan) == {}
+    # a method that read everybody's before it wrote the plan: of 0 and 1 the Probe at tick 0 is that report
+    assert privacy.reports(fifo, plan, before=4) == {0: 4, 1: 3, 2: 3, 3: 1}
+    assert privacy.reports(fifo, Probe((0,), "census"), before=2) == {0: 1, 1: 1}
     assert privacy.reports(replace(fifo, park=replace(noisy, census_epsilon=math.inf)), plan) == {}
 
 

@@ -153,8 +153,8 @@ class Park:
     def distribution(self) -> NDArray[np.float64]:
         """float64 [F]: the class shares of all devices' local sets, P = Σ_k n_k P_k / Σ_k n_k (FedGS, Eq. 2).
 
-        With ``census_epsilon`` they are those of one report per device, of its whole local set, before tick 0: noise is
-        added up with the counts, and sums below 0 count as 0. Equal shares where nothing is left.
+        With ``census_epsilon`` they are those of one more report per device, of its whole local set, before tick 0:
+        noise is added up with the counts, and sums below 0 count as 0. Equal shares where nothing is left.
         """
         return shares(self._counts, self.census_epsilon, self.seed)
 

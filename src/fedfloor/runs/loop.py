@@ -185,7 +185,8 @@ class _Run:
         score = evaluate(self.engine, state.packet["w"], self.method.objective) if wanted else None
         self.scored = (number, score)
         held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
-        reports = Counter(point.reports) + privacy.reports(self.experiment, plan)
+        known = len(view.sizes) if view.census is not None else 0
+        reports = Counter(point.reports) + privacy.reports(self.experiment, plan, known)
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
         new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 DELTA = 1e-5
 
 
-def reports(experiment: Experiment, plan: Node) -> Counter[int]:
+def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
     """Return how often each device reports its census in a round; nothing where censuses carry no noise.
 
     A ``Probe`` for the census and a ``Select`` whose policy reads it ask all that they name. What is asked again in the
@@ -30,11 +30,14 @@ def reports(experiment: Experiment, plan: Node) -> Counter[int]:
     Args:
         experiment: says whether there is noise, and what the stream is.
         plan: the round's, as the method wrote it.
+        before: the devices 0, 1, … of this number were all asked before it was written, for a method that reads it.
     """
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
         return Counter()
     asked = _asked(plan, 0)
+    at_once = set(asked)
+    asked += [(device, 0) for device in range(before) if (device, 0) not in at_once]
     if experiment.data.stream.kind == "recycle":
         return Counter(device for device, _ in asked)
     return Counter(device for device, _ in set(asked))
@@ -70,6 +73,9 @@ def tell(out: Path, experiment: Experiment, counted: Mapping[int, int]) -> None:
     whole, advanced = composed(epsilon, most), composed(epsilon, most, DELTA)
     told = {"census_epsilon": epsilon, "reports": most, "epsilon": whole, "epsilon_advanced": advanced, "delta": DELTA}
     folder.write_json(out / "privacy.json", told)
+    if not most:
+        log.info("census: no device was asked for its own.")
+        return
     log.info(
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
         most, epsilon, whole, advanced, DELTA,
