@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocation_force import by_sets, everything
+from allocation_force import all_levels, by_sets, everything, factor
 from allocation_parks import park, tiny
 from fedfloor.errors import RunError, SettingError
 from fedfloor.solvers.allocation import exact as exact_module
+from fedfloor.solvers.allocation.arranging import arranged
 from fedfloor.solvers.allocation.bound import clean_bound, lower_bound
 from fedfloor.solvers.allocation.exact import exact
 from fedfloor.solvers.allocation.problem import (
@@ -246,6 +248,25 @@ def test_a_fixed_set_stays() -> None:
     assert found.choice.active.tolist() == active.tolist()
     first = random_allocation(problem, np.random.default_rng(0), active)
     assert found.value <= cost(problem, first)
+    ours = arranged(problem, active)
+    verify(problem, ours)
+    assert ours.choice.active.tolist() == active.tolist()
+    assert clean_bound(problem) <= ours.bound == found.bound <= ours.value < found.value
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_a_given_set_is_arranged_as_well_as_brute_force_does(seed: int) -> None:
+    problem = mixed(seed)
+    able = np.flatnonzero(problem.allowed.any(1))
+    ours = arranged(problem, able)
+    verify(problem, ours)
+    everyone = min(
+        max(all_levels(problem, [int(i) for i in able[np.array(on) == c]]) for c in range(problem.channels) if c in on)
+        for on in itertools.product(range(problem.channels), repeat=able.size)
+    )
+    assert ours.value == pytest.approx(everyone * factor(problem, able.tolist()), rel=1e-9)
+    assert ours.bound <= ours.value
 
 
 def test_random_allocations_use_only_usable_levels() -> None:

@@ -49,7 +49,7 @@ def search(problem: Problem, *, proposals: int = PROPOSALS, seed: int = 0) -> So
         k = int((channel != SILENT).sum())
         pool = _pool(problem, data, channel, iterations(problem, k) * limit)
         many = proposals * max(1, round(k / ACTIVE))
-        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed)
+        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed, False)
     allocation = finished(problem, of, data, channel)
     bound = lower_bound(problem)
     return solved(cost(problem, allocation), bound, allocation, time.perf_counter() - began)
