@@ -370,6 +370,9 @@ def test_ties_go_by_device() -> None:
     found = priced(star(2, 0, 1), on, trace=True)
     near_only = [move for move in found.moves if move.resource >= 0]
     assert [(m.device, m.start_s) for m in near_only] == [(0, 0), (1, 1), (2, 2), (0, 17), (1, 19), (2, 21)]
+    # on the way from edges to the cloud, too: copies go down in no time and come back at the same moment
+    line = network(device_edge=near(down_bps=None), edge_cloud=far(down_bps=None, sharing="serial", over="park"))
+    assert priced(star(5, 3, 0), line).visits == (16 + 2 + 24, 16 + 2 + 16, 16 + 2 + 8)
     # two chains of which the second stations ask at the same time, each for another device than it began with
     plan = Parallel((chain(0, 4), chain(3, 1)))
     both = network(device_edge=near(sharing="serial", downlink="multicast"), device_device=Link())

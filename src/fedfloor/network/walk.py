@@ -130,14 +130,12 @@ class Walk:
         if not (site is stand.site or (site.kind == "device" and site.index in stand.held)):
             for hop in self.routes.route(stand.site, site).hops:
                 if hop.resource >= 0 and time > clock.now:
-                    own.order = hop.device
                     yield time
                 time = self.spent.take(hop, time, size, own)
         time += self.spent.train(node, own)
         sent = self.sent.get(number)
         for hop in self.routes.route(site, at).hops:
             if hop.resource >= 0 and time > clock.now:
-                own.order = hop.device
                 yield time
             time = self.spent.take(hop, time, size, own, sent)
         self.visit_s[number] = time - since
@@ -254,7 +252,7 @@ class Walk:
         if not (to.kind == "device" and to.index in stand.held):
             for hop in self.routes.route(stand.site, to).hops:
                 if hop.resource >= 0 and time > self.clock.now:
-                    branch.order = hop.device
+                    branch.order = hop.device if hop.device >= 0 else branch.order
                     yield time
                 time = self.spent.take(hop, time, size, branch, sent)
         if stand.visit >= 0:
