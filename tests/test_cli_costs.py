@@ -78,3 +78,38 @@ def test_a_profile_of_ones_own(command: Command) -> None:
 )
 def test_what_is_refused(name: str, message: str, command: Command) -> None:
     command.refused(command("networks", name), message)
+
+
+# -- price -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_of_fedavg_on_hfedms_network(command: Command) -> None:
+    """Four downloads and four uploads of the model one after the other; the devices' power for as long.
+
+    The model has (784 + 1)·62 numbers of 4 bytes. A device trains twice on 40 pictures of 784 bytes, 20 cycles a bit.
+    """
+    bits = 785 * 62 * 4 * 8
+    down, up, train = bits / 7e6, bits / 4e6, 2 * 20 * (40 * 784 * 8) / 1.5e9
+    seconds = 4 * down + 4 * up  # training is over before the link is free again
+    assert train < 3 * down
+    busy_j = up * 3.33 + down * 3.11 + train * 3.79e-27 / 2 * 1.5e9**3
+    joules = 4 * (busy_j + (seconds - up - down - train) * 2.74)
+    changes = ("--set", "network.profile=lte-cat-m2", "--set", "methods.fedavg.work.epochs=2")
+    document = command("price", "tiny.toml", "--rounds", "1", *changes, "--json").document
+    (row,) = document["rows"]
+    assert document["network"] == "lte-cat-m2"
+    assert row["seconds_per_round"] == pytest.approx(seconds, rel=1e-9)
+    assert row["joules"] == pytest.approx(joules, rel=1e-9)
+    assert row["MB_per_round"] == pytest.approx(4 * 4 * bits / 8 / 1e6, rel=1e-9)  # two links, two ways
+    assert {link["link"] for link in document["links"]} == {
+        "device_edge_down", "device_edge_up", "edge_cloud_down", "edge_cloud_up",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_profile_has_a_price(name: str, command: Command) -> None:
+    said = command("price", "tiny.toml", "--rounds", "1", "--set", f"network.profile={name}", "--json")
+    (row,) = said.document["rows"]
+    assert row["seconds_per_round"] > 0
+    assert row["joules_per_round"] > 0
+    assert said.new == frozenset()

@@ -110,3 +110,24 @@ def test_torchrun_tells_every_rank_why_it_does_not_start(tmp_path: Path) -> None
     again = torchrun(SHARED, tmp_path, "run", "tiny.toml", "--out", "out")
     assert again.returncode != 0
     assert again.stderr.count("error: out already holds a run") == 2
+
+
+OTHERWISE = """
+import os, sys
+sys.argv += ["--set", "network.profile=" + ("" if os.environ["RANK"] == "0" else "./elsewhere/") + "hall.toml"]
+from fedfloor.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_hosts_may_have_a_networks_profile_in_different_places_but_not_different_ones(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for folder in (tmp_path, tmp_path / "elsewhere"):
+        (folder / "hall.toml").write_text("[device_edge]\nup_bps = 1e6\n")
+    done = torchrun(OTHERWISE, tmp_path, "run", "tiny.toml", "--out", "a")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "elsewhere" / "hall.toml").write_text("[device_edge]\nup_bps = 2e6\n")
+    refused = torchrun(OTHERWISE, tmp_path, "run", "tiny.toml", "--out", "b")
+    assert refused.returncode != 0
+    assert "rank 1 differs from rank 0 in its experiment" in refused.stderr

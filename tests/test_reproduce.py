@@ -14,6 +14,7 @@ from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
 from fedfloor.report import ledger
+from fedfloor.report.count import count
 from fedfloor.reproduce import catalog, fedsr, figures, work
 from fedfloor.reproduce.cells import Accuracy, Cell, Rounds, Table, Traffic
 from run_folders import make_run
@@ -50,8 +51,12 @@ def test_some_figures_as_they_are_printed() -> None:
     assert found["fedsr-table2", "mnist/xi2/fedsr"] == (Accuracy(0.9783),)
     assert found["fedsr-table2", "fashion/alpha0.1/moon"] == (Accuracy(0.8890),)
     assert found["fedsr-table2", "cifar-100/xi8/ring"] == (Accuracy(0.4614),)
-    assert found["fedsr-table3", "mnist/xi2/fedsr"] == (Rounds(6, 0.9), Traffic(660, 0.9))  # 660 / 110
-    assert found["fedsr-table3", "cifar-100/xi4/hierfavg"] == (Rounds(265, 0.33), Traffic(29150, 0.33))
+    assert found["fedsr-table3", "mnist/xi2/fedsr"] == (
+        Rounds(6, 0.9), Traffic(660, 0.9, "visits, edge-cloud both ways"),  # 660 / 110
+    )  # fmt: skip
+    assert found["fedsr-table3", "cifar-100/xi4/hierfavg"] == (
+        Rounds(265, 0.33), Traffic(29150, 0.33, "device up, edge-cloud both ways"),
+    )  # fmt: skip
     assert found["fedsr-table4", "cifar-10/fraction0.4/ring"] == (Accuracy(0.7266, 0.5), Accuracy(0.7846))
 
 
@@ -70,7 +75,7 @@ def round_of(table: Table, cell: Cell) -> int:
     devices, factories = what.park.devices or 0, what.park.factories or 0
     view = View(1, 500, np.full(devices, 600), np.arange(devices, dtype=np.int32) % factories, {})
     method, rng = method_of(what), np.random.default_rng(0)
-    return figures.models_sent(method.plan(method.init(view, {}, rng), view, rng))
+    return count(method.plan(method.init(view, {}, rng), view, rng), fedsr.RULES.get(cell.method, "device up and down"))
 
 
 def test_a_round_sends_what_the_third_table_counts() -> None:
@@ -162,7 +167,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
 
 # -- figures -----------------------------------------------------------------------------------------------------------
 
-SEVEN = Accuracy(0.8), Accuracy(0.5, share=0.5), Rounds(2, 0.7), Traffic(88, 0.7)
+SEVEN = Accuracy(0.8), Accuracy(0.5, share=0.5), Rounds(2, 0.7), Traffic(88, 0.7, "visits, edge-cloud both ways")
 
 
 def made(folder: Path, *runs: list[float | None], rounds: int = 4) -> tuple[ledger.Run, ...]:

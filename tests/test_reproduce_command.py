@@ -29,7 +29,8 @@ TINY = Table(
     {"park": {"devices": 4, "factories": 2}, "model": {"name": "logistic"}, "work": {"lr": 0.3}},
     (
         cell("iid", "fedavg", Accuracy(0.25, share=0.5), Accuracy(None)), cell("xi8", "fedavg"),
-        cell("iid", "fedsr", Rounds(1, 0.02), Traffic(20, 0.02)), cell("xi8", "unheard"),
+        cell("iid", "fedsr", Rounds(1, 0.02), Traffic(20, 0.02, "visits, edge-cloud both ways")),
+        cell("xi8", "unheard"),
     ),
     ("this was chosen",),
 )  # fmt: skip

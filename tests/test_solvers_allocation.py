@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from allocation_force import by_sets, everything
 from allocation_parks import park, tiny
 from fedfloor.errors import RunError, SettingError
+from fedfloor.solvers.allocation import exact as exact_module
 from fedfloor.solvers.allocation.bound import clean_bound, lower_bound
 from fedfloor.solvers.allocation.exact import exact
 from fedfloor.solvers.allocation.problem import (
@@ -372,3 +373,35 @@ print("imported")
 def test_solvers_are_imported_without_numba() -> None:
     got = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], capture_output=True, text=True)
     assert got.stdout == "imported\n", got.stderr
+
+
+@given(SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_packing_sets_proves_what_looking_at_all_sets_proves(seed: int) -> None:
+    problem = dataclasses.replace(mixed(seed, most=8), divergence_weight=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_module, "FEW", 0)
+        packed = exact(problem)
+    verify(problem, packed)
+    assert packed.status == "optimal"
+    assert packed.value == pytest.approx(exact(problem).value, rel=1e-9)
+
+
+def test_forty_devices_are_solved_with_a_proof() -> None:
+    for seed in range(3):
+        problem = park(40, seed)
+        found, best = search(problem), exact(problem)
+        verify(problem, best)
+        assert best.status == "optimal"
+        assert found.bound <= best.bound <= best.value <= found.value * (1 + 1e-9) < best.value * 1.05
+
+
+def test_a_bound_without_a_proof_is_a_bound() -> None:
+    counts = np.random.default_rng(0).integers(0, 9, (30, 4)) + 0.5
+    classes = park(30, 0, counts=counts, target=np.ones(4), divergence_weight=1.0)
+    plain = dataclasses.replace(classes, divergence_weight=0.0)
+    found = exact(classes)
+    assert search(classes).bound <= found.bound <= exact(plain).value <= found.value
+    hurried = exact(park(160, 0), time_limit_s=1e-6)
+    assert hurried.status == "feasible"
+    assert hurried.bound <= exact(park(160, 0)).value <= hurried.value

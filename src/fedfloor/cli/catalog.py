@@ -123,7 +123,9 @@ def get(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="simulation, methods or loading")] = "simulation",
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="simulation, methods, loading, price or allocation")
+    ] = "simulation",
     ranks: Annotated[
         int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
     ] = None,
@@ -137,7 +139,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, what each method's cost beside FedAvg's, or how data sets load."""
+    """Measure how fast rounds are, each method's cost beside FedAvg's, loading, pricing and allocation."""
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
@@ -166,6 +168,12 @@ def _simulation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]
     return simulation.measure(cases, shared.ranks(ranks), repeats, _say)
 
 
+def _price(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import price
+
+    return price.measure([case for case in price.CASES if only in case.name], repeats, _say)
+
+
 def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:
     from fedfloor.bench import methods as cost
     from fedfloor.methods.catalog import METHODS
@@ -178,4 +186,12 @@ def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -
     return cost.measure(work, names, shared.ranks(1 if ranks is None else ranks), repeats, _say)
 
 
-BENCHMARKS = {"simulation": _simulation, "methods": _methods, "loading": _loading}
+def _allocation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import allocation
+
+    return allocation.measure(only, repeats, _say)
+
+
+BENCHMARKS = {
+    "simulation": _simulation, "methods": _methods, "loading": _loading, "price": _price, "allocation": _allocation,
+}  # fmt: skip

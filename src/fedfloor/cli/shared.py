@@ -130,14 +130,14 @@ def _shown(row: Row, target: float | None) -> Row:
 
 def _show_costs(rows: Sequence[Row]) -> None:
     """Show what the target and all rounds cost on the network, where they have a price."""
-    from fedfloor.report.price import KINDS, amount
+    from fedfloor.report.price import KINDS, NAMES, amount
     from fedfloor.terminal import show
 
     kinds = [kind for kind in KINDS if any(row[kind] for row in rows)]
+    keys = [(kind, rest) for rest in ("_to_target", "") for kind in kinds]
+    keys = [(kind, rest) for kind, rest in keys if any(row[kind + rest] is not None for row in rows)]
+    told = [{NAMES[kind] + rest: amount(kind, row[kind + rest]) for kind, rest in keys} for row in rows]
     if kinds:
-        names = [f"{kind}{rest}" for rest in ("_to_target", "") for kind in kinds]
-        names = [name for name in names if any(row[name] is not None for row in rows)]
-        told = [{name: amount(name.split("_")[0], row[name]) for name in names} for row in rows]
         named = [{"method": row["method"]} | one for row, one in zip(rows, told, strict=True)]
         show(named, as_json=False, title="cost on the network")
 

@@ -115,5 +115,6 @@ def check_reach(radio: Radio, ok: NDArray[np.bool_], distance_m: Floats, names: 
         more = f" and {len(out) - 1} more" if len(out) > 1 else ""
         raise SettingError(
             f"device {names[k] if names else k}{more} out of reach: at {d:.0f} m even {radio.powers_dbm[-1]:g} dBm "
-            f"break the outage bound radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller radio.threshold."
+            f"break the outage bound radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller "
+            "radio.threshold."
         )

@@ -63,10 +63,12 @@ class Traffic:
     Args:
         paper: the printed figure, None where the target was not reached.
         target: accuracy, in (0, 1].
+        rule: how the paper counts; see :func:`fedfloor.report.count.count`.
     """
 
     paper: float | None
     target: float
+    rule: str
 
     def label(self, rounds: int) -> str:  # noqa: ARG002
         """Return its name in a table."""

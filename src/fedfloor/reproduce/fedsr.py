@@ -31,6 +31,10 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 # models sent in a round by 20 devices in 5 factories, as Table III counts them
 PER_ROUND = {"fedavg": 40, "fedprox": 40, "moon": 40, "hierfavg": 110, "ring": 20, "fedsr": 110}
+RULES = {
+    **dict.fromkeys(("fedavg", "fedprox", "moon"), "device up and down"), "hierfavg": "device up, edge-cloud both ways",
+    "ring": "visits", "fedsr": "visits, edge-cloud both ways",
+}  # fmt: skip
 
 TASKS = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar-10": "CIFAR-10", "cifar-100": "CIFAR-100"}
 DATA = {"fashion": "fashion-mnist"}  # where the data set's name is not the task's
@@ -164,7 +168,7 @@ def _traffics() -> tuple[Cell, ...]:
     for method, row in TRAFFIC.items():
         for (task, (partition, target)), models in zip(TARGETS.items(), row, strict=True):
             rounds = None if models is None else models // PER_ROUND[method]
-            cells.append(_cell(task, partition, method, Rounds(rounds, target), Traffic(models, target)))
+            cells.append(_cell(task, partition, method, Rounds(rounds, target), Traffic(models, target, RULES[method])))
     return tuple(cells)
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Parallel, Repeat, Train
 from fedfloor.report import ledger
+from fedfloor.report.count import count
 from fedfloor.report.groups import accuracy, half_width, values
 from fedfloor.report.ledger import Run
 from fedfloor.report.table import rounds_to
@@ -17,34 +16,6 @@ from fedfloor.reproduce.cells import Accuracy, Cell, Figure, Rounds
 from fedfloor.reproduce.work import Reproduction
 
 DIVERGED = "diverged"
-
-
-def models_sent(plan: Node) -> int:
-    """Return how many models a round sends, counted as Table III of FedSR (arXiv 2403.14718) does.
-
-    Each visit of a device sends one model on, be it up or to the next device. Where models meet at the cloud, each
-    branch gets one model down and, unless it is a single visit, sends one up for itself. What an edge hands down to
-    its devices and the last device of a ring that ends at the cloud are not counted. With K devices in M factories and
-    R laps or edge averages that is 2K for FedAvg, RK + 2M for FedSR and HierFAVG, RK for ring-optimization.
-
-    Args:
-        plan: of one round, without a ``Select``.
-
-    >>> from fedfloor.plan.nodes import Work, device
-    >>> models_sent(Parallel(tuple(Train(device(k), Work(epochs=1)) for k in range(20))))
-    40
-    """
-
-    def count(at: Node, below: list[int]) -> int:
-        if isinstance(at, Train):
-            return int(at.site.kind == "device")
-        if isinstance(at, Repeat):
-            return at.times * sum(below)
-        if isinstance(at, Parallel) and at.at.kind == "cloud":
-            return sum(below) + sum(1 if isinstance(child, Train) else 2 for child in at.children)
-        return sum(below)
-
-    return walk.fold(plan, count)
 
 
 @dataclass(frozen=True)
@@ -141,7 +112,8 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
         return Measured(seeds=seeds, note=_unreached(runs, reached, rounds))
     if isinstance(figure, Rounds):
         return _mean(known, seeds)
-    sent = [number * models_sent(run.plan) for number, run in zip(known, runs, strict=True) if run.plan is not None]
+    pairs = [(number, run.plan) for number, run in zip(known, runs, strict=True) if run.plan is not None]
+    sent = [number * count(plan, figure.rule) for number, plan in pairs]
     return _mean(sent, seeds) if len(sent) == len(runs) else Measured(seeds=seeds, note="a run has no plan.json")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models.network import Network
+from fedfloor.network import settings
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import spoken
@@ -37,8 +39,10 @@ def agree(
         data=replace(experiment.data, root=None, path=None),
         model=replace(experiment.model, init_from=None),
     )
+    whole = tomllib.loads(resolved(plain))
+    whole.get("network", {}).pop("profile", None)  # all that it says stands there
     mine = {
-        "experiment": resolved(plain),
+        "experiment": whole,
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
         "round of the last checkpoint": point.round if point else 0,
         "model": hashlib.sha256((point.state.packet if point else start)["w"].numpy().data).hexdigest(),
@@ -72,7 +76,7 @@ def budgets_fit(limits: Limits, *, priced: bool) -> None:
 
 def is_priced(experiment: Experiment) -> bool:
     """Say whether an experiment's rounds have a price."""
-    return getattr(experiment, "network", None) is not None
+    return settings.network(experiment.network) is not None
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:

@@ -45,26 +45,47 @@ def lower_bound(problem: Problem) -> float:
     Args:
         problem: the problem.
     """
+    compute, upload = able(problem)
+    if compute.size == 0:
+        return math.inf
+    return _within(problem, _edges(problem, compute, upload), lambda limit: most(problem, compute, upload, limit))
+
+
+def latest(problem: Problem, value: float) -> float:
+    """Return a latency that no allocation of at most this cost is above, from the same reasons; coarse.
+
+    Args:
+        problem: the problem.
+        value: finite.
+    """
+    compute, upload = able(problem)
+    edges = _edges(problem, compute, upload)
+    for a, b in zip(edges[-2::-1], edges[:0:-1], strict=True):
+        k = most(problem, compute, upload, b)
+        if k and iterations(problem, k) * a <= value:
+            return float(b)
+    return float(edges[0])
+
+
+def able(problem: Problem) -> tuple[Floats, Floats]:
+    """Return training and upload alone on a channel, in seconds, of the devices that can upload [M]."""
     alone = alone_s(problem)
     usable = np.isfinite(alone)
-    compute, upload = problem.compute_s[usable], (alone - problem.compute_s)[usable]
-    if not usable.any():
-        return math.inf
-    low = float(alone.min())
-    return _within(problem, low, _last(problem, alone[usable]), lambda limit: most(problem, compute, upload, limit))
+    return problem.compute_s[usable], (alone - problem.compute_s)[usable]
 
 
-def _last(problem: Problem, alone: Floats) -> float:
-    """Return a latency above which no allocation is best: the fastest device by itself costs no more."""
-    return iterations(problem, 1) * float(alone.min()) / iterations(problem, len(alone)) * (1 + PRECISION)
+def _edges(problem: Problem, compute: Floats, upload: Floats) -> Floats:
+    """Return latencies from that of the fastest device to one above which it by itself costs no more."""
+    low = float((compute + upload).min())
+    high = iterations(problem, 1) * low / iterations(problem, len(compute)) * (1 + PRECISION)
+    return np.geomspace(low, high, EDGES)
 
 
-def _within(problem: Problem, low: float, high: float, most_at: Callable[[float], int]) -> float:
-    """Return the least n(k(T))·T for T from ``low`` to ``high``, k(T) not falling, from below.
+def _within(problem: Problem, edges: Floats, most_at: Callable[[float], int]) -> float:
+    """Return the least n(k(T))·T for T between the edges, k(T) not falling, from below.
 
     From a to b it is at least n(k(b))·a. The interval for which that is least is halved until it says enough.
     """
-    edges = np.geomspace(low, high, EDGES)
     counts = [most_at(edge) for edge in edges]
     heap = [
         (iterations(problem, k) * a, a, b, k) for a, b, k in zip(edges[:-1], edges[1:], counts[1:], strict=True) if k

@@ -7,14 +7,14 @@ import time
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.solvers.allocation.bound import lower_bound
-from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost
+from fedfloor.solvers.allocation.bound import latest, lower_bound
+from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, iterations
 from fedfloor.solvers.allocation.tables import Data, Tables, tables, terms
 from fedfloor.solvers.solution import Solution, solved
 
 PROPOSALS = 16_000
 ACTIVE = 16  # active devices that this many proposals are for
-POOL = 256  # devices at least among which the search chooses; more if more take part
+POOL = 32  # devices at least among which the search chooses; more if more take part
 HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the active devices: what one of them is worth falls so
 FINAL = 1e-12  # relative precision of the latency in the end
 
@@ -46,8 +46,8 @@ def search(problem: Problem, *, proposals: int = PROPOSALS, seed: int = 0) -> So
     channel[_one(problem, data)] = 0
     limit = packing.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
     if np.isfinite(limit) and proposals:
-        pool = _pool(data, channel, limit)
         k = int((channel != SILENT).sum())
+        pool = _pool(problem, data, channel, iterations(problem, k) * limit)
         many = proposals * max(1, round(k / ACTIVE))
         annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed)
     allocation = finished(problem, of, data, channel)
@@ -60,15 +60,15 @@ def _one(problem: Problem, data: Data) -> int:
     return int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())
 
 
-def _pool(data: Data, channel: Integers, limit: float) -> Integers:
-    """Return the devices worth looking at: the active ones and those that bear most interference within the latency."""
+def _pool(problem: Problem, data: Data, channel: Integers, value: float) -> Integers:
+    """Return the devices worth looking at.
+
+    No better allocation has a latency above some T; those that bear most interference within T, and the active ones.
+    """
     from fedfloor.solvers.allocation import packing
 
-    usable = np.flatnonzero(np.isfinite(data[6]))
-    if usable.size <= POOL:
-        return usable
     active = np.flatnonzero(channel != SILENT)
-    promising = packing.promise(data, limit * packing.COARSE)[: max(POOL, 4 * active.size)]
+    promising = packing.promise(data, latest(problem, value))[: max(POOL, 2 * active.size)]
     return np.union1d(active, promising)
 
 

@@ -1,0 +1,87 @@
+"""FedCS's greedy choice by hand, its law and its errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedfloor.errors import SettingError
+from fedfloor.methods.contract import Resources
+from fedfloor.methods.fedcs import FedCS, in_time
+from fedfloor.plan.nodes import Probe, Sequence
+from floor import bits, park
+from rounds import RADIO, Job, method
+
+
+def known(down: list[float], up: list[float]) -> Resources:
+    zero = np.zeros(len(down))
+    return Resources(zero, np.array(down), np.array(up))
+
+
+def test_the_greedy_choice_by_hand() -> None:
+    """Training 1, 4, 2, 9 s; uploads 2, 1, 3, 1 s; no downloads; deadline 8 s.
+
+    Θ = 0: costs 2+1, 1+4, 3+2, 1+9 = 3, 5, 5, 10: device 0, Θ = 3. Then 1+max(0, 4−3) = 2, 3+0 = 3, 1+6 = 7: device 1,
+    Θ = 3+2 = 5. Then device 2: 3+0, Θ = 8, which is not below 8: left out. Device 3: 1+4 = 5, Θ = 10: left out.
+    """
+    training = np.array([1.0, 4.0, 2.0, 9.0])
+    facts = known([0.0] * 4, [2.0, 1.0, 3.0, 1.0])
+    assert in_time([0, 1, 2, 3], facts, training, 8.0) == [0, 1]
+    assert in_time([0, 1, 2, 3], facts, training, 8.1) == [0, 1, 2]
+    assert in_time([3, 2], facts, training, 8.1) == [2]
+
+
+def test_the_slowest_download_of_the_chosen_counts_once() -> None:
+    """Downloads 3 and 2 s, training 0, uploads 1 s. The second device costs less, max(2 − 0, 0) + 1 = 3 against 4, and
+    is first: T_d = 2, Θ = 1. The first then ends at T_d + Θ = 3 + 2 = 5 s."""
+    facts = known([3.0, 2.0], [1.0, 1.0])
+    assert in_time([0, 1], facts, np.zeros(2), 5.01) == [0, 1]
+    assert in_time([0, 1], facts, np.zeros(2), 5.0) == [1]
+
+
+def test_a_deadline_that_nobody_meets_names_the_fastest_device() -> None:
+    facts = known([0.0, 0.5], [1.0, 0.25])
+    with pytest.raises(SettingError) as caught:
+        in_time([0, 1], facts, np.array([1.0, 1.0]), 1.5)
+    assert str(caught.value) == (
+        "methods.fedcs.deadline_s = 1.5: no device asked gets done in time; the fastest, device 1, takes 1.75 s. Allow "
+        "more, or ask a larger fraction."
+    )
+
+
+def test_with_time_for_all_it_is_fedavg() -> None:
+    here = park((6, 10, 4))
+    assert RADIO["radio"]["attempts"] == 100  # nothing is lost on this air
+    two = [Job(method(name, fraction=1.0), here) for name in ("fedcs", "fedavg")]
+    first, second = (job.run() for job in two)
+    assert not any(one.lost for job in two for outcome in job.outcomes for one in outcome.receipts)
+    assert bits(first.packet["w"]) == bits(second.packet["w"])
+
+
+def test_the_devices_asked_are_priced_by_a_probe() -> None:
+    job = Job(method("fedcs", fraction=0.5), park((6, 10, 4, 9)))
+    plan = job.plan(job.begin(), 1)
+    assert isinstance(plan, Sequence)
+    assert isinstance(plan.children[0], Probe)
+    assert plan.children[0].what == "resources"
+    assert len(plan.children[0].devices) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"deadline_s": 0.0}, "methods.fedcs.deadline_s = 0.0: must be seconds, above 0."),
+        ({"fraction": 1.5}, "methods.fedcs.fraction = 1.5: must be above 0 and at most 1."),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        FedCS(**settings)  # type: ignore[arg-type]
+    assert str(caught.value) == said
+
+
+def test_it_needs_a_network() -> None:
+    job = Job(method("fedcs"), park((6, 10)))
+    job.costs = None
+    with pytest.raises(SettingError, match=r"chooses by the devices' resources: it needs a \[network\]"):
+        job.plan(job.begin(), 1)

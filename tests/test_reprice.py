@@ -1,0 +1,65 @@
+"""Finished runs on another network: the same rounds at other prices, or a refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fedfloor
+from fedfloor import config
+from fedfloor.errors import SettingError
+from fedfloor.network.settings import NetworkSettings
+from fedfloor.runs import ledger
+from fedfloor.runs.reprice import reprice
+
+TABLE = {
+    "name": "small", "rounds": 2, "data": {"name": "labels", "samples_per_device": 12},
+    "park": {"devices": 4, "factories": 2}, "work": {"epochs": 1, "batch_size": 6},
+}  # fmt: skip
+
+
+def ran(out: Path, method: str = "fedsr", **network: object) -> Path:
+    fedfloor.run(config.from_table({**TABLE, "method": {"name": method}, "network": network}), out, ranks=1)
+    return out
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    rows = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    return [{**row, "wall_s": 0} for row in rows]
+
+
+@pytest.mark.parametrize("method", ["fedsr", "fedl", "qffl"])
+def test_the_copy_is_what_a_run_on_that_network_writes(method: str, tmp_path: Path) -> None:
+    free, there = ran(tmp_path / "free", method), ran(tmp_path / "there", method, profile="lte-cat-m2")
+    followed: list[Path] = []
+    (copy,) = reprice([free], NetworkSettings("lte-cat-m2"), tmp_path / "copies", followed.append)
+    assert followed == [copy]
+    assert all(row["priced"] is None for row in lines(free))
+    assert lines(copy) == lines(there)
+    assert (copy / "experiment.toml").read_text() == (there / "experiment.toml").read_text()
+    assert (copy / "model.safetensors").read_bytes() == (free / "model.safetensors").read_bytes()
+    assert not (copy / "checkpoint").exists()
+
+
+def test_what_it_refuses(tmp_path: Path) -> None:
+    free, out = ran(tmp_path / "free"), tmp_path / "copies"
+
+    def refused(runs: list[Path], network: NetworkSettings) -> str:
+        with pytest.raises(SettingError) as caught:
+            reprice(runs, network, out, lambda _: None)
+        assert not out.exists() or not any(out.iterdir())
+        return str(caught.value)
+
+    slow = NetworkSettings("lte-cat-m2")
+    assert "updates are lost to interference" in refused([free], NetworkSettings("rafed"))
+    assert "it has no experiment.toml" in refused([tmp_path], slow)
+    assert "two of the runs have folders of the same name" in refused([free, free], slow)
+    full = ledger.read(free / "ledger.jsonl")
+    (free / "ledger.jsonl").write_text("".join(json.dumps({**vars(line), "plan_hash": "0"}) + "\n" for line in full))
+    assert "free, round 1: the plan hangs on what training brought" in refused([free], slow)
+    out.mkdir()
+    (out / "there").touch()
+    with pytest.raises(SettingError, match="is there already"):
+        reprice([free], slow, out, lambda _: None)
