@@ -5,8 +5,10 @@ Gao, Zhao, Min, Ni, Jiang, "Resource Allocation for Latency-aware Federated Lear
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +16,11 @@ from fedfloor.reproduce import schemes
 from fedfloor.reproduce.schemes import Drawn
 from fedfloor.reproduce.study import Contender, Point, Scheme, Study
 from fedfloor.solvers.allocation.problem import Problem, only_level
+from fedfloor.solvers.allocation.rafed import Ties
 
 PAPER = "RaFed (Gao et al.)"
 CLEAN = 1e-4  # γ at which devices hardly disturb each other
+PRINTED = {"q-FFL": 28.2, "FEDL": 29.9, "FedCS": 15.8}  # by how many per cent RaFed is below them
 SIZES = (1, 2, 4, 6, 8, 10, 15, 20, 25, 30, 35, 40)
 DEADLINES = (0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 DEADLINE = 1.5
@@ -24,21 +28,20 @@ CHANNELS = (1, 2, 4, 6, 8, 12, 16)
 DEVICES = (10, 20, 40, 80, 120, 160)
 
 READINGS = (
-    "devices, channels and powers as in profile 'rafed'; parks of other sizes, and every figure, draw them by the park's "
-    "seed: distances U(2, 50) m, directions uniform",
-    "RaFed is Algorithm 1 with its errors mended: each device in turn takes the choice of least cost, until a sweep gains "
-    "nothing. The paper starts at random and does not say how; where nothing else is said: from one random device",
-    "q-FFL: a random set of N/2 devices with random channels and powers; FEDL: a random set of N/2 devices, channels and "
-    "powers by the same sweeps, the set kept, ties by the sum of ln t; FedCS: its greedy choice under a deadline of "
-    f"{DEADLINE:g} s by computing and uploading alone, random channels, full power; Native: everybody, random channels, "
-    "full power. The paper says nothing of sizes and deadlines",
-    "lower by: per park 1 − ratio of the medians over the draws; its mean and the half width of its 95 % interval "
-    "(Student's t) over the parks, which are also what the intervals of means are over",
+    "devices, channels and powers are as profile 'rafed' says; park s has the devices of devices = N, seed = s",
+    "RaFed is Algorithm 1 with its errors mended: each device in turn takes the choice of least cost, until a sweep "
+    "gains nothing. It starts from one random device unless the scheme's name says otherwise; the paper starts at "
+    "random, and does not say how",
+    "q-FFL: a random set of N/2 devices, random channels and powers. FEDL: a random set of N/2, channels and powers "
+    "by the same sweeps with the set kept, ties by Σ ln t. FedCS: its greedy choice by computing and uploading alone "
+    f"under a deadline of {DEADLINE:g} s, random channels, full power. Native: everybody, random channels, full power. "
+    "The paper names no sizes and no deadline",
+    "lower by: per park 1 − the ratio of the medians over the draws, then the mean over the parks",
 )
 
 
-def _rafed(label: str, role: str = "", **settings: object) -> Contender:
-    return Contender(label, {"": partial(schemes.algorithm, **settings)}, role=role)  # type: ignore[arg-type]
+def _rafed(label: str, role: str = "", start: int | None = None, ties: Ties = "none") -> Contender:
+    return Contender(label, {"": partial(schemes.algorithm, start=start, ties=ties)}, role=role)
 
 
 RAFED = _rafed("RaFed, Algorithm 1", "rafed", start=1)
@@ -46,33 +49,34 @@ OURS = Contender("search (ours)", {"": schemes.ours}, role="ours", random=False)
 NATIVE = Contender("Native", {"": schemes.native})
 
 
-def _sized(scheme: object, sizes: Iterable[int]) -> dict[str, Scheme]:
-    return {f"|S| = {size}": partial(scheme, size=size) for size in sizes}  # type: ignore[operator]
+def _sized(scheme: Callable[..., Drawn], sizes: Iterable[int]) -> dict[str, Scheme]:
+    return {f"{size} devices": partial(scheme, size=size) for size in sizes}
 
 
 def _fedcs(deadlines: Iterable[float]) -> dict[str, Scheme]:
-    return {f"T = {one:g} s": partial(schemes.fedcs, deadline_s=one) for one in deadlines}
+    return {f"{one:g} s": partial(schemes.fedcs, deadline_s=one) for one in deadlines}
 
 
 def rivals(point: Point) -> tuple[Contender, ...]:
     """Return RaFed, our search and what they are compared with, one setting of each."""
     half = (max(1, point.devices // 2),)
     return (
-        RAFED, OURS, Contender("q-FFL", _sized(schemes.qffl, half), 28.2),
-        Contender("FEDL", _sized(schemes.fedl, half), 29.9), Contender("FedCS", _fedcs((DEADLINE,)), 15.8),
+        RAFED, OURS, Contender("q-FFL", _sized(schemes.qffl, half)), Contender("FEDL", _sized(schemes.fedl, half)),
+        Contender("FedCS", _fedcs((DEADLINE,))),
     )  # fmt: skip
 
 
 def everything(point: Point) -> tuple[Contender, ...]:
-    """Return the contenders of Fig. 3: also from other starts, and at their best settings."""
+    """Return the contenders of Fig. 3 beside the paper's figures: also from other starts, and at their best settings."""
     sizes = [size for size in SIZES if size <= point.devices]
-    return (
-        *rivals(point)[:2], _rafed("RaFed, ties by Σ ln t (ours)", start=1, ties="log"),
-        _rafed("RaFed from a random half"),
-        *rivals(point)[2:], Contender("q-FFL, best size", _sized(schemes.qffl, sizes), 28.2),
-        Contender("FEDL, best size", _sized(schemes.fedl, sizes), 29.9),
-        Contender("FedCS, best deadline", _fedcs(DEADLINES), 15.8), NATIVE,
-    )  # fmt: skip
+    single = [replace(one, paper=PRINTED.get(one.label)) for one in rivals(point)]
+    best = (
+        Contender("q-FFL, best size", _sized(schemes.qffl, sizes), PRINTED["q-FFL"]),
+        Contender("FEDL, best size", _sized(schemes.fedl, sizes), PRINTED["FEDL"]),
+        Contender("FedCS, best deadline", _fedcs(DEADLINES), PRINTED["FedCS"]),
+    )
+    other = (_rafed("RaFed, ties by Σ ln t (ours)", start=1, ties="log"), _rafed("RaFed from a random half"))
+    return (*single[:2], *other, *single[2:], *best, NATIVE)
 
 
 def at_level(problem: Problem, rng: np.random.Generator, scheme: Scheme, level: int) -> Drawn:
@@ -96,7 +100,7 @@ def own(point: Point) -> tuple[Contender, ...]:  # noqa: ARG001
     return RAFED, OURS
 
 
-READ = {
+READ: Mapping[str, dict[str, Any]] = {
     "γ = 1": {}, "γ = 0.1": {"threshold": 0.1}, "γ = 0.01": {"threshold": 0.01}, "γ = 0.0001": {"threshold": CLEAN},
     "γ = 1, fading interferers": {"reception": "exact"},
     "γ = 0.0001, fading interferers": {"threshold": CLEAN, "reception": "exact"},

@@ -19,6 +19,8 @@ from fedfloor.solvers.allocation.bound import lower_bound
 from fedfloor.solvers.allocation.problem import Problem
 
 PARKS, DRAWS = 5, 5
+BOUND = "lower bound"
+HUGE = 1e100  # beyond, squares do not fit into numbers, and an interval says nothing
 Row = dict[str, Any]
 Scheme = Callable[[Problem, np.random.Generator], Drawn]
 
@@ -155,7 +157,7 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
         done = [compete(one, problems, what) for one in what.study.contenders(point)]
         found += [_row(point, problems, one, done) for one in done]
         bounds = np.array([[lower_bound(one)] for one in problems])
-        found.append(_row(point, problems, Found("lower bound", None, "", "", bounds, np.full((1, 1), np.nan)), done))
+        found.append(_row(point, problems, Found(BOUND, None, "", "", bounds, np.full((1, 1), np.nan)), done))
         step(number)
     return found
 
@@ -192,8 +194,8 @@ def _drawn(scheme: Scheme, problem: Problem, park: int, purpose: str, draws: int
 def _row(point: Point, problems: Sequence[Problem], one: Found, all_of_them: Sequence[Found]) -> Row:
     base = {found.role: found for found in all_of_them if found.role}
     seconds, takes = _over_parks(one.seconds.mean(axis=1)), _over_parks(one.active.mean(axis=1))
-    lower = {role: lower_by(base[role], one) if role in base and role != one.role else (None, None)
-             for role in ("rafed", "ours")}  # fmt: skip
+    lower = {role: lower_by(base[role], one) if role in base and one.label not in (base[role].label, BOUND)
+             else (None, None) for role in ("rafed", "ours")}  # fmt: skip
     return {
         "point": point.key, "devices": point.devices, "channels": problems[0].channels, "scheme": one.label,
         "setting": one.knob or None, "median_s": _finite(float(np.median(one.seconds))), "mean_s": seconds[0],
@@ -214,7 +216,8 @@ def lower_by(base: Found, other: Found) -> tuple[float | None, float | None]:
 def _over_parks(values: np.ndarray) -> tuple[float | None, float | None]:
     if not np.isfinite(values).all():
         return None, None
-    return float(values.mean()), half_width(values.tolist())
+    mean = float(values.mean())
+    return mean, None if abs(mean) > HUGE else half_width(values.tolist())
 
 
 def _finite(value: float) -> float | None:
