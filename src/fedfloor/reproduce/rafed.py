@@ -67,7 +67,7 @@ def rivals(point: Point) -> tuple[Contender, ...]:
 
 
 def everything(point: Point) -> tuple[Contender, ...]:
-    """Return the contenders of Fig. 3 beside the paper's figures: also from other starts, and at their best settings."""
+    """Return the contenders of Fig. 3: also from other starts, and at their best settings."""
     sizes = [size for size in SIZES if size <= point.devices]
     single = [replace(one, paper=PRINTED.get(one.label)) for one in rivals(point)]
     best = (
