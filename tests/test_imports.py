@@ -57,7 +57,8 @@ MAY = {
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
-    "reproduce": BASE | {"config", "data", "experiment", "methods", "plan", "report", "runs"},
+    "reproduce": BASE
+    | {"config", "data", "experiment", "methods", "network", "plan", "report", "runs", "solvers"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},

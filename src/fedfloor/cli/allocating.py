@@ -78,7 +78,7 @@ def _solved(there: Floor, problem: Problem, solver: str, seed: int, limit: float
     if solver == "exact" and limit is not None:
         from fedfloor.solvers.allocation.exact import exact
 
-        return exact(problem, limit_s=limit)
+        return exact(problem, time_limit_s=limit)
     return solve(solver, problem, seed=seed)
 
 

@@ -15,7 +15,7 @@ from fedfloor.solvers.allocation.problem import Floats, Integers
 from fedfloor.solvers.allocation.tables import Data, Terms
 from fedfloor.solvers.compiled import compiled
 
-EQUAL = 1e-12  # log costs closer than this are ties
+EQUAL = 1e-12  # log costs closer than this, relative where they are large, are ties
 
 Loads = tuple[Floats, Floats]  # of each channel: the largest ln t, and Σ ln t
 
@@ -116,7 +116,9 @@ def sweep(
             held -= terms[3][i]
             k -= 1
         value, tie, to, level = best_choice(data, terms, members, size, rank, loads, held, i, k, may_rest, ties)
-        if value < now - EQUAL or (ties and value < now + EQUAL and tie < logs - EQUAL):
+        near = EQUAL * max(1.0, min(abs(now), 1e300))  # rounding grows with the numbers, and must not look like a gain
+        fewer = tie < logs - EQUAL * max(1.0, min(abs(logs), 1e300))
+        if value < now - near or (ties and value < now + near and fewer):
             c, r, other = to, level, True
         channel[i], rank[i] = c, r
         if c >= 0:
