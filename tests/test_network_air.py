@@ -242,11 +242,11 @@ PLANS: dict[str, Node] = {
 }  # fmt: skip
 
 
-def said(plan: Node, heard: Air, number: int, tick: int) -> list[list[int]]:
+def said(plan: Node, heard: Air, number: int, tick: int, numbered: list[int] | None = None) -> list[list[int]]:
     """(device, tick, visit, lost) of every visit, as the price has it."""
     return [
         [place[2], place[1], place[3], int(place[2] >= 0 and heard.send(one, others, place, 1000).lost)]
-        for one, others, place in placed(plan, number, tick)
+        for one, others, place in placed(plan, number, tick, numbered)
     ]
 
 
@@ -280,6 +280,25 @@ def test_they_agree_on_whom_the_walk_chooses() -> None:
         assert got == said(done.resolved, heard, number, number)
         lost += [one[-1] for one in got]
     assert 0 < sum(lost) < len(lost)
+
+
+def test_they_agree_where_branches_choose_the_same_device() -> None:
+    # none counts the other's visits, so that both visits of one device are its first: the receipts say so
+    plan = Parallel(tuple(Select("uniform", ks, 2, WORK, at=edge(0)) for ks in ((0, 1, 2), (1, 2, 3))))
+    there = over_radio(LOSSY, CELLS, over="park")
+    heard, twice = of(there), 0
+    job = engine(park(SIX, factory_of=CELLS), "logistic", air=heard)
+    for number in range(1, 9):
+        done = walk(job, plan, number=number)
+        numbers = [r.visit for r in done.receipts]
+        got = [[r.device, r.tick, r.visit, int(r.lost)] for r in done.receipts]
+        assert got == said(done.resolved, heard, number, 0, numbers)
+        twice += len({r.device for r in done.receipts}) < 4
+        sizes = Payload({"all": 1000})
+        paid = price(done.resolved, there, sizes, air=heard, round_number=number, numbered=numbers)
+        tries = [heard.send(*one, 0).attempts for one in placed(done.resolved, number, 0, numbers)]
+        assert paid.bytes["device_edge_up"] == 1000 * sum(tries)
+    assert twice
 
 
 def test_they_agree_on_two_ranks() -> None:
