@@ -45,7 +45,7 @@ class Walk:
 
     def __init__(
         self, plan: Node, sites: Sites, packet: Mapping[str, int], asked: Mapping[str, tuple[int, int, float]],
-        air: Air | None, when: tuple[int, int], *, trace: bool,
+        air: Air | None, when: tuple[int, int, Sequence[int] | None], *, trace: bool,
     ) -> None:  # fmt: skip
         self.plan, self.packet, self.asked = plan, packet, asked
         self.clock, self.routes = Clock(), sites.routes
@@ -269,7 +269,7 @@ class Walk:
     def _visits(self, node: Node) -> int:
         return 1 if isinstance(node, Train) else self.inside[id(node)]
 
-    def _sent(self, air: Air, when: tuple[int, int]) -> dict[int, Sent]:
+    def _sent(self, air: Air, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Sent]:
         """Say of each visit how its result is sent, keyed by its number in plan order."""
         return {
             number: air.send(visit, others, place, self._size(visit.work.scope))
