@@ -66,8 +66,8 @@ def test_the_parameters_of_its_network() -> None:
 
 
 def lte(devices: int) -> Sites:
-    """HFedMS's cell, with devices that train in no time."""
-    on = settings.network(NetworkSettings(profile="lte-cat-m2"))
+    """HFedMS's cell, with devices that train in no time, as its cost model has it."""
+    on = settings.network(NetworkSettings(profile="lte-cat-m2", devices={"cycles_per_bit": 0.0}))
     assert on is not None
     return sites(on, 0, np.arange(devices) % 10, np.full(devices, 50), 8 * 784)
 

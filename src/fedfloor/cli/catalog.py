@@ -178,9 +178,10 @@ def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -
     from fedfloor.bench import methods as cost
     from fedfloor.methods.catalog import METHODS
 
-    names = [name for name in METHODS if only in name]
+    timed = [name for name, kind in METHODS.items() if not kind().reads_network]  # the others choose by a network
+    names = [name for name in timed if only in name]
     if not names:
-        raise unknown("method", only, METHODS)
+        raise unknown("method", only, timed)
     work = cost.Case(**{key: one for key, one in case.items() if one is not None})
     require(work.epochs >= 1, "--epochs", work.epochs, "a whole number of at least 1")
     return cost.measure(work, names, shared.ranks(1 if ranks is None else ranks), repeats, _say)

@@ -46,6 +46,7 @@ class Account:
     def __init__(self, sites: Sites, air: Air | None, clock: Clock, *, trace: bool) -> None:
         self.sites, self.air, self.clock, self.trace = sites, air, clock, trace
         self.of = sites.lists
+        self.transmit_w, self.receive_w = self.of.transmit_w, self.of.receive_w
         self.bytes: Counter[str] = Counter()
         self.joules = [0.0] * len(self.of.samples)
         self.busy = [0.0] * len(self.of.samples)
@@ -54,7 +55,7 @@ class Account:
     def take(self, hop: Hop, time: float, size: int, branch: Branch, sent: Sent | None = None) -> float:
         """Take one hop from ``time`` on, which is now where its link is shared; return when the packet is there."""
         seconds, start, sender, receiver = size * hop.s_per_byte, time, hop.sender, hop.receiver
-        watt = self.of.transmit_w[sender] if sender >= 0 else 0.0
+        watt = self.transmit_w[sender] if sender >= 0 else 0.0
         if hop.radio:
             seconds, size, watt = self._radio(hop, size, sent)
         if hop.resource >= 0:
@@ -66,14 +67,15 @@ class Account:
             self.joules[sender] += seconds * watt
             self.busy[sender] += seconds
         if receiver >= 0:
-            self.hear(receiver, seconds)
+            self.joules[receiver] += seconds * self.receive_w[receiver]
+            self.busy[receiver] += seconds
         if self.trace:
             self.moves.append(Move(hop.counter, hop.cell, hop.resource, time, start, start + seconds, size, hop.device))
         return start + seconds + hop.latency_s
 
     def hear(self, k: int, seconds: float) -> None:
         """Let a device receive for so long."""
-        self.joules[k] += seconds * self.of.receive_w[k]
+        self.joules[k] += seconds * self.receive_w[k]
         self.busy[k] += seconds
 
     def train(self, node: Train, branch: Branch) -> float:

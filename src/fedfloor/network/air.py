@@ -45,7 +45,9 @@ class Air:
 
     def __init__(self, sites: Sites, radio: Radio, seed: int) -> None:
         self.sites, self.radio, self.seed = sites, radio, seed
-        self.usable = physics.usable(self.radio, sites.received_w)
+        full_w = float(physics.watts(radio.powers_dbm[-1]))
+        self.gain: list[float] = (sites.received_w[:, -1] / full_w).tolist()
+        self._drawn: dict[tuple[int, int], nodes.Radio] = {}
         one = sites.network.uplink.over == "park" or sites.network.route == "direct"
         self.cells = [0] * len(sites.samples) if one else sites.factory_of.tolist()
 
@@ -53,14 +55,17 @@ class Air:
         """Return the channel and power of a visit: the plan's; or a channel drawn for the round and all the power."""
         if visit.radio is not None:
             return visit.radio
-        k = visit.site.index
-        channel = int(generator(self.seed, "channel", round_number, k).integers(self.radio.channels))
-        return nodes.Radio(channel, self.radio.powers_dbm[-1])
+        place = (round_number, visit.site.index)
+        if place not in self._drawn:  # everybody beside a visit is asked for theirs
+            if len(self._drawn) >= len(self.gain):
+                self._drawn.clear()
+            channel = int(generator(self.seed, "channel", *place).integers(self.radio.channels))
+            self._drawn[place] = nodes.Radio(channel, self.radio.powers_dbm[-1])
+        return self._drawn[place]
 
     def signal_w(self, device: int, power_dbm: float) -> float:
         """Return the mean received power of a device that sends with so much power."""
-        unit = self.sites.received_w[device, -1] / physics.watts(self.radio.powers_dbm[-1])
-        return float(unit * physics.watts(power_dbm))
+        return self.gain[device] * math.pow(10.0, (power_dbm - 30.0) / 10.0)  # arrays of one number are slow
 
     def send(self, visit: Train, beside: Sequence[Train], place: Place, payload_bytes: float) -> Sent:
         """Say how a visit's result is sent.

@@ -81,7 +81,8 @@ class Clock:
                     self._met(branch.meeting, branch, stop.value)
                 continue
             if wake is not None:
-                self.at(wake, branch)
+                self._count += 1
+                heappush(heap, (wake, branch.order, self._count, branch))
         return end
 
     def _met(self, meeting: Meeting, branch: Branch, end: float) -> None:

@@ -128,8 +128,10 @@ class Radio:
             given = getattr(self, name)
             _need(given is None or 0 < given < math.inf, f"radio.{name}", given, "above 0")
         powers = self.powers_dbm
-        rising = bool(powers) and list(powers) == sorted(set(powers))
+        rising = bool(powers) and list(powers) == sorted(set(powers)) and all(map(math.isfinite, powers))
         _need(rising, "radio.powers_dbm", powers, "ascending powers in dBm")
+        noise = self.noise_dbm_per_mhz
+        _need(math.isfinite(noise), "radio.noise_dbm_per_mhz", noise, "a power in dBm")
         share = self.outage
         _need(share is None or 0 < share < 1, "radio.outage", share, "a chance, above 0 and below 1")
         _need(self.iterations_scale > 0, "radio.iterations_scale", self.iterations_scale, "above 0")
@@ -180,7 +182,7 @@ class Network:
                 lacks = "[network.radio]" if self.radio is None else "[network.devices] distance_m, metres"
                 raise SettingError(f"network.{name}.sharing = 'sinr' needs {lacks}. Profile 'rafed' has both.")
         clock = self.cloud_clock_hz
-        _need(clock is None or clock > 0, "cloud_clock_hz", clock, "cycles per second, above 0")
+        _need(clock is None or 0 < clock < math.inf, "cloud_clock_hz", clock, "cycles per second, above 0")
 
     def links(self) -> Mapping[str, Link]:
         """Return the links by class, those that there are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from fedfloor.network.profile import Link, Network
 from fedfloor.plan.nodes import CLOUD, Site, edge
 
 
-class Hop(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hop:
     """One transfer of a route.
 
     Attributes:

@@ -45,7 +45,7 @@ class Walk:
 
     def __init__(
         self, plan: Node, sites: Sites, packet: Mapping[str, int], asked: Mapping[str, tuple[int, int, float]],
-        air: Air | None, when: tuple[int, int], *, trace: bool,
+        air: Air | None, when: tuple[int, int, Sequence[int] | None], *, trace: bool,
     ) -> None:  # fmt: skip
         self.plan, self.packet, self.asked = plan, packet, asked
         self.clock, self.routes = Clock(), sites.routes
@@ -96,13 +96,18 @@ class Walk:
         return _Stand(time, node.site, size, number, since)
 
     def _parallel(self, node: Parallel, stand: _Stand, branch: Branch, first: int) -> Walking:
-        size = max(map(self._size, {first_scope(child) for child in node.children}), default=stand.size)
-        stand = yield from self._move(stand, node.at, size, branch)
-        numbers, targets = [], []
+        numbers, targets, scopes = [], [], set()
         for i, child in enumerate(node.children):
             numbers.append(first)
-            first += self._visits(child)
-            targets.append((i, first_stop(child, node.at) or node.at))
+            if isinstance(child, Train):  # the node there is most of
+                first, site = first + 1, child.site
+                scopes.add(child.work.scope)
+            else:
+                first, site = first + self.inside[id(child)], first_stop(child, node.at) or node.at
+                scopes.add(first_scope(child))
+            targets.append((i, site))
+        size = max(map(self._size, scopes), default=stand.size)
+        stand = yield from self._move(stand, node.at, size, branch)
 
         def then(i: int, there: _Stand, own: Branch) -> Steps:
             child = node.children[i]
@@ -120,19 +125,17 @@ class Walk:
 
     def _there_and_back(self, node: Train, stand: _Stand, own: Branch, number: int, at: Site) -> Steps:
         """Do what ``_branch`` does, for a single visit: the node there is most of, so in one generator."""
-        site, size, time, now = node.site, self._size(node.work.scope), stand.time, self.clock
+        site, size, time, clock = node.site, self._size(node.work.scope), stand.time, self.clock
         since = stand.since if stand.since >= 0 else time
-        if not (site.kind == "device" and site.index in stand.held):
+        if not (site is stand.site or (site.kind == "device" and site.index in stand.held)):
             for hop in self.routes.route(stand.site, site).hops:
-                if hop.resource >= 0 and time > now.now:
-                    own.order = hop.device
+                if hop.resource >= 0 and time > clock.now:
                     yield time
                 time = self.spent.take(hop, time, size, own)
         time += self.spent.train(node, own)
         sent = self.sent.get(number)
         for hop in self.routes.route(site, at).hops:
-            if hop.resource >= 0 and time > now.now:
-                own.order = hop.device
+            if hop.resource >= 0 and time > clock.now:
                 yield time
             time = self.spent.take(hop, time, size, own, sent)
         self.visit_s[number] = time - since
@@ -214,19 +217,25 @@ class Walk:
             yield time
         time = self.spent.take(hop, time, size, own)
         since = stand.since if stand.since >= 0 else stand.time
-        by_place: dict[tuple[str, int], tuple[Site, list[Target]]] = {}
-        for target in group:
-            to = self.routes.route(stand.site, target[1]).hops[0].to
-            by_place.setdefault((to.kind, to.index), (to, []))[1].append(target)
-        for site, there in by_place.values():
-            if site.kind == "device" and site.index != hop.receiver:
+        heard = {hop.receiver}
+        beyond: dict[int, tuple[Site, list[Target]]] = {}
+        for i, site in group:
+            to = self.routes.route(stand.site, site).hops[0].to
+            if to.kind != "device":
+                beyond.setdefault(to.index, (to, []))[1].append((i, site))
+                continue
+            if site.index not in heard:
+                heard.add(site.index)
                 self.spent.hear(site.index, size * hop.s_per_byte)
-            self._spread(stand._replace(time=time, site=site, since=since), there, size, meeting, then, own)
+            one = self._new(time, site, meeting, own)
+            one.steps = then(i, _Stand(time, site, stand.size, since=since, held=stand.held), one)
+        for place, there in beyond.values():
+            self._spread(stand._replace(time=time, site=place, since=since), there, size, meeting, then, own)
         return NEVER
 
     def _new(self, time: float, site: Site, meeting: Meeting, after: Branch | None) -> Branch:
         """Return a new process, which begins at ``time``; it goes on from ``after``."""
-        own = Branch(_order(site), meeting)
+        own = Branch(site.index if site.kind == "device" else -1, meeting)
         if after is not None:
             own.add(after)
         meeting.left += 1
@@ -243,7 +252,7 @@ class Walk:
         if not (to.kind == "device" and to.index in stand.held):
             for hop in self.routes.route(stand.site, to).hops:
                 if hop.resource >= 0 and time > self.clock.now:
-                    branch.order = hop.device
+                    branch.order = hop.device if hop.device >= 0 else branch.order
                     yield time
                 time = self.spent.take(hop, time, size, branch, sent)
         if stand.visit >= 0:
@@ -260,7 +269,7 @@ class Walk:
     def _visits(self, node: Node) -> int:
         return 1 if isinstance(node, Train) else self.inside[id(node)]
 
-    def _sent(self, air: Air, when: tuple[int, int]) -> dict[int, Sent]:
+    def _sent(self, air: Air, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Sent]:
         """Say of each visit how its result is sent, keyed by its number in plan order."""
         return {
             number: air.send(visit, others, place, self._size(visit.work.scope))

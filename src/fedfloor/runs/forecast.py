@@ -14,6 +14,7 @@ from fedfloor.chance import generator
 from fedfloor.config import combined
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import View
 from fedfloor.network.price import Price
 from fedfloor.park.park import Park
@@ -21,6 +22,7 @@ from fedfloor.parts import sampling
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.runs import pricing
+from fedfloor.runs.pricing import Tariff
 
 
 @dataclass(frozen=True)
@@ -38,31 +40,40 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
     Raises:
         SettingError: the experiment names no network.
     """
-    method, data, model = combined(experiment), park.dataset, experiment.model
-    adapt = method.objective.adapt
-    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
-    costs = pricing.tariff(experiment, park, network.trained)
+    method = combined(experiment)
+    view, costs = seen(experiment, park, method)
     if costs is None:
         raise SettingError(
             "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor networks "
             "lists the profiles."
         )
-    start = {"w": torch.zeros_like(network.flat)}
-    whole, trained, layout = experiment.rounds, network.trained, network.layout
-    resources = costs.resources(start) if method.reads_network else None
-    view = View(0, whole, park.sizes, park.factory_of, start, (), trained, layout, resources=resources)
     asked = method.setup(view)
     if asked is not None:
-        yield Round(0, asked, costs.price(asked, start, 0, 0))
-    answers = {} if asked is None else pretended(asked, trained)
+        yield Round(0, asked, costs.price(asked, view.start, 0, 0))
+    answers = {} if asked is None else pretended(asked, view.trained)
     state, tick = method.init(view, answers, generator(experiment.seed, "init")), 0
     for number in range(1, last + 1):
-        census = park.census(range(park.devices), tick, [0] * park.devices) if method.reads_census else None
-        now = replace(view, round=number, census=census)
-        plan = method.plan(state, now, generator(experiment.seed, "plan", number))
+        plan = method.plan(state, at(view, park, method, number, tick), generator(experiment.seed, "plan", number))
         known = resolved(plan, park, experiment.seed, number, tick)
         yield Round(number, known, costs.price(known, state.packet, number, tick))
         tick += max(1, walk.span(plan))
+
+
+def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Tariff | None]:
+    """Return what a method sees before its first round, with a model of zeros, and what its rounds are priced by."""
+    data, model, adapt = park.dataset, experiment.model, method.objective.adapt
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    costs = pricing.tariff(experiment, park, network.trained)
+    start = {"w": torch.zeros_like(network.flat)}
+    resources = costs.resources(start) if costs is not None and method.reads_network else None
+    whole, trained, layout = experiment.rounds, network.trained, network.layout
+    return View(0, whole, park.sizes, park.factory_of, start, (), trained, layout, resources=resources), costs
+
+
+def at(view: View, park: Park, method: Combined, number: int, tick: int) -> View:
+    """Return what a method sees of a round."""
+    census = park.census(range(park.devices), tick, [0] * park.devices) if method.reads_census else None
+    return replace(view, round=number, census=census)
 
 
 def pretended(asked: Node, trained: int) -> dict[int, dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.solvers.allocation.bound import latest, lower_bound
-from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, iterations
+from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, divergence, iterations
 from fedfloor.solvers.allocation.tables import Data, Tables, tables, terms
 from fedfloor.solvers.solution import Solution, solved
 
@@ -45,12 +45,13 @@ def search(problem: Problem, *, proposals: int = PROPOSALS, seed: int = 0) -> So
     channel = np.full(problem.devices, SILENT)
     channel[_one(problem, data)] = 0
     limit = packing.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
+    filled = channel.copy()
     if np.isfinite(limit) and proposals:
         k = int((channel != SILENT).sum())
-        pool = _pool(problem, data, channel, iterations(problem, k) * limit)
+        pool = _pool(problem, data, channel, limit)
         many = proposals * max(1, round(k / ACTIVE))
-        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed)
-    allocation = finished(problem, of, data, channel)
+        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed, False)
+    allocation = better(problem, of, data, filled, channel)
     bound = lower_bound(problem)
     return solved(cost(problem, allocation), bound, allocation, time.perf_counter() - began)
 
@@ -60,7 +61,7 @@ def _one(problem: Problem, data: Data) -> int:
     return int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())
 
 
-def _pool(problem: Problem, data: Data, channel: Integers, value: float) -> Integers:
+def _pool(problem: Problem, data: Data, channel: Integers, limit: float) -> Integers:
     """Return the devices worth looking at.
 
     No better allocation has a latency above some T; those that bear most interference within T, and the active ones.
@@ -68,8 +69,17 @@ def _pool(problem: Problem, data: Data, channel: Integers, value: float) -> Inte
     from fedfloor.solvers.allocation import packing
 
     active = np.flatnonzero(channel != SILENT)
-    promising = packing.promise(data, latest(problem, value))[: max(POOL, 2 * active.size)]
+    classes = 1 + problem.divergence_weight * divergence(problem, active)
+    value = iterations(problem, active.size) * limit * classes
+    room = POOL if problem.divergence_weight == 0 else 2 * POOL  # the right classes may be with slower devices
+    promising = packing.promise(data, latest(problem, value))[: max(room, 2 * active.size)]
     return np.union1d(active, promising)
+
+
+def better(problem: Problem, of: Tables, data: Data, first: Integers, second: Integers) -> Allocation:
+    """Return the cheaper of two, finished: the annealing tells costs apart only to its own precision."""
+    one, other = finished(problem, of, data, first), finished(problem, of, data, second)
+    return other if cost(problem, other) < cost(problem, one) else one
 
 
 def finished(problem: Problem, of: Tables, data: Data, channel: Integers) -> Allocation:

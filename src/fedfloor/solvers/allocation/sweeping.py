@@ -78,6 +78,17 @@ def best_choice(
 
 
 @compiled
+def on_channels(channel: Integers, channels: int) -> tuple[Integers, Integers]:
+    """Return the devices on every channel [C, N], and how many they are [C]."""
+    members, size = np.empty((channels, len(channel)), np.int64), np.zeros(channels, np.int64)
+    for i, c in enumerate(channel):
+        if c >= 0:
+            members[c, size[c]] = i
+            size[c] += 1
+    return members, size
+
+
+@compiled
 def sweep(
     data: Data, terms: Terms, channel: Integers, rank: Integers, channels: int, devices: Integers, may_rest: bool,
     ties: bool,
@@ -86,17 +97,13 @@ def sweep(
 
     A device keeps its choice unless another has a smaller cost, or with ``ties`` an equal cost and a smaller Σ ln t.
     """
-    n = len(channel)
-    members, size = np.empty((channels, n), np.int64), np.zeros(channels, np.int64)
+    members, size = on_channels(channel, channels)
     loads = (np.full(channels, -INFINITE), np.zeros(channels))
     held = np.zeros(len(terms[4]))
-    for i in range(n):
-        if channel[i] >= 0:
-            members[channel[i], size[channel[i]]] = i
-            size[channel[i]] += 1
-            held += terms[3][i]
     for c in range(channels):
         loads[0][c], loads[1][c] = load(data, members[c], size[c], rank)
+        for a in range(size[c]):
+            held += terms[3][members[c, a]]
     k = size.sum()
     other = False
     for i in devices:

@@ -1,0 +1,96 @@
+"""Networks as they are written: profiles, what changes them, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfloor.errors import SettingError
+from fedfloor.network import settings
+from fedfloor.network.profile import Network
+from fedfloor.network.settings import NetworkSettings, built
+
+CELL = {"device_edge": {"sharing": "sinr"}, "radio": {}, "devices": {"distance_m": 10.0}}
+
+
+@pytest.mark.parametrize("name", settings.profiles())
+def test_profiles_say_where_their_numbers_are_from(name: str) -> None:
+    table = settings.read(name)
+    assert settings.network(NetworkSettings(profile=name)) == built(table)
+    assert table["about"]
+    parts = [part for part in table.values() if isinstance(part, dict)]
+    assert parts
+    assert all(part.get("source") for part in parts)
+
+
+def test_the_cell_of_hfedms() -> None:
+    found = settings.network(NetworkSettings(profile="lte-cat-m2"))
+    assert found is not None
+    link = found.device_edge
+    assert (link.up_bps, link.down_bps, link.sharing, link.over, link.duplex) == (4e6, 7e6, "serial", "park", "half")
+
+
+def test_changes_are_laid_over_the_profile() -> None:
+    found = settings.network(NetworkSettings(profile="lte-cat-m2", device_edge={"up_bps": 1.0}, route="via_edge"))
+    assert found is not None
+    assert (found.device_edge.up_bps, found.device_edge.down_bps) == (1.0, 7e6)
+    assert settings.network(NetworkSettings()) is None
+    assert settings.network(NetworkSettings(route="via_edge")) == Network()
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "hall.toml"
+    path.write_text("[device_edge]\nup_bps = 5\n", encoding="utf-8")
+    found = settings.network(NetworkSettings(profile=str(path)))
+    assert found is not None
+    assert (found.name, found.device_edge.up_bps) == ("hall", 5)
+    path.write_text("[device_edge\n", encoding="utf-8")
+    with pytest.raises(SettingError, match="not valid TOML"):
+        settings.read(str(path))
+    with pytest.raises(SettingError, match=r"other\.toml"):
+        settings.read(str(tmp_path / "other.toml"))
+    with pytest.raises(SettingError, match="lte-cat-m2"):
+        settings.read("lte-cat-m3")
+
+
+def test_a_radio_is_complete() -> None:
+    assert built(CELL).radio is not None
+    for lacking in ("radio", "devices"):
+        with pytest.raises(SettingError, match="'sinr' needs"):
+            built({key: part for key, part in CELL.items() if key != lacking})
+    with pytest.raises(SettingError, match="only device_edge and device_cloud"):
+        built({**CELL, "edge_cloud": {"sharing": "sinr"}})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"device_edge": {"up_bps": 0}}, "up_bps"),
+        ({"device_edge": {"up_bps": -4e6}}, "up_bps"),
+        ({"device_edge": {"down_bps": float("nan")}}, "down_bps"),
+        ({"device_edge": {"latency_s": -0.1}}, "latency_s"),
+        ({"device_edge": {"sharing": "serial"}}, "need up_bps or down_bps"),
+        ({"device_edge": {"sharing": "shared"}}, "sharing"),
+        ({"device_edge": {"upbps": 1}}, "upbps"),
+        ({"route": "straight"}, "route"),
+        ({"route": "direct"}, "device_cloud"),
+        ({"cloud_clock_hz": 0.0}, "cloud_clock_hz"),
+        ({"devices": {"clock_hz": 0.0}}, "clock_hz"),
+        ({"devices": {"clock_hz": [2e9, 1e9]}}, "clock_hz"),
+        ({"devices": {"idle_w": -1.0}}, "idle_w"),
+        ({"radio": {"channels": 0}}, "channels"),
+        ({"radio": {"attempts": 0}}, "attempts"),
+        ({"radio": {"powers_dbm": []}}, "powers_dbm"),
+        ({"radio": {"powers_dbm": [3.0, 1.0]}}, "powers_dbm"),
+        ({"radio": {"powers_dbm": [0.0, float("inf")]}}, "powers_dbm"),
+        ({"radio": {"noise_dbm_per_mhz": float("nan")}}, "noise_dbm_per_mhz"),
+        ({"radio": {"outage": 1.0}}, "outage"),
+        ({"radio": {"path_loss": "C"}}, "path_loss"),
+        ({"radio": {"threshold": 0.0}}, "threshold"),
+    ],
+)
+def test_what_is_refused(table: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        built(table)
