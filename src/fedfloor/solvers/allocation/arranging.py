@@ -9,7 +9,7 @@ import numpy as np
 from fedfloor.errors import require
 from fedfloor.solvers.allocation.bound import alone_s, fixed_bound
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, of_devices
-from fedfloor.solvers.allocation.search import ACTIVE, COLD, HOT, PROPOSALS, better
+from fedfloor.solvers.allocation.search import ACTIVE, COLD, HOT, PROPOSALS, cheaper, finished
 from fedfloor.solvers.allocation.tables import Data, tables, terms
 from fedfloor.solvers.solution import Solution, solved
 
@@ -46,7 +46,7 @@ def arranged(problem: Problem, active: Integers, *, proposals: int = PROPOSALS, 
         many = proposals * max(1, round(at.size / ACTIVE))
         hot, cold = HOT / at.size, COLD / at.size
         annealing.anneal(data, terms(problem), channel, problem.channels, at, many, hot, cold, seed, True)
-    found = better(problem, of, data, filled, channel)
+    found = cheaper(problem, finished(problem, of, data, filled), finished(problem, of, data, channel))
     return solved(cost(problem, found), fixed_bound(problem, at), found, time.perf_counter() - began)
 
 

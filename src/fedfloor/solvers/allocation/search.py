@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,10 @@ PROPOSALS = 16_000
 ACTIVE = 16  # active devices that this many proposals are for
 POOL = 32  # devices at least among which the search chooses; more if more take part
 HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the active devices: what one of them is worth falls so
+CLASSES = (
+    (1.0,),
+    (1 / 64, 1 / 16, 1 / 4, 1.0),
+)  # shares of the classes' weight: at once, and in steps where it is large
 FINAL = 1e-12  # relative precision of the latency in the end
 
 
@@ -45,13 +50,17 @@ def search(problem: Problem, *, proposals: int = PROPOSALS, seed: int = 0) -> So
     channel = np.full(problem.devices, SILENT)
     channel[_one(problem, data)] = 0
     limit = packing.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
-    filled = channel.copy()
+    allocation, filled = finished(problem, of, data, channel), channel
     if np.isfinite(limit) and proposals:
         k = int((channel != SILENT).sum())
         pool = _pool(problem, data, channel, limit)
         many = proposals * max(1, round(k / ACTIVE))
-        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed, False)
-    allocation = better(problem, of, data, filled, channel)
+        for steps in CLASSES if problem.divergence_weight > 0 else CLASSES[:1]:
+            channel = filled.copy()
+            for share in steps:
+                eased = terms(replace(problem, divergence_weight=share * problem.divergence_weight))
+                annealing.anneal(data, eased, channel, problem.channels, pool, many, HOT / k, COLD / k, seed, False)
+                allocation = cheaper(problem, allocation, finished(problem, of, data, channel))
     bound = lower_bound(problem)
     return solved(cost(problem, allocation), bound, allocation, time.perf_counter() - began)
 
@@ -76,9 +85,8 @@ def _pool(problem: Problem, data: Data, channel: Integers, limit: float) -> Inte
     return np.union1d(active, promising)
 
 
-def better(problem: Problem, of: Tables, data: Data, first: Integers, second: Integers) -> Allocation:
-    """Return the cheaper of two, finished: the annealing tells costs apart only to its own precision."""
-    one, other = finished(problem, of, data, first), finished(problem, of, data, second)
+def cheaper(problem: Problem, one: Allocation, other: Allocation) -> Allocation:
+    """Return the cheaper of two: the annealing tells costs apart only to its own precision."""
     return other if cost(problem, other) < cost(problem, one) else one
 
 
