@@ -57,8 +57,7 @@ MAY = {
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
-    "reproduce": BASE
-    | {"config", "data", "experiment", "methods", "network", "plan", "report", "runs", "solvers"},
+    "reproduce": BASE | {"config", "data", "experiment", "methods", "network", "plan", "report", "runs", "solvers"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},

@@ -56,6 +56,8 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     assert "updates are lost to interference" in refused([free], NetworkSettings("rafed"))
     assert "it has no experiment.toml" in refused([tmp_path], slow)
     assert "two of the runs have folders of the same name" in refused([free, free], slow)
+    other = ran(tmp_path / "radio", profile="rafed")
+    assert "updates are lost to interference" in refused([free, other], slow)  # the first would do: no copy of it
     full = ledger.read(free / "ledger.jsonl")
     (free / "ledger.jsonl").write_text("".join(json.dumps({**vars(line), "plan_hash": "0"}) + "\n" for line in full))
     assert "free, round 1: the plan hangs on what training brought" in refused([free], slow)
