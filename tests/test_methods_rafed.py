@@ -12,8 +12,9 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.rafed import RaFed
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Node, Parallel, Probe, Sequence, Train
-from fedfloor.solvers.allocation.problem import Allocation, cost, divergence
+from fedfloor.solvers.allocation.problem import Allocation, Problem, cost, divergence
 from fedfloor.solvers.allocation.solve import solve
+from fedfloor.solvers.solution import Solution
 from floor import park
 from rounds import Job, method
 
@@ -125,3 +126,17 @@ def test_somebody_must_be_heard() -> None:
     deaf = replace(view, resources=replace(view.resources, problem=faint))
     with pytest.raises(SettingError, match=r"no device reaches the base station, .*radio\.powers_dbm"):
         job.method.plan(job.begin(), deaf, np.random.default_rng(0))
+
+
+def test_an_allocation_without_proof_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far a proof comes within its seconds hangs on the machine, and ranks would disagree."""
+    job = Job(method("rafed", solver="exact"), park(SIZES))
+    state = job.begin()
+    assert visits(job.plan(state, 1))
+
+    def late(name: str, problem: Problem, *, seed: int) -> Solution[Allocation]:
+        return replace(solve(name, problem, seed=seed), status="feasible")
+
+    monkeypatch.setattr("fedfloor.methods.rafed.solve", late)
+    with pytest.raises(SettingError, match="no proof within its time for 8 devices"):
+        job.plan(state, 1)

@@ -13,7 +13,7 @@ from fedfloor.methods.contract import Method, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
 from fedfloor.solvers.allocation.bound import alone_s
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.problem import Allocation, Problem
 from fedfloor.solvers.allocation.solve import SOLVERS, solve
 
 
@@ -73,7 +73,7 @@ class RaFed(Method):
         levels = view.resources.powers_dbm if view.resources is not None else ()
         problem = self.problem(view)
         _check_heard(problem)
-        found = solve(self.solver, problem, seed=int(state.notes["start"])).choice
+        found = _found(self.solver, problem, int(state.notes["start"]))
         work = self.work.at(view.round, view.rounds, self.objective)
         visits = Parallel(
             tuple(
@@ -103,6 +103,17 @@ class RaFed(Method):
             return here
         counts = view.census.astype(np.float64)
         return replace(here, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
+
+
+def _found(solver: str, problem: Problem, seed: int) -> Allocation:
+    """Return the solver's allocation; what depends on how far a proof came in time would differ between machines."""
+    found = solve(solver, problem, seed=seed)
+    if solver == "exact" and found.status != "optimal":
+        raise SettingError(
+            f"methods.rafed.solver = 'exact': no proof within its time for {problem.devices} devices, so that another "
+            "machine might choose otherwise. Take 'search', which is quick, or fewer devices."
+        )
+    return found.choice
 
 
 def _check_heard(problem: Problem) -> None:
