@@ -9,9 +9,10 @@ import pytest
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.network.settings import NetworkSettings
-from fedfloor.runs import ledger
+from fedfloor.runs import launch, ledger
+from fedfloor.runs.orders import Orders
 from fedfloor.runs.reprice import reprice
 
 TABLE = {
@@ -65,3 +66,14 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     (out / "there").touch()
     with pytest.raises(SettingError, match="is there already"):
         reprice([free], slow, out, lambda _: None)
+
+
+def test_a_run_that_diverged_in_its_first_round_has_nothing_to_price(tmp_path: Path) -> None:
+    wild = tmp_path / "wild"
+    what = config.from_table({**TABLE, "work": {"epochs": 2, "batch_size": 6, "lr": 3e38}})
+    with pytest.raises(DivergedError):
+        launch.start(what, Orders(wild, keep=True), 1, launch.ignore)
+    (copy,) = reprice([wild], NetworkSettings("lte-cat-m2"), tmp_path / "copies", lambda _: None)
+    assert (copy / "diverged.json").read_bytes() == (wild / "diverged.json").read_bytes()
+    assert not (copy / "ledger.jsonl").exists()
+    assert "lte-cat-m2" in (copy / "experiment.toml").read_text()

@@ -55,11 +55,13 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
     for run, after in zip(runs, afters, strict=True):  # nothing is written before all are known to be possible
         if park is None or ground(after) != stands:
             park, stands = build_park(after), ground(after)
-        found.append(priced(after, park, ledger.read(run / "ledger.jsonl"), run))
+        done = run / "ledger.jsonl"  # not there where training diverged in the first round
+        found.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
     for run, copy, after, lines in zip(runs, copies, afters, found, strict=True):
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
-        folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+        if lines:
+            folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
         follow(copy)
     return copies
 
