@@ -108,11 +108,11 @@ def resolved(plan: Node, park: Park, seed: int, number: int, tick: int) -> Node:
         nonlocal seen
         before, ahead, done, visits = seen, Counter[int](), [], Counter[int]()
         for child in node.children:
-            seen = before + ahead
+            seen = Counter({k: before[k] + ahead[k] for k in walk.devices(child)})  # not all: quadratic
             one = go(child, now)
             done.append(one)
-            visits += walk.visits(one)
-            ahead += walk.visits(child)
+            visits.update(walk.visits(one))
+            ahead.update(walk.visits(child))
         seen = before + visits
         return replace(node, children=tuple(done)) if done != list(node.children) else node
 

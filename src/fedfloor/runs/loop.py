@@ -157,7 +157,7 @@ class _Run:
         """Do one round; where it fails, checkpoint the one before it."""
         try:
             return self.round(start, point)
-        except RunError:
+        except (RunError, SettingError):  # a plan may be refused in a later round, too
             if self.first and point.round:
                 with contextlib.suppress(RunError):  # the first error is the one to be told
                     self.save(point)
