@@ -110,15 +110,16 @@ def test_exact_equals_enumeration(seed: int) -> None:
     assert brute(problem).value == pytest.approx(want, rel=1e-9, abs=1e-7 * scale(problem))  # Gram: √ε
 
 
-@settings(max_examples=60, deadline=None)
-@given(SEEDS)
-def test_in_pieces_it_is_the_same(seed: int) -> None:
-    """With next to no nodes for a part, the tree is split down to its leaves."""
-    problem = strange(seed, most=9)
+@pytest.mark.parametrize("nodes", [3, 10**6])
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_the_tree_alone_finds_the_best(nodes: int, seed: int) -> None:
+    """Without the exchanges' help; and, with next to no nodes for a part, split down to its leaves."""
+    problem = strange(seed, most=11)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(exact_module, "ROOT", 2)
-        patched.setattr(exact_module, "PART", 3)
-        patched.setattr(exact_module, "swap", lambda p, seed: swap(p, "random", kicks=0, seed=seed))
+        patched.setattr(exact_module, "ROOT", nodes)
+        patched.setattr(exact_module, "PART", nodes)
+        patched.setattr(exact_module, "swap", lambda p, seed: random(p, seed=seed))
         found = exact(problem)
     assert found.value == pytest.approx(least(problem), **close(problem))
 
