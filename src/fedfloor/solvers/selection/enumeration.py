@@ -114,6 +114,21 @@ def previous(twin: Integers) -> Integers:
 
 
 @compiled
+def tempting(before: float, diagonal: float, x: float, penalty: Floats) -> int:
+    """Return the value that costs less, which is tried first."""
+    zero = (before - diagonal * x) ** 2 + penalty[0]
+    return 1 if (before + diagonal * (1.0 - x)) ** 2 + penalty[1] < zero else 0
+
+
+@compiled
+def allowed(v: int, count: int, level: int, m: int, before: int, place: Integers, chosen: Signs) -> bool:
+    """Return whether m ones are still possible with ``level`` to decide, and the identical one ``before`` is in too."""
+    if count > m or count + level < m:
+        return False
+    return v == 0 or before < 0 or chosen[place[before]] == 1
+
+
+@compiled
 def enumerated(
     tables: Tables, m: int, base: float, budget: int,
     columns: Floats, y: Floats, place: Integers, chosen: Signs, best: Floats, found: Signs,
@@ -122,54 +137,38 @@ def enumerated(
 
     Args:
         tables: factor [n, n], continuous solution [n], penalties [n, 2] and :func:`previous`, in the order.
-        m: how many to choose.
-        base: bound before anything is decided.
-        budget: nodes.
-        columns, y: Aᵀ and y, for the value of what is found.
-        place: the candidate at each place of the order.
-        chosen: [N], 1 where chosen outside this part; overwritten within.
-        best: [1], the least squared value so far.
-        found: [N], its choice.
+        m, base, budget: how many to choose, bound before anything is decided, nodes.
+        place, chosen: the candidate at each place of the order; [N], 1 where chosen outside this part.
+        columns, y, best, found: as of :func:`settle`.
     """
     L, x, penalty, earlier = tables
     n = len(x)
     least, sums, ones = np.empty(n + 1), np.zeros((n + 1, n)), np.zeros(n + 1, np.int64)
-    tried, first, level, nodes = np.zeros(n, np.int8), np.zeros(n, np.int8), n - 1, 0
-    least[n] = base
-    while level < n:
-        if tried[level] == 2:
-            level += 1
-            continue
-        before, diagonal = sums[level + 1, level], L[level, level]
+    tried, first, level = np.zeros(n, np.int8), np.zeros(n, np.int8), n - 1
+    least[n], nodes = base, 0
+    while level < n and nodes <= budget:
+        before = sums[level + 1, level]
         if tried[level] == 0:
             nodes += 1
-            if nodes > budget:
-                return False
-            zero = (before - diagonal * x[level]) ** 2 + penalty[level, 0]
-            one = (before + diagonal * (1.0 - x[level])) ** 2 + penalty[level, 1]
-            first[level] = 1 if one < zero else 0
+            first[level] = tempting(before, L[level, level], x[level], penalty[level])
         v = first[level] ^ tried[level]
         tried[level] += 1
-        step = v - x[level]
-        bound = least[level + 1] + (before + diagonal * step) ** 2 + penalty[level, v]
-        if bound >= best[0] * (1.0 - EQUAL):
+        step, ones[level] = v - x[level], ones[level + 1] + v
+        least[level] = least[level + 1] + (before + L[level, level] * step) ** 2 + penalty[level, v]
+        if least[level] >= best[0] * (1.0 - EQUAL):
             tried[level] = 2  # the other value costs more
-            continue
-        count = ones[level + 1] + v
-        if count > m or count + level < m:
-            continue
-        if v == 1 and earlier[level] >= 0 and chosen[place[earlier[level]]] == 0:
-            continue
-        chosen[place[level]] = v
-        if level == 0:
-            kept(columns, y, chosen, best, found)
-            continue
-        least[level], ones[level] = bound, count
-        for q in range(level):
-            sums[level, q] = sums[level + 1, q] + L[level, q] * step
-        level -= 1
-        tried[level] = 0
-    return True
+        elif allowed(v, ones[level], level, m, earlier[level], place, chosen):
+            chosen[place[level]] = v
+            if level > 0:
+                for q in range(level):  # not as arrays: that takes four times as long
+                    sums[level, q] = sums[level + 1, q] + L[level, q] * step
+                level -= 1
+                tried[level] = 0
+            else:
+                kept(columns, y, chosen, best, found)
+        while level < n and tried[level] == 2:
+            level += 1
+    return level == n
 
 
 @compiled

@@ -14,7 +14,7 @@ from fedfloor.solvers.selection.problem import Integers, Problem, value
 from fedfloor.solvers.selection.swap import swap
 from fedfloor.solvers.solution import Solution, solved
 
-ROOT, PART = 2_000_000, 50_000  # nodes within which the whole tree, or a part of it, should be settled
+ROOT, PART = 10_000_000, 50_000  # nodes within which the whole tree, or a part of it, should be settled
 MANY = 1000  # candidates up to which a proof is tried: the factor takes N³/6 steps
 Signs = NDArray[np.int8]
 

@@ -31,8 +31,8 @@ def gbpcs(problem: Problem, init: Start = "mpinv", *, seed: int = 0, trace: Trac
         SettingError: no such start.
 
     >>> from fedfloor.solvers.selection.problem import Problem
-    >>> gbpcs(Problem(np.array([[4.0, 0, 2], [0, 4, 2]]), np.array([4.0, 4]), 2)).choice
-    array([0, 1])
+    >>> gbpcs(Problem(np.array([[4.0, 0, 2], [0, 4, 2]]), np.array([5.0, 3]), 2)).choice
+    array([0, 2])
     """
     began = time.perf_counter()
     x = start(problem, init, seed=seed, trace=trace)

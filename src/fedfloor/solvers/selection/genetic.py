@@ -50,14 +50,17 @@ def genetic(
         if distance[first] < best:
             best, kept = distance[first], X[first]
         drawn = rng.integers(len(X), size=(population, TOURNAMENT))
-        parents = X[drawn[np.arange(population), distance[drawn].argmin(1)]]
-        children = crossed(parents, rng)
-        for one in np.flatnonzero(rng.random(population) < mutation):
-            mutate(children[one], k, rng)
-        whole = children.sum(1) == k
-        X = children[whole] if whole.any() else parents
+        X = _next(X[drawn[np.arange(population), distance[drawn].argmin(1)]], k, mutation, rng)
     choice = np.flatnonzero(kept)
     return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
+
+
+def _next(parents: Chromosomes, k: int, mutation: float, rng: np.random.Generator) -> Chromosomes:
+    children = crossed(parents, rng)
+    for one in np.flatnonzero(rng.random(len(children)) < mutation):
+        mutate(children[one], k, rng)
+    whole = children.sum(1) == k
+    return children[whole] if whole.any() else parents
 
 
 def crossed(parents: Chromosomes, rng: np.random.Generator) -> Chromosomes:
