@@ -124,7 +124,7 @@ def get(
 
 def bench(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="simulation, methods, loading, price or allocation")
+        str, typer.Argument(metavar="WHAT", help="simulation, methods, loading, price, allocation or selection")
     ] = "simulation",
     ranks: Annotated[
         int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
@@ -139,7 +139,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, each method's cost beside FedAvg's, loading, pricing and allocation."""
+    """Measure how fast rounds are, each method's cost beside FedAvg's, loading, pricing, allocation and selection."""
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
@@ -193,6 +193,13 @@ def _allocation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]
     return allocation.measure(only, repeats, _say)
 
 
+def _selection(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import selection
+
+    return selection.measure(only, repeats, _say)
+
+
 BENCHMARKS = {
     "simulation": _simulation, "methods": _methods, "loading": _loading, "price": _price, "allocation": _allocation,
+    "selection": _selection,
 }  # fmt: skip
