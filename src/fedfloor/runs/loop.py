@@ -109,6 +109,7 @@ class _Run:
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
+        self.warned = not self.first
         self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
 
@@ -174,6 +175,9 @@ class _Run:
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
+        if outcome.receipts and all(one.lost for one in outcome.receipts) and not self.warned:
+            self.warned = True
+            log.warning("round %d: every result was lost on the way, the model stays; said once.", number)
         paid = self.price(view, outcome, start, point)
         outcome = pricing.stamped(outcome, paid[-1] if paid else None)
         state = self.method.absorb(point.state, outcome)
