@@ -52,6 +52,14 @@ methods: $(READY)  ## All methods on FEMNIST, 20 rounds, 3 seeds, resumable (abo
 	$(BIN)/fedfloor compare femnist-methods --methods $(METHODS) --seeds 0,1,2 --resume --out runs/femnist-methods
 	$(BIN)/fedfloor report runs/femnist-methods --markdown runs/femnist-methods/table.md
 
+.PHONY: network
+network: $(READY)  ## Four methods on FEMNIST, priced on two networks (about half an hour, resumable; needs FEMNIST)
+	$(BIN)/fedfloor compare femnist-methods --methods fedavg,fedsr,hierfavg,ring --seeds 0,1,2 \
+		--set rounds=60 --set evaluate.every=2 --resume --out runs/femnist-network
+	rm -rf runs/femnist-lte-cat-m2 runs/femnist-5g-edge
+	$(BIN)/fedfloor reprice runs/femnist-network --network lte-cat-m2 --target 0.8 --at seconds=900 --out runs/femnist-lte-cat-m2
+	$(BIN)/fedfloor reprice runs/femnist-network --network 5g-edge --target 0.8 --at seconds=15 --out runs/femnist-5g-edge
+
 .PHONY: kills
 kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
 	$(BIN)/python tests/kills.py

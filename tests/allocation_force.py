@@ -24,6 +24,12 @@ def times(problem: Problem, devices: list[int], levels: tuple[int, ...]) -> list
     return out
 
 
+def all_levels(problem: Problem, devices: list[int]) -> float:
+    """The least largest latency on one channel, over all levels."""
+    allowed = [np.flatnonzero(problem.allowed[i]).tolist() for i in devices]
+    return min((max(times(problem, devices, levels)) for levels in itertools.product(*allowed)), default=math.inf)
+
+
 def factor(problem: Problem, devices: list[int]) -> float:
     n = problem.iterations_scale * (problem.iterations_offset + 1 / len(devices))
     if problem.divergence_weight == 0:
@@ -55,10 +61,7 @@ def by_sets(problem: Problem) -> float:
     alone: dict[tuple[int, ...], float] = {}
     for k in range(1, problem.devices + 1):
         for part in itertools.combinations(range(problem.devices), k):
-            allowed = [np.flatnonzero(problem.allowed[i]).tolist() for i in part]
-            alone[part] = min(
-                (max(times(problem, list(part), levels)) for levels in itertools.product(*allowed)), default=math.inf
-            )
+            alone[part] = all_levels(problem, list(part))
     best = math.inf
     for on in itertools.product(range(-1, problem.channels), repeat=problem.devices):
         active = [i for i, c in enumerate(on) if c >= 0]

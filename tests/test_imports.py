@@ -17,6 +17,7 @@ ROOT = Path(fedfloor.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 OPTIONAL = (
     "pydantic", "plotly", "sklearn", "ortools", "numba", "typer", "rich", "pooch", "requests", "tensorboard", "mlflow",
+    "bayes_opt",
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
@@ -57,7 +58,7 @@ MAY = {
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
-    "reproduce": BASE | {"config", "data", "experiment", "methods", "plan", "report", "runs"},
+    "reproduce": BASE | {"config", "data", "experiment", "methods", "network", "plan", "report", "runs", "solvers"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
@@ -65,7 +66,8 @@ MAY = {
     "inference": BASE | {"models", "data", "park", "parts", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}
-NUMBERS = {"numpy", "scipy", "numba", "ortools"}  # all that solvers may import beside the standard library
+# All that solvers may import beside the standard library; bayes_opt: an optional extra, for the sampler of that name.
+NUMBERS = {"numpy", "scipy", "numba", "ortools", "bayes_opt"}
 
 
 def room(path: Path) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fedfloor.engine import ranks
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Resources
 from fedfloor.methods.fedcs import FedCS, in_time
@@ -45,7 +48,7 @@ def test_a_deadline_that_nobody_meets_names_the_fastest_device() -> None:
         in_time([0, 1], facts, np.array([1.0, 1.0]), 1.5)
     assert str(caught.value) == (
         "methods.fedcs.deadline_s = 1.5: no device asked gets done in time; the fastest, device 1, takes 1.75 s. Allow "
-        "more, or ask a larger fraction."
+        "more."
     )
 
 
@@ -56,6 +59,26 @@ def test_with_time_for_all_it_is_fedavg() -> None:
     first, second = (job.run() for job in two)
     assert not any(one.lost for job in two for outcome in job.outcomes for one in outcome.receipts)
     assert bits(first.packet["w"]) == bits(second.packet["w"])
+
+
+def test_a_round_in_which_nobody_asked_meets_the_deadline_leaves_the_model() -> None:
+    """Of two devices one is asked in a round; one takes 1 s, the other 3 s, of 2 s."""
+    job = Job(method("fedcs", {"mix": "by_samples"}, fraction=0.5, deadline_s=2.0), park((6, 10)), rounds=12)
+    state, seen = job.begin(), set[tuple[int, ...]]()
+    for number in range(1, 13):
+        slow = replace(job.view(number), resources=known([0.0, 0.0], [1.0, 3.0]))
+        plan = job.method.plan(state, slow, np.random.default_rng(number))
+        asked = plan.children[0] if isinstance(plan, Sequence) else plan
+        assert isinstance(asked, Probe)
+        assert isinstance(plan, Probe) == (asked.devices == (1,))
+        seen.add(asked.devices)
+        if isinstance(plan, Probe):
+            after = ranks.run(job.engine, plan, state.packet, round_number=number, tick=0)
+            assert bits(job.method.absorb(state, after).packet["w"]) == bits(state.packet["w"])
+    assert seen == {(0,), (1,)}
+    nobody = replace(job.view(1), resources=known([0.0, 0.0], [4.0, 3.0]))
+    with pytest.raises(SettingError, match=r"deadline_s = 2: .* the fastest, device 1, takes 3 s"):
+        job.method.plan(state, nobody, np.random.default_rng(0))
 
 
 def test_the_devices_asked_are_priced_by_a_probe() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.network.settings import NetworkSettings
-from fedfloor.runs import ledger
+from fedfloor.runs import launch, ledger
+from fedfloor.runs.orders import Orders
 from fedfloor.runs.reprice import reprice
 
 TABLE = {
@@ -56,6 +57,8 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     assert "updates are lost to interference" in refused([free], NetworkSettings("rafed"))
     assert "it has no experiment.toml" in refused([tmp_path], slow)
     assert "two of the runs have folders of the same name" in refused([free, free], slow)
+    other = ran(tmp_path / "radio", profile="rafed")
+    assert "updates are lost to interference" in refused([free, other], slow)  # the first would do: no copy of it
     full = ledger.read(free / "ledger.jsonl")
     (free / "ledger.jsonl").write_text("".join(json.dumps({**vars(line), "plan_hash": "0"}) + "\n" for line in full))
     assert "free, round 1: the plan hangs on what training brought" in refused([free], slow)
@@ -63,3 +66,14 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     (out / "there").touch()
     with pytest.raises(SettingError, match="is there already"):
         reprice([free], slow, out, lambda _: None)
+
+
+def test_a_run_that_diverged_in_its_first_round_has_nothing_to_price(tmp_path: Path) -> None:
+    wild = tmp_path / "wild"
+    what = config.from_table({**TABLE, "work": {"epochs": 2, "batch_size": 6, "lr": 3e38}})
+    with pytest.raises(DivergedError):
+        launch.start(what, Orders(wild, keep=True), 1, launch.ignore)
+    (copy,) = reprice([wild], NetworkSettings("lte-cat-m2"), tmp_path / "copies", lambda _: None)
+    assert (copy / "diverged.json").read_bytes() == (wild / "diverged.json").read_bytes()
+    assert not (copy / "ledger.jsonl").exists()
+    assert "lte-cat-m2" in (copy / "experiment.toml").read_text()

@@ -56,6 +56,29 @@ def test_a_run_that_fails_keeps_its_last_good_round(command: Command) -> None:
     assert "round 1/3" not in again.err  # it goes on where it failed
 
 
+REFUSES = """
+from dataclasses import dataclass
+from fedfloor.errors import SettingError
+from fedfloor.methods.contract import Method
+from fedfloor.plan.nodes import Parallel, Train, Work, device
+
+@dataclass(frozen=True)
+class Refuses(Method):
+    def plan(self, state, view, rng):
+        if view.round == 3:
+            raise SettingError("not in round 3.")
+        return Parallel((Train(device(1), Work(epochs=1)),))
+"""
+
+
+def test_a_plan_that_is_refused_late_keeps_what_was_done(command: Command) -> None:
+    command.module("refusing_method", REFUSES)
+    said = command.run("--set", "method.name=refusing_method:Refuses")
+    assert (said.code, said.err.splitlines()[-1]) == (2, "error: not in round 3.")
+    places = [path.name for path in (command.folder / "out" / "checkpoint").iterdir()]
+    assert places == ["round-00000002"]
+
+
 def test_a_run_that_fails_before_its_first_round_leaves_nothing(command: Command) -> None:
     said = diverging(command, "--set", "methods.diverging_method:Diverges.round=1")
     command.refused(said, "the loss of device 3 became", "in round 1", code=1)

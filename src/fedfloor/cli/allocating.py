@@ -63,7 +63,7 @@ def allocate(
 
 def _solved(there: Floor, problem: Problem, solver: str, seed: int, limit: float | None) -> Solution[Allocation]:
     from fedfloor.solvers.allocation.bound import alone_s
-    from fedfloor.solvers.allocation.solve import SOLVERS, solve
+    from fedfloor.solvers.allocation.solve import SOLVERS, ready, solve
 
     if solver not in SOLVERS:
         raise unknown("--solver", solver, SOLVERS)
@@ -75,10 +75,11 @@ def _solved(there: Floor, problem: Problem, solver: str, seed: int, limit: float
             f"park '{there.name}': no device reaches the base station, not even alone on its channel. Allow more "
             "power (radio.powers_dbm), a smaller radio.threshold, or shorter distances."
         )
+    ready(solver, problem)
     if solver == "exact" and limit is not None:
         from fedfloor.solvers.allocation.exact import exact
 
-        return exact(problem, limit_s=limit)
+        return exact(problem, time_limit_s=limit)
     return solve(solver, problem, seed=seed)
 
 

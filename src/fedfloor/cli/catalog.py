@@ -124,7 +124,7 @@ def get(
 
 def bench(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="simulation, methods, loading, price or allocation")
+        str, typer.Argument(metavar="WHAT", help="simulation, methods, loading, price, allocation or selection")
     ] = "simulation",
     ranks: Annotated[
         int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
@@ -139,7 +139,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, each method's cost beside FedAvg's, loading, pricing and allocation."""
+    """Measure how fast rounds are, each method's cost beside FedAvg's, loading, pricing, allocation and selection."""
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
@@ -178,9 +178,10 @@ def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -
     from fedfloor.bench import methods as cost
     from fedfloor.methods.catalog import METHODS
 
-    names = [name for name in METHODS if only in name]
+    timed = [name for name, kind in METHODS.items() if not kind().reads_network]  # the others choose by a network
+    names = [name for name in timed if only in name]
     if not names:
-        raise unknown("method", only, METHODS)
+        raise unknown("method", only, timed)
     work = cost.Case(**{key: one for key, one in case.items() if one is not None})
     require(work.epochs >= 1, "--epochs", work.epochs, "a whole number of at least 1")
     return cost.measure(work, names, shared.ranks(1 if ranks is None else ranks), repeats, _say)
@@ -192,6 +193,13 @@ def _allocation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]
     return allocation.measure(only, repeats, _say)
 
 
+def _selection(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import selection
+
+    return selection.measure(only, repeats, _say)
+
+
 BENCHMARKS = {
     "simulation": _simulation, "methods": _methods, "loading": _loading, "price": _price, "allocation": _allocation,
+    "selection": _selection,
 }  # fmt: skip

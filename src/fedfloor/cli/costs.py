@@ -89,15 +89,19 @@ def waits_for(critical: Critical) -> str:
     >>> from fedfloor.network.price import Critical
     >>> waits_for(Critical((3, 7), compute_s=1.0, transfer_s=3.0, wait_s=4.0))
     'devices 3, 7: 12 % computing, 38 % sending, 50 % waiting'
+    >>> waits_for(Critical((-1,), compute_s=2.0))
+    'the cloud: 100 % computing'
     """
     total = critical.compute_s + critical.transfer_s + critical.wait_s
-    shown = [("cloud" if k < 0 else str(k)) for k in dict.fromkeys(critical.visits)]
-    who = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
     if not total:
         return "nothing takes time"
+    shown = [str(k) for k in dict.fromkeys(critical.visits) if k >= 0]
+    who = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
     shares = (("computing", critical.compute_s), ("sending", critical.transfer_s), ("waiting", critical.wait_s))
     told = ", ".join(f"{100 * part / total:.0f} % {word}" for word, part in shares if part)
-    return f"{'device' if len(shown) == 1 else 'devices'} {who}: {told}" if shown else told
+    parties = [f"{'device' if len(shown) == 1 else 'devices'} {who}"] if shown else []
+    parties += ["the cloud"] if -1 in critical.visits else []
+    return f"{' and '.join(parties)}: {told}" if parties else told
 
 
 def reprice(

@@ -12,6 +12,7 @@ from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Out, Ranks, Resume
 
 if TYPE_CHECKING:
+    from fedfloor.reproduce.study import Study
     from fedfloor.reproduce.work import Reproduction
 
 
@@ -23,7 +24,7 @@ def reproduce(
     out: Out = None, ranks: Ranks = None, resume: Resume = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
-    from fedfloor.reproduce import catalog
+    from fedfloor.reproduce import catalog, study
     from fedfloor.reproduce.work import plan
     from fedfloor.terminal import show
 
@@ -31,10 +32,43 @@ def reproduce(
         show(catalog.costs(scale), as_json=as_json)
         return
     folder = out or Path("runs") / f"reproduce-{table}"
-    what = plan(catalog.find(table), only, scale, shared.numbers("seeds", seeds), folder)
+    found, given = catalog.find(table), shared.numbers("seeds", seeds)
+    if isinstance(found, study.Study):
+        allocate(found, only, scale, given, folder, as_json=as_json)
+        return
+    what = plan(found, only, scale, given, folder)
     if not carry_out(what, shared.ranks(ranks), resume=resume, as_json=as_json):
         print(f"stopped. {shared.RESUME}", file=sys.stderr)
         raise typer.Exit(130)
+
+
+def allocate(study: Study, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
+    """Do a figure about allocation, print it and write it down.
+
+    Args:
+        study: which.
+        only, scale, seeds: as they were typed.
+        out: folder for ``table.md`` and ``table.json``.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: no point is meant, or the scale or a seed is out of range.
+    """
+    from fedfloor.reproduce import tabulated
+    from fedfloor.reproduce.study import asked, rows
+    from fedfloor.terminal import counted, show
+
+    what = asked(study, only, scale, seeds)
+    with counted(study.name, len(what.points)) as step:
+        found = rows(what, step)
+    changed = (f" --only '{only}'" if only else "") + (f" --scale {scale:g}" if scale != 1 else "")
+    seeded = f" --seeds {','.join(map(str, seeds))}" if seeds != [0] else ""
+    tabulated.save(what, found, out, f"fedfloor reproduce {study.name}{changed}{seeded}")
+    if as_json:
+        show(found, as_json=True, **tabulated.about(what))
+    else:
+        show(tabulated.shown(found), as_json=False, title=tabulated.heading(what))
+        print(f"table: {out / 'table.md'}")
 
 
 def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> bool:

@@ -112,7 +112,7 @@ class Combined(Method):
         if self.parts.objective is not None:
             name, settings = objectives.spoken(self.parts.objective)
             node = change.with_work(node, lambda work: replace(work, objective=name, settings=settings))
-        if self.parts.mix is not None:
+        if self.parts.mix is not None and walk.rates(node):  # a round that trains nobody has nothing to mix
             node = self._mixed(node, self.parts.mix)
         self._check_visits(node)
         return node

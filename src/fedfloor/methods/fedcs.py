@@ -30,7 +30,8 @@ class FedCS(Method):
     t^UD is the time of training, t^UL that of an upload, T_d(S) that of the slowest download in S; devices train at
     the same time and upload one after the other, which is what Θ adds up.
 
-    With a deadline that everybody meets and C = 1 this is FedAvg.
+    With a deadline that everybody meets and C = 1 this is FedAvg. Where nobody asked meets it, the round leaves the
+    model as it is; where nobody in the park does, it is refused.
 
     Travels: the model, down and up, and two numbers up from who is asked.
 
@@ -66,13 +67,19 @@ class FedCS(Method):
                 "--set network.profile=lte-cat-m2."
             )
         asked = fraction(view.devices, self.fraction, rng)
-        passes = np.array([self.work.epochs or 1] * len(view.sizes), float)
-        if self.work.steps is not None:
-            passes = self.work.steps * (self.work.batch_size or 1) / view.holdings
-        chosen = in_time(asked, known, passes * known.compute_s, self.deadline_s)
+        update_s = self._passes(view) * known.compute_s
+        chosen = greedy(asked, known, update_s, self.deadline_s)
+        if not chosen:
+            in_time(list(range(len(view.sizes))), known, update_s, self.deadline_s)  # refuses, if nobody ever could
+            return Probe(tuple(asked), "resources")
         work = self.work.at(view.round, view.rounds, self.objective)
         visits = tuple(Train(device(k), work, self._radio(known, rng)) for k in chosen)
         return Sequence((Probe(tuple(asked), "resources"), Parallel(visits)))
+
+    def _passes(self, view: View) -> np.ndarray:
+        if self.work.steps is None:
+            return np.full(len(view.sizes), float(self.work.epochs or 1))
+        return self.work.steps * (self.work.batch_size or 1) / view.holdings
 
     def _radio(self, known: Resources, rng: np.random.Generator) -> Radio | None:
         if known.problem is None:
@@ -92,22 +99,28 @@ def in_time(asked: list[int], known: Resources, update_s: np.ndarray, deadline_s
     Raises:
         SettingError: nobody does; names the fastest device, and what would help.
     """
-    left, chosen, elapsed, spread = list(asked), list[int](), 0.0, 0.0
-    while left:
-        down, up, update = known.download_s[left], known.upload_s[left], update_s[left]
-        extra = np.maximum(down - spread, 0.0) + up + np.maximum(update - elapsed, 0.0)
-        best = int(np.argmin(extra))
-        k = left.pop(best)
-        ends = elapsed + float(up[best]) + max(0.0, float(update[best]) - elapsed)
-        reach = max(spread, float(down[best]))
-        if reach + ends < deadline_s:
-            chosen.append(k)
-            elapsed, spread = ends, reach
+    chosen = greedy(asked, known, update_s, deadline_s)
     if not chosen:
         each = known.download_s[asked] + update_s[asked] + known.upload_s[asked]
         quickest = int(np.argmin(each))
         raise SettingError(
             f"methods.fedcs.deadline_s = {deadline_s:g}: no device asked gets done in time; the fastest, device "
-            f"{asked[quickest]}, takes {each[quickest]:.3g} s. Allow more, or ask a larger fraction."
+            f"{asked[quickest]}, takes {each[quickest]:.3g} s. Allow more."
         )
+    return chosen
+
+
+def greedy(asked: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
+    """Return what :func:`in_time` does, or nobody."""
+    left, chosen, elapsed, spread = np.array(asked), list[int](), 0.0, 0.0
+    while left.size:
+        down, up, update = known.download_s[left], known.upload_s[left], update_s[left]
+        extra = np.maximum(down - spread, 0.0) + up + np.maximum(update - elapsed, 0.0)
+        best = int(np.argmin(extra))
+        ends = elapsed + float(up[best]) + max(0.0, float(update[best]) - elapsed)
+        reach = max(spread, float(down[best]))
+        if reach + ends < deadline_s:
+            chosen.append(int(left[best]))
+            elapsed, spread = ends, reach
+        left = np.delete(left, best)
     return sorted(chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +12,8 @@ from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.bound import alone_s
+from fedfloor.solvers.allocation.problem import Allocation, Problem
 from fedfloor.solvers.allocation.solve import SOLVERS, solve
 
 
@@ -48,7 +50,8 @@ class RaFed(Method):
     work: WorkSettings = WorkSettings(epochs=1)
 
     def __post_init__(self) -> None:
-        require(self.weight_divergence >= 0, "methods.rafed.weight_divergence", self.weight_divergence, "at least 0")
+        weight = self.weight_divergence
+        require(0 <= weight < math.inf, "methods.rafed.weight_divergence", weight, "finite and at least 0")
         require(self.solver in SOLVERS, "methods.rafed.solver", self.solver, f"one of {', '.join(SOLVERS)}")
 
     @property
@@ -68,7 +71,9 @@ class RaFed(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Visit those whom the solver chose, each on its channel, with its power."""
         levels = view.resources.powers_dbm if view.resources is not None else ()
-        found = solve(self.solver, self.problem(view), seed=int(state.notes["start"])).choice
+        problem = self.problem(view)
+        _check_heard(problem)
+        found = _found(self.solver, problem, int(state.notes["start"]))
         work = self.work.at(view.round, view.rounds, self.objective)
         visits = Parallel(
             tuple(
@@ -98,6 +103,25 @@ class RaFed(Method):
             return here
         counts = view.census.astype(np.float64)
         return replace(here, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
+
+
+def _found(solver: str, problem: Problem, seed: int) -> Allocation:
+    """Return the solver's allocation; what depends on how far a proof came in time would differ between machines."""
+    found = solve(solver, problem, seed=seed)
+    if solver == "exact" and found.status != "optimal":
+        raise SettingError(
+            f"methods.rafed.solver = 'exact': no proof within its time for {problem.devices} devices, so that another "
+            "machine might choose otherwise. Take 'search', which is quick, or fewer devices."
+        )
+    return found.choice
+
+
+def _check_heard(problem: Problem) -> None:
+    if not math.isfinite(float(alone_s(problem).min())):
+        raise SettingError(
+            "method 'rafed': no device reaches the base station, not even alone on its channel. Allow more power "
+            "(network.radio.powers_dbm), a smaller network.radio.threshold, or shorter distances."
+        )
 
 
 def _passes(work: WorkSettings, samples: int) -> float:

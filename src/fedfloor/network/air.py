@@ -90,7 +90,7 @@ class Air:
     def clear(self, device: int, payload_bytes: float) -> Sent:
         """Say how a device sends something else than a visit's result: once, on a channel of its own, at full power.
 
-        Its size is its own: ``payload_nats`` is that of results.
+        Its size is the one given here, whatever ``payload_nats`` says of results.
         """
         power = self.radio.powers_dbm[-1]
         radio = replace(self.radio, payload_nats=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from fedfloor.errors import SettingError
 from fedfloor.network.air import Place
@@ -40,10 +41,18 @@ def surveyed(plan: Node) -> tuple[dict[int, int], set[int]]:
     return inside, named
 
 
-def placed(plan: Node, round_number: int, tick: int) -> list[tuple[Train, tuple[Train, ...], Place]]:
+def placed(
+    plan: Node, round_number: int, tick: int, numbered: Sequence[int] | None = None
+) -> list[tuple[Train, tuple[Train, ...], Place]]:
     """Return every visit in plan order with those that interfere with it, and (round, tick, device, visit).
 
-    The engine numbers visits the same way, so that both draw the same chance.
+    The engine numbers visits the same way, so that both draw the same chance; but where branches of a ``Parallel``
+    chose the same device, none of them counted the others' visits, which the resolved plan does not tell.
+
+    Args:
+        plan: without ``Select`` nodes.
+        round_number, tick: where it begins.
+        numbered: the visits' numbers, from the receipts; counted here where they are left out.
     """
     seen: Counter[int] = Counter()
     found: list[tuple[Train, tuple[Train, ...], Place]] = []
@@ -51,7 +60,8 @@ def placed(plan: Node, round_number: int, tick: int) -> list[tuple[Train, tuple[
     def go(node: Node, now: int, others: list[tuple[Train, ...]]) -> None:
         if isinstance(node, Train):
             k = node.site.index if node.site.kind == "device" else -1
-            found.append((node, others.pop(0) if others else (), (round_number, now, k, seen[k])))
+            visit = seen[k] if numbered is None else numbered[len(found)]
+            found.append((node, others.pop(0) if others else (), (round_number, now, k, visit)))
             seen[k] += 1
         elif isinstance(node, Parallel):
             alone = [[] for _ in node.children] if any(map(walk.meets, node.children)) else walk.beside(node)

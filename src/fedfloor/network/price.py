@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedfloor.errors import SettingError
@@ -73,6 +73,7 @@ def price(
     air: Air | None = None,
     round_number: int = 1,
     tick: int = 0,
+    numbered: Sequence[int] | None = None,
     trace: bool = False,
 ) -> Price:
     r"""Price a resolved plan.
@@ -91,6 +92,7 @@ def price(
         payload: sizes.
         air: who is heard among those that interfere; where the uplink is no radio, None.
         round_number, tick: they key the air's chance.
+        numbered: each visit's number among its device's, in plan order, where it is known from receipts.
         trace: keep every transfer.
 
     Raises:
@@ -98,7 +100,7 @@ def price(
             radio, and no air is given.
     """
     _check(sites, air)
-    job = Walk(plan, sites, payload.packet, payload.asked, air, (round_number, tick), trace=trace)
+    job = Walk(plan, sites, payload.packet, payload.asked, air, (round_number, tick, numbered), trace=trace)
     end, spent, root = job.run(), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
     joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}

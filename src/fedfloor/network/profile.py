@@ -100,7 +100,7 @@ class Radio:
         attempts: transmissions of a packet after which it is given up and the update is lost to the round.
         outage: ζ, the bound of Eq. 9 on the chance that the signal is below γ on a clean channel; levels that break it
             cannot be used. Left out: no bound.
-        payload_nats: D_up of a visit's result; left out, its true size. Bytes are counted by the true size.
+        payload_nats: D_up, the size of what travels, whatever the model's; left out, its true size.
         iterations_scale, iterations_offset: μ and λ of Eq. 12, iterations n(k) = μ(λ + 1/k) with k active devices.
         source: where the numbers come from.
     """

@@ -45,7 +45,7 @@ class Walk:
 
     def __init__(
         self, plan: Node, sites: Sites, packet: Mapping[str, int], asked: Mapping[str, tuple[int, int, float]],
-        air: Air | None, when: tuple[int, int], *, trace: bool,
+        air: Air | None, when: tuple[int, int, Sequence[int] | None], *, trace: bool,
     ) -> None:  # fmt: skip
         self.plan, self.packet, self.asked = plan, packet, asked
         self.clock, self.routes = Clock(), sites.routes
@@ -130,14 +130,12 @@ class Walk:
         if not (site is stand.site or (site.kind == "device" and site.index in stand.held)):
             for hop in self.routes.route(stand.site, site).hops:
                 if hop.resource >= 0 and time > clock.now:
-                    own.order = hop.device
                     yield time
                 time = self.spent.take(hop, time, size, own)
         time += self.spent.train(node, own)
         sent = self.sent.get(number)
         for hop in self.routes.route(site, at).hops:
             if hop.resource >= 0 and time > clock.now:
-                own.order = hop.device
                 yield time
             time = self.spent.take(hop, time, size, own, sent)
         self.visit_s[number] = time - since
@@ -254,7 +252,7 @@ class Walk:
         if not (to.kind == "device" and to.index in stand.held):
             for hop in self.routes.route(stand.site, to).hops:
                 if hop.resource >= 0 and time > self.clock.now:
-                    branch.order = hop.device
+                    branch.order = hop.device if hop.device >= 0 else branch.order
                     yield time
                 time = self.spent.take(hop, time, size, branch, sent)
         if stand.visit >= 0:
@@ -271,7 +269,7 @@ class Walk:
     def _visits(self, node: Node) -> int:
         return 1 if isinstance(node, Train) else self.inside[id(node)]
 
-    def _sent(self, air: Air, when: tuple[int, int]) -> dict[int, Sent]:
+    def _sent(self, air: Air, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Sent]:
         """Say of each visit how its result is sent, keyed by its number in plan order."""
         return {
             number: air.send(visit, others, place, self._size(visit.work.scope))

@@ -13,7 +13,7 @@ WIDTH, MARGIN, TOP = 400.0, 22.0, 70.0
 CENTRE = WIDTH / 2
 SMALL, LARGE = 5.5, 10.0  # radius at the least and the most power
 STEPS = (1, 2, 2.5, 5, 10)
-COLUMNS = 3
+COLUMNS = 2
 STYLE = """
 .ff-floor{--ff-ink:#1d2733;--ff-soft:#55606d;--ff-paper:#fff;--ff-line:#c3ccd6;color:var(--ff-ink);
 font:13px system-ui,sans-serif;width:100%;max-width:640px;height:auto}
@@ -170,8 +170,9 @@ def _legend(what: Drawing, y: float) -> tuple[str, float]:
     parts.append(f'<ellipse class="silent" cx="{x + 4:.1f}" cy="{y - 4:.1f}" rx="4" ry="4"/>')
     silent = sum(one.channel is None for one in what.spots)
     parts.append(_write(x + 14, y, f"silent: {silent}", "soft"))
-    parts.append(f'<ellipse class="last" cx="{x + 90:.1f}" cy="{y - 4:.1f}" rx="7" ry="7"/>')
-    parts.append(_write(x + 102, y, f"last: device {what.slowest}", "soft"))
+    y += 24
+    parts.append(f'<ellipse class="last" cx="{MARGIN + 8:.1f}" cy="{y - 4:.1f}" rx="7" ry="7"/>')
+    parts.append(_write(MARGIN + 21, y, f"last: device {what.slowest}", "soft"))
     return "".join(parts), y + 18
 
 

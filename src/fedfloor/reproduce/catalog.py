@@ -6,26 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfloor.errors import unknown
-from fedfloor.reproduce import fedsr
+from fedfloor.reproduce import fedsr, rafed, rafed_training
 from fedfloor.reproduce.cells import Table
+from fedfloor.reproduce.study import DRAWS, PARKS, Study
 from fedfloor.reproduce.work import lacking
 
-TABLES: Mapping[str, Table] = {table.name: table for table in fedsr.tables()}
+TABLES: Mapping[str, Table] = {table.name: table for table in (*fedsr.tables(), *rafed_training.tables())}
+STUDIES: Mapping[str, Study] = {study.name: study for study in rafed.studies()}
 
 
-def find(name: str) -> Table:
-    """Return a table by name.
+def find(name: str) -> Table | Study:
+    """Return a table that takes training, or a figure about allocation, by name.
 
     Raises:
         SettingError: there is none of this name; the nearest one is named.
     """
-    if name not in TABLES:
-        raise unknown("table", name, TABLES)
-    return TABLES[name]
+    known: Mapping[str, Table | Study] = {**TABLES, **STUDIES}
+    if name not in known:
+        raise unknown("table", name, known)
+    return known[name]
 
 
 def costs(scale: float) -> list[dict[str, Any]]:
     """Return a row per table: its runs and rounds with one seed, and how many of the runs are not possible here.
+
+    A figure about allocation trains nothing: its runs are parks allocated, and it has no rounds.
 
     Args:
         scale: share of the papers' rounds.
@@ -41,5 +46,16 @@ def costs(scale: float) -> list[dict[str, Any]]:
         rows.append(
             {"table": table.name, "what": table.title, "source": table.source, "runs": len(runs)}
             | {"rounds_each": rounds, "rounds": (len(runs) - len(missing)) * rounds, "not_possible_here": len(missing)}
+        )
+    for study in STUDIES.values():
+        parks, draws = max(1, round(scale * PARKS)), max(1, round(scale * DRAWS))
+        rows.append(
+            {
+                "table": study.name,
+                "what": study.title,
+                "source": study.source,
+                "runs": len(study.points) * parks * draws,
+            }
+            | {"rounds_each": 0, "rounds": 0, "not_possible_here": 0}
         )
     return rows

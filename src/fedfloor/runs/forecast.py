@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedfloor import models
@@ -15,6 +16,7 @@ from fedfloor.config import combined
 from fedfloor.engine.visit import Key, is_lost
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import View
 from fedfloor.network.price import Price
 from fedfloor.park.park import Park
@@ -22,6 +24,7 @@ from fedfloor.parts import sampling
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.runs import pricing
+from fedfloor.runs.pricing import Tariff
 
 
 @dataclass(frozen=True)
@@ -39,35 +42,58 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
     Raises:
         SettingError: the experiment names no network.
     """
-    method, data, model = combined(experiment), park.dataset, experiment.model
-    adapt = method.objective.adapt
-    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
-    costs = pricing.tariff(experiment, park, network.trained)
+    method = combined(experiment)
+    view, costs = seen(experiment, park, method)
     if costs is None:
         raise SettingError(
             "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor networks "
             "lists the profiles."
         )
-    start, seen = {"w": torch.zeros_like(network.flat)}, Counter[int]()
-    whole, trained, layout = experiment.rounds, network.trained, network.layout
-    resources = costs.resources(start) if method.reads_network else None
-    view = View(0, whole, park.sizes, park.factory_of, start, (), trained, layout, resources=resources)
-    view = replace(view, held=park.holdings)
+    trained = Counter[int]()
     asked = method.setup(view)
     if asked is not None:
-        yield Round(0, asked, costs.price(asked, start, 0, 0))
-    answers = {} if asked is None else pretended(asked, trained)
+        yield Round(0, asked, costs.price(asked, view.start, 0, 0))
+    answers = {} if asked is None else pretended(asked, view.trained)
     state, tick = method.init(view, answers, generator(experiment.seed, "init")), 0
     for number in range(1, last + 1):
-        every, stands = range(park.devices), park.factory_at(tick)
-        costs = costs.at(stands)
-        resources = costs.resources(start) if method.reads_network else None
-        census = park.census(every, tick, [seen[k] for k in every]) if method.reads_census else None
-        now = replace(view, round=number, factory_of=stands, census=census, resources=resources)
+        paid = costs.at(park.factory_at(tick))
+        now = at(view, paid, park, method, number, tick, trained)
         plan = method.plan(state, now, generator(experiment.seed, "plan", number))
-        known = resolved(plan, park, Place(experiment.seed, number, tick, experiment.faults.visit), seen)
-        yield Round(number, known, costs.price(known, state.packet, number, tick))
+        known = resolved(plan, park, Place(experiment.seed, number, tick, experiment.faults.visit), trained)
+        yield Round(number, known, paid.price(known, state.packet, number, tick))
         tick += max(1, walk.span(plan))
+
+
+def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Tariff | None]:
+    """Return what a method sees before its first round, with a model of zeros, and what its rounds are priced by."""
+    data, model, adapt = park.dataset, experiment.model, method.objective.adapt
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    costs = pricing.tariff(experiment, park, network.trained)
+    start = {"w": torch.zeros_like(network.flat)}
+    resources = costs.resources(start) if costs is not None and method.reads_network else None
+    whole, trained, layout = experiment.rounds, network.trained, network.layout
+    of, held = park.factory_of, park.holdings
+    return View(0, whole, park.sizes, of, start, (), trained, layout, resources=resources, held=held), costs
+
+
+def at(
+    view: View, costs: Tariff | None, park: Park, method: Combined, number: int, tick: int, trained: Mapping[int, int]
+) -> View:
+    """Return what a method sees of a round.
+
+    Args:
+        view: before the first round.
+        costs: what this round is priced by.
+        park: the devices.
+        method: what it reads is worked out.
+        number, tick: of the round.
+        trained: device → how often it was trained so far in the run.
+    """
+    every, stands, known = range(park.devices), park.factory_at(tick), view.resources
+    census = park.census(every, tick, [trained.get(k, 0) for k in every]) if method.reads_census else None
+    if known is not None and costs is not None and not np.array_equal(stands, view.factory_of):
+        known = costs.resources(view.start)
+    return replace(view, round=number, factory_of=stands, census=census, resources=known)
 
 
 def pretended(asked: Node, trained: int) -> dict[int, dict[str, Any]]:
@@ -130,16 +156,18 @@ class _Round:
     def parallel(self, node: Parallel, now: int) -> Node:
         """Resolve branches; each counts the visits that stand before it in the plan, not those that others choose."""
         before, ahead, done, visits = self.seen, Counter[int](), [], Counter[int]()
-        trained, more = dict(self.trained), Counter[int]()
+        more = Counter[int]()
         for child in node.children:
-            self.seen = before + ahead
+            named = {*walk.devices(child), -1}  # not all devices: that would be quadratic
+            self.seen = Counter({k: before[k] + ahead[k] for k in named})
+            known = {k: self.trained[k] for k in named}
             one = self.go(child, now)
             done.append(one)
-            visits += walk.visits(one)
-            ahead += walk.visits(child)
-            more.update({k: count - trained.get(k, 0) for k, count in self.trained.items()})
-            self.trained.clear()
-            self.trained.update(trained)
+            visits.update(walk.visits(one))
+            ahead.update(walk.visits(child))
+            for k, count in known.items():
+                more[k] += self.trained[k] - count
+                self.trained[k] = count
         self.seen = before + visits
         self.trained.update(more)
         return replace(node, children=tuple(done)) if done != list(node.children) else node

@@ -28,6 +28,7 @@ from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
+from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import checkpoint, checks, folder, ledger, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
@@ -109,6 +110,7 @@ class _Run:
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
+        self.warned = not self.first
         self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
 
@@ -159,7 +161,7 @@ class _Run:
         """Do one round; where it fails, checkpoint the one before it."""
         try:
             return self.round(start, point)
-        except RunError:
+        except (RunError, SettingError):  # a plan may be refused in a later round, too
             if self.first and point.round:
                 with contextlib.suppress(RunError):  # the first error is the one to be told
                     self.save(point)
@@ -177,7 +179,10 @@ class _Run:
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
-        paid = self.price(view, outcome.resolved, start, point)
+        if outcome.receipts and all(one.lost for one in outcome.receipts) and not self.warned:
+            self.warned = True
+            log.warning("round %d: every result was lost on the way, the model stays; said once.", number)
+        paid = self.price(view, outcome, start, point)
         outcome = pricing.stamped(outcome, paid[-1] if paid else None)
         state = self.method.absorb(point.state, outcome)
         self.check(state, number)
@@ -201,13 +206,14 @@ class _Run:
             self.costs, self.resources = moved, None
             self.engine.stand_on(moved.sites)
 
-    def price(self, view: View, resolved: Node, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
+    def price(self, view: View, outcome: Outcome, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
         """Return the price of a round, and before the first one that of what the method asked; nothing without one."""
         if self.costs is None:
             return []
         setup = self.method.setup(replace(view, round=0)) if view.round == 1 else None
         before = [] if setup is None else [self.costs.price(setup, start, 0, 0)]
-        return [*before, self.costs.price(resolved, point.state.packet, view.round, point.tick)]
+        paid = self.costs.price(outcome.resolved, point.state.packet, view.round, point.tick, outcome.receipts)
+        return [*before, paid]
 
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""

@@ -9,6 +9,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Node
+from fedfloor.runs import forecast
 
 
 def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
@@ -21,5 +22,8 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
         raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
     method = combined(experiment)
     view = View(number, experiment.rounds, park.sizes, park.factory_of, {})
+    if method.reads_network or method.reads_census:
+        seen, costs = forecast.seen(experiment, park, method)
+        view = forecast.at(seen, costs, park, method, number, number - 1, {})
     state = method.init(view, {}, generator(experiment.seed, "init"))
     return method.plan(state, view, generator(experiment.seed, "plan", number))

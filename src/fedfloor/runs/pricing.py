@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from fedfloor.network.price import Payload, Price, price
 from fedfloor.network.sites import Sites
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Node
-from fedfloor.plan.outcome import Outcome
+from fedfloor.plan.outcome import Outcome, Receipt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,9 +78,18 @@ class Tariff:
         levels = () if radio is None else radio.powers_dbm
         return Resources(self.sites.pass_s, down, up, uplink.problem(self.sites, size), levels)
 
-    def price(self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int) -> Price:
-        """Return the price of a round's resolved plan, with the packet that it starts with."""
-        return price(plan, self.sites, self.payload(packet), air=self.air, round_number=number, tick=tick)
+    def price(
+        self,
+        plan: Node,
+        packet: Mapping[str, Tensor],
+        number: int,
+        tick: int,
+        receipts: Sequence[Receipt] | None = None,
+    ) -> Price:
+        """Return the price of a resolved plan: the packet that it starts with and, once it is done, its receipts."""
+        visits = None if receipts is None else [one.visit for one in receipts]
+        size = self.payload(packet)
+        return price(plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits)
 
 
 def tariff(experiment: Experiment, park: Park, trained: int) -> Tariff | None:

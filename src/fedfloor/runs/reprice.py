@@ -41,7 +41,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
 
     Raises:
         SettingError: ``out`` holds something, a folder is no run, two have the same name, a network interferes, or a
-            plan hangs on what training brought.
+            plan hangs on what training brought or on the network. Nothing is written then.
     """
     copies = [out / run.name for run in runs]
     if len(set(copies)) < len(copies):
@@ -50,14 +50,18 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
         raise SettingError(f"{out} is there already. Give another folder with --out.")
     park: Park | None = None
     stands: tuple[object, ...] = ()
-    for run, copy in zip(runs, copies, strict=True):
-        after = _moved(run, network)
+    afters = [_moved(run, network) for run in runs]
+    found = list[list[Line]]()
+    for run, after in zip(runs, afters, strict=True):  # nothing is written before all are known to be possible
         if park is None or ground(after) != stands:
             park, stands = build_park(after), ground(after)
-        lines = priced(after, park, ledger.read(run / "ledger.jsonl"), run)
+        done = run / "ledger.jsonl"  # not there where training diverged in the first round
+        found.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
+    for run, copy, after, lines in zip(runs, copies, afters, found, strict=True):
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
-        folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+        if lines:
+            folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
         follow(copy)
     return copies
 
@@ -92,8 +96,8 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
         line = lines[one.number - 1]
         if text.digest(one.plan) != line.plan_hash:
             raise SettingError(
-                f"{run}, round {one.number}: the plan hangs on what training brought, or was made by another version "
-                "of fedfloor. Run the experiment on this network instead."
+                f"{run}, round {one.number}: the plan hangs on what training brought or on the network, or was made by "
+                "another version of fedfloor. Run the experiment on this network instead."
             )
         found.append(ledger.with_price(line, pricing.told(before), found[-1] if found else None))
         before = []

@@ -20,6 +20,7 @@ from fedfloor.solvers.compiled import compiled
 SHARPNESS = 24.0  # β: the channels' latencies count as (Σ f^β)^(1/β), so that also those below the largest matter
 PRECISION = 1e-3  # of a channel's latency while searching
 STAGE = 64  # proposals at one temperature
+SMALLEST = 1e-9  # gain of the log cost
 
 Rows = tuple[Integers, Integers, Integers, Integers]  # members [C + 1, N], size [C + 1], row of [N], place in it [N]
 
@@ -88,11 +89,14 @@ def changed(rows: Rows, c: int, leaves: int, joins: int, out: Integers) -> int:
 
 
 @compiled
-def propose(rows: Rows, state: Unsigned) -> tuple[int, int, int, int]:
-    """Draw a proposal: (i, its row, j, its row): exchange i and j, or with j = −1 move i to the second row."""
+def propose(rows: Rows, state: Unsigned, same: bool) -> tuple[int, int, int, int]:
+    """Draw a proposal: (i, its row, j, its row): exchange i and j, or with j = −1 move i to the second row.
+
+    With ``same`` both rows are channels. i = −1: there is nothing to propose.
+    """
     members, size, _, _ = rows
     silent = len(size) - 1
-    kind = draw(state)
+    kind = 0.45 + 0.3 * draw(state) if same else draw(state)
     first = int(draw(state) * silent)
     second = silent
     if 0.45 <= kind < 0.75 and silent > 1:  # the other row is a channel too
@@ -100,7 +104,7 @@ def propose(rows: Rows, state: Unsigned) -> tuple[int, int, int, int]:
         second += second >= first
     if kind >= 0.9:  # someone joins
         first, second = second, first
-    if size[first] == 0:
+    if size[first] == 0 or (same and silent == 1):
         return -1, first, -1, second
     i = members[first, int(draw(state) * size[first])]
     exchange = kind < 0.65
@@ -125,11 +129,11 @@ def slowness(data: Data, trial: Integers, size: int, budget: float, unit: float,
 @compiled
 def attempt(
     data: Data, terms: Terms, rows: Rows, held: Floats, slow: Floats, unit: float, limit: float, k: int,
-    state: Unsigned, trial: Integers, work: Work,
+    state: Unsigned, trial: Integers, work: Work, same: bool,
 ) -> int:  # fmt: skip
     """Make one proposal and carry it out if the log cost stays at most ``limit``; return the new k, or −1."""
     silent = len(slow)
-    i, first, j, second = propose(rows, state)
+    i, first, j, second = propose(rows, state, same)
     if i < 0:
         return -1
     joins = i if first == silent else (j if second == silent else -1)
@@ -166,11 +170,24 @@ def attempt(
 
 
 @compiled
+def first_state(data: Data, terms: Terms, rows: Rows, work: Work) -> tuple[Floats, Floats]:
+    """Return the latency of every channel [C] and the samples of each class that the active devices hold [F]."""
+    members, size, _, _ = rows
+    latency, held = np.zeros(len(size) - 1), np.zeros(len(terms[4]))
+    for c in range(len(latency)):
+        if size[c] > 0:
+            latency[c] = fastest(data, members[c], size[c], 0.0, INFINITE, PRECISION, work)
+        for a in range(size[c]):
+            held += terms[3][members[c, a]]
+    return latency, held
+
+
+@compiled
 def anneal(
     data: Data, terms: Terms, channel: Integers, channels: int, pool: Integers, proposals: int, hot: float,
-    cold: float, seed: int,
-) -> float:  # fmt: skip
-    """Improve an allocation; ``channel`` [N] is replaced by the best found and its log cost returned.
+    cold: float, seed: int, same: bool,
+) -> None:  # fmt: skip
+    """Improve an allocation; ``channel`` [N] is replaced by the best found.
 
     Args:
         data, terms: tables; the other factors of the cost.
@@ -180,37 +197,29 @@ def anneal(
         proposals: how many.
         hot, cold: first and last temperature, of the log cost.
         seed: of the draws.
+        same: the same devices stay active.
     """
     rows = rows_of(channel, channels, pool)
-    members, size, row, _ = rows
-    trial = np.empty(len(pool) + 1, np.int64)
+    trial, state = np.empty(len(pool) + 1, np.int64), np.array([seed], np.uint64)
     work = (np.zeros(len(channel), np.int64), np.empty(len(channel)), np.empty(len(channel)))
-    state = np.array([seed], np.uint64)
-    held = np.zeros(len(terms[4]))
-    latency = np.zeros(channels)
-    for c in range(channels):
-        latency[c] = fastest(data, members[c], size[c], 0.0, INFINITE, PRECISION, work) if size[c] else 0.0
-        for a in range(size[c]):
-            held += terms[3][members[c, a]]
-    k = len(pool) - size[channels]
-    unit = latency.max()
+    latency, held = first_state(data, terms, rows, work)
+    k, unit = len(pool) - rows[1][channels], latency.max()
     slow = (latency / unit) ** SHARPNESS
-    now = log_factor(terms, k, held, -1, -1) + math.log(slow.sum()) / SHARPNESS
     best = log_factor(terms, k, held, -1, -1)
+    now = best + math.log(slow.sum()) / SHARPNESS
     temperature, cooling = hot, (cold / hot) ** (STAGE / max(proposals, 1))
     for step in range(proposals):
         if step % STAGE == STAGE - 1:
             temperature *= cooling
         limit = now - temperature * math.log(1.0 - draw(state))
-        after = attempt(data, terms, rows, held, slow, unit, limit, k, state, trial, work)
+        after = attempt(data, terms, rows, held, slow, unit, limit, k, state, trial, work, same)
         if after < 0:
             continue
         k = after
         factor = log_factor(terms, k, held, -1, -1)
         now = factor + math.log(slow.sum()) / SHARPNESS
         value = factor + math.log(slow.max()) / SHARPNESS
-        if value < best - 1e-9:
+        if value < best - SMALLEST:
             best = value
             for i in pool:
-                channel[i] = row[i] if row[i] < channels else -1
-    return best + math.log(unit)
+                channel[i] = rows[2][i] if rows[2][i] < channels else -1

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedfloor.solvers.allocation.problem import Floats, Problem, iterations
+from fedfloor.solvers.allocation.problem import Floats, Integers, Problem, divergence, iterations
 
 PRECISION = 1e-5  # relative, of a latency
 EDGES = 33  # latencies first looked at
@@ -65,6 +65,25 @@ def latest(problem: Problem, value: float) -> float:
         if k and iterations(problem, k) * a <= value:
             return float(b)
     return float(edges[0])
+
+
+def fixed_bound(problem: Problem, active: Integers) -> float:
+    """Return a cost that a given set of devices cannot beat, whatever their channels and powers.
+
+    Args:
+        problem: the problem.
+        active: the devices [k].
+    """
+    alone = alone_s(problem)[active]
+    compute, upload = problem.compute_s[active], alone - problem.compute_s[active]
+    low = high = float(alone.max())
+    while most(problem, compute, upload, high) < active.size and math.isfinite(high):
+        low, high = high, 2 * high
+    while high > low * (1 + PRECISION) and math.isfinite(high):
+        middle = math.sqrt(low * high)
+        fits = most(problem, compute, upload, middle) == active.size
+        low, high = (low, middle) if fits else (middle, high)
+    return iterations(problem, active.size) * low * (1 + problem.divergence_weight * divergence(problem, active))
 
 
 def able(problem: Problem) -> tuple[Floats, Floats]:

@@ -15,7 +15,7 @@ from fedfloor.solvers.allocation.setpacking import UnprovenError, packed
 from fedfloor.solvers.allocation.tables import Data, tables, terms
 from fedfloor.solvers.solution import PROOF, Solution, solved
 
-FEW = 14  # devices whose sets are all looked at
+FEW, CLASSES_FEW = 14, 18  # devices whose sets are all looked at; where classes count, which packing cannot do
 CLOSE = 1.01  # value/bound below which the value itself is tried
 ROOM = 8_000_000  # members of all sets that a channel serves: with more the programmes get too large
 SMALLEST_STEP = 0.05  # of the way from the bound to the value
@@ -25,8 +25,9 @@ def exact(problem: Problem, time_limit_s: float = 60.0) -> Solution[Allocation]:
     """Return the best allocation.
 
     The search's cost V rules out every device whose latency alone on a channel is above V/n(N). Of up to 14 that are
-    left all sets are looked at: f₁(S), the least largest latency of S on one channel (power control and bisection), and
-    f_c(S) = min_{U ⊆ S} max(f₁(U), f_{c−1}(S∖U)) on c channels; the answer is min_S n(|S|)·f_C(S)·(1 + w·divergence).
+    left (18 where classes count) all sets are looked at: f₁(S), the least largest latency of S on one channel (power
+    control and bisection), and f_c(S) = min_{U ⊆ S} max(f₁(U), f_{c−1}(S∖U)) on c channels; the answer is
+    min_S n(|S|)·f_C(S)·(1 + w·divergence).
 
     Of more devices, a cost V is out of reach if for no k there are C disjoint sets of k devices in all that a channel
     each serves within V/n(k). Those sets are listed and packed (:mod:`fedfloor.solvers.allocation.setpacking`); V goes
@@ -48,7 +49,7 @@ def exact(problem: Problem, time_limit_s: float = 60.0) -> Solution[Allocation]:
     left = candidates(problem, data, known.value)
     if math.isinf(known.value) or left.size == 0:
         return known
-    if left.size > FEW:
+    if left.size > (CLASSES_FEW if problem.divergence_weight > 0 else FEW):
         found, bound = _closed(problem, data, known, began + time_limit_s)
     else:
         found = best_subset(problem, data, left, known)

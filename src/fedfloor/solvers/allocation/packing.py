@@ -19,7 +19,7 @@ def pack(
 ) -> int:
     """Put each device in turn on the first channel that then still serves all its devices within ``limit``.
 
-    A channel on which 100 devices in a row found no room is full.
+    A channel on which 100 devices in a row found no room is full. Returned is how many devices found room.
 
     Args:
         data: tables.
@@ -29,9 +29,6 @@ def pack(
         members: [C, N], filled.
         size: [C], filled.
         work: changed.
-
-    Returns:
-        how many found room.
     """
     channels = len(size)
     failed, still_open = np.zeros(channels, np.int64), np.arange(channels)

@@ -242,6 +242,25 @@ def cost(problem: Problem, allocation: Allocation) -> float:
     return seconds * (1 + problem.divergence_weight * divergence(problem, at))
 
 
+def of_devices(problem: Problem, active: Integers) -> Integers:
+    """Return a set of devices in ascending order, each once.
+
+    Args:
+        problem: the problem.
+        active: indices.
+
+    Raises:
+        SettingError: nobody, or a device that does not exist or has no usable level.
+    """
+    at = np.unique(np.asarray(active, np.int64))
+    require(at.size > 0, "active devices", at.tolist(), "at least one device")
+    inside = bool(at[0] >= 0 and at[-1] < problem.devices)
+    require(inside, "active devices", at.tolist(), f"numbers of 0 … {problem.devices - 1}")
+    cannot = at[~problem.allowed[at].any(1)]
+    require(cannot.size == 0, "active devices without a usable power level", cannot.tolist(), "left out")
+    return at
+
+
 def check(problem: Problem, allocation: Allocation) -> None:
     """Refuse an allocation that the problem does not allow.
 

@@ -16,8 +16,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.solvers.allocation.bound import lower_bound
-from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, check, cost
+from fedfloor.solvers.allocation.bound import fixed_bound, lower_bound
+from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, check, cost, of_devices
 from fedfloor.solvers.allocation.tables import tables, terms
 from fedfloor.solvers.solution import Solution, solved
 
@@ -49,7 +49,7 @@ def fixed(
 ) -> Solution[Allocation]:  # fmt: skip
     """Return channels and powers for a given set of devices by the same sweeps (RaFed's reading of FEDL).
 
-    The bound is that of the free problem: no set of devices does better.
+    :func:`fedfloor.solvers.allocation.arranging.arranged` does it better; both have the same bound, for this set.
 
     Args:
         problem: the problem.
@@ -60,11 +60,12 @@ def fixed(
     Raises:
         SettingError: nobody, or a device that cannot take part.
     """
-    at = _active(problem, active)
+    at = of_devices(problem, active)
     first = random_allocation(problem, start, at) if isinstance(start, np.random.Generator) else start
     same = np.array_equal(first.active, at)
     require(same, "start", first.active.tolist(), "an allocation of exactly the active devices")
-    return _swept(problem, first, at, delta, ties, may_rest=False)
+    found = _swept(problem, first, at, delta, ties, may_rest=False)
+    return solved(found.value, fixed_bound(problem, at), found.choice, found.seconds)
 
 
 def random_allocation(problem: Problem, rng: np.random.Generator, active: Integers | None = None) -> Allocation:
@@ -80,21 +81,11 @@ def random_allocation(problem: Problem, rng: np.random.Generator, active: Intege
     """
     allowed = problem.allowed
     chosen = np.flatnonzero(allowed.any(1) & (rng.random(problem.devices) < 0.5)) if active is None else active
-    at = _active(problem, chosen) if active is not None else chosen
+    at = of_devices(problem, chosen) if active is not None else chosen
     channel, level = np.full(problem.devices, SILENT), np.zeros(problem.devices, np.int64)
     channel[at] = rng.integers(problem.channels, size=at.size)
     level[at] = np.where(allowed[at], rng.random((at.size, problem.levels)), -1.0).argmax(1)
     return Allocation(channel, level)
-
-
-def _active(problem: Problem, active: Integers) -> Integers:
-    at = np.unique(np.asarray(active, np.int64))
-    require(at.size > 0, "active devices", at.tolist(), "at least one device")
-    inside = bool(at[0] >= 0 and at[-1] < problem.devices)
-    require(inside, "active devices", at.tolist(), f"numbers of 0 … {problem.devices - 1}")
-    cannot = at[~problem.allowed[at].any(1)]
-    require(cannot.size == 0, "active devices without a usable power level", cannot.tolist(), "left out")
-    return at
 
 
 def _swept(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.solvers.allocation.bound import latest, lower_bound
-from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, iterations
+from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost, divergence, iterations
 from fedfloor.solvers.allocation.tables import Data, Tables, tables, terms
 from fedfloor.solvers.solution import Solution, solved
 
@@ -16,6 +17,10 @@ PROPOSALS = 16_000
 ACTIVE = 16  # active devices that this many proposals are for
 POOL = 32  # devices at least among which the search chooses; more if more take part
 HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the active devices: what one of them is worth falls so
+CLASSES = (
+    (1.0,),
+    (1 / 64, 1 / 16, 1 / 4, 1.0),
+)  # shares of the classes' weight: at once, and in steps where it is large
 FINAL = 1e-12  # relative precision of the latency in the end
 
 
@@ -45,12 +50,17 @@ def search(problem: Problem, *, proposals: int = PROPOSALS, seed: int = 0) -> So
     channel = np.full(problem.devices, SILENT)
     channel[_one(problem, data)] = 0
     limit = packing.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
+    allocation, filled = finished(problem, of, data, channel), channel
     if np.isfinite(limit) and proposals:
         k = int((channel != SILENT).sum())
-        pool = _pool(problem, data, channel, iterations(problem, k) * limit)
+        pool = _pool(problem, data, channel, limit)
         many = proposals * max(1, round(k / ACTIVE))
-        annealing.anneal(data, terms(problem), channel, problem.channels, pool, many, HOT / k, COLD / k, seed)
-    allocation = finished(problem, of, data, channel)
+        for steps in CLASSES if problem.divergence_weight > 0 else CLASSES[:1]:
+            channel = filled.copy()
+            for share in steps:
+                eased = terms(replace(problem, divergence_weight=share * problem.divergence_weight))
+                annealing.anneal(data, eased, channel, problem.channels, pool, many, HOT / k, COLD / k, seed, False)
+                allocation = cheaper(problem, allocation, finished(problem, of, data, channel))
     bound = lower_bound(problem)
     return solved(cost(problem, allocation), bound, allocation, time.perf_counter() - began)
 
@@ -60,7 +70,7 @@ def _one(problem: Problem, data: Data) -> int:
     return int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())
 
 
-def _pool(problem: Problem, data: Data, channel: Integers, value: float) -> Integers:
+def _pool(problem: Problem, data: Data, channel: Integers, limit: float) -> Integers:
     """Return the devices worth looking at.
 
     No better allocation has a latency above some T; those that bear most interference within T, and the active ones.
@@ -68,8 +78,16 @@ def _pool(problem: Problem, data: Data, channel: Integers, value: float) -> Inte
     from fedfloor.solvers.allocation import packing
 
     active = np.flatnonzero(channel != SILENT)
-    promising = packing.promise(data, latest(problem, value))[: max(POOL, 2 * active.size)]
+    classes = 1 + problem.divergence_weight * divergence(problem, active)
+    value = iterations(problem, active.size) * limit * classes
+    room = POOL if problem.divergence_weight == 0 else 2 * POOL  # the right classes may be with slower devices
+    promising = packing.promise(data, latest(problem, value))[: max(room, 2 * active.size)]
     return np.union1d(active, promising)
+
+
+def cheaper(problem: Problem, one: Allocation, other: Allocation) -> Allocation:
+    """Return the cheaper of two: the annealing tells costs apart only to its own precision."""
+    return other if cost(problem, other) < cost(problem, one) else one
 
 
 def finished(problem: Problem, of: Tables, data: Data, channel: Integers) -> Allocation:

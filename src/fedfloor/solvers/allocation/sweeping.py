@@ -15,7 +15,7 @@ from fedfloor.solvers.allocation.problem import Floats, Integers
 from fedfloor.solvers.allocation.tables import Data, Terms
 from fedfloor.solvers.compiled import compiled
 
-EQUAL = 1e-12  # log costs closer than this are ties
+EQUAL = 1e-12  # log costs closer than this, relative where they are large, are ties
 
 Loads = tuple[Floats, Floats]  # of each channel: the largest ln t, and Σ ln t
 
@@ -78,6 +78,17 @@ def best_choice(
 
 
 @compiled
+def on_channels(channel: Integers, channels: int) -> tuple[Integers, Integers]:
+    """Return the devices on every channel [C, N], and how many they are [C]."""
+    members, size = np.empty((channels, len(channel)), np.int64), np.zeros(channels, np.int64)
+    for i, c in enumerate(channel):
+        if c >= 0:
+            members[c, size[c]] = i
+            size[c] += 1
+    return members, size
+
+
+@compiled
 def sweep(
     data: Data, terms: Terms, channel: Integers, rank: Integers, channels: int, devices: Integers, may_rest: bool,
     ties: bool,
@@ -86,17 +97,13 @@ def sweep(
 
     A device keeps its choice unless another has a smaller cost, or with ``ties`` an equal cost and a smaller Σ ln t.
     """
-    n = len(channel)
-    members, size = np.empty((channels, n), np.int64), np.zeros(channels, np.int64)
+    members, size = on_channels(channel, channels)
     loads = (np.full(channels, -INFINITE), np.zeros(channels))
     held = np.zeros(len(terms[4]))
-    for i in range(n):
-        if channel[i] >= 0:
-            members[channel[i], size[channel[i]]] = i
-            size[channel[i]] += 1
-            held += terms[3][i]
     for c in range(channels):
         loads[0][c], loads[1][c] = load(data, members[c], size[c], rank)
+        for a in range(size[c]):
+            held += terms[3][members[c, a]]
     k = size.sum()
     other = False
     for i in devices:
@@ -109,7 +116,9 @@ def sweep(
             held -= terms[3][i]
             k -= 1
         value, tie, to, level = best_choice(data, terms, members, size, rank, loads, held, i, k, may_rest, ties)
-        if value < now - EQUAL or (ties and value < now + EQUAL and tie < logs - EQUAL):
+        near = EQUAL * max(1.0, min(abs(now), 1e300))  # rounding grows with the numbers, and must not look like a gain
+        fewer = tie < logs - EQUAL * max(1.0, min(abs(logs), 1e300))
+        if value < now - near or (ties and value < now + near and fewer):
             c, r, other = to, level, True
         channel[i], rank[i] = c, r
         if c >= 0:

@@ -1,0 +1,83 @@
+"""The best selection, with a proof where time allows and a bound where it does not."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import require
+from fedfloor.solvers.selection.problem import Integers, Problem, value
+from fedfloor.solvers.selection.swap import swap
+from fedfloor.solvers.solution import Solution, solved
+
+ROOT, PART = 10_000_000, 50_000  # nodes within which the whole tree, or a part of it, should be settled
+MANY = 1000  # candidates up to which a proof is tried: the factor takes N³/6 steps
+Signs = NDArray[np.int8]
+
+
+def exact(problem: Problem, time_limit_s: float = 60.0, *, seed: int = 0) -> Solution[Integers]:
+    """Return the best choice.
+
+    The exchanges' choice comes first. Then the tree is enumerated below the continuous solution's bound
+    (:mod:`fedfloor.solvers.selection.enumeration`); where that takes too many nodes, it is split at the candidate
+    nearest to one half, each part gets a continuous solution of its own, and the part with the least bound is next.
+    Whole counts cannot come nearer than whole numbers do. Of identical columns only the first ones are chosen.
+
+    Args:
+        problem: the problem.
+        time_limit_s: of the proof; the answer is then ``"feasible"``, with the bound proven so far. Above 1000
+            candidates there is no proof but that of whole numbers.
+        seed: of the exchanges' kicks.
+
+    Raises:
+        SettingError: no time at all.
+    """
+    require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
+    began = time.perf_counter()
+    known = swap(problem, seed=seed)
+    if not 0 < problem.how_many < problem.candidates:
+        return solved(known.value, known.value, known.choice, time.perf_counter() - began)
+    if known.status == "optimal" or problem.candidates > MANY:
+        return known
+    choice, bound = _searched(problem, known, began + time_limit_s)
+    found = value(problem, choice)
+    return solved(found, max(known.bound, bound), choice, time.perf_counter() - began)
+
+
+def _searched(problem: Problem, known: Solution[Integers], deadline: float) -> tuple[Integers, float]:
+    """Return the best choice found, and the bound."""
+    from fedfloor.solvers.selection import enumeration
+
+    columns, y = np.ascontiguousarray(problem.counts.T), problem.target
+    gram, twin = columns @ problem.counts, np.empty(len(columns), np.int64)
+    enumeration.twins(columns, gram, twin)
+    best, found = np.array([known.value**2]), np.zeros(len(twin), np.int8)
+    found[known.choice] = 1
+    number = itertools.count()
+    parts = [(0.0, next(number), np.full(len(twin), -1, np.int8))]
+    nodes = ROOT
+    while parts and best[0] * (1 - enumeration.EQUAL) > max(parts[0][0], known.bound**2):
+        if time.perf_counter() > deadline:
+            return np.flatnonzero(found), float(np.sqrt(parts[0][0]))
+        least, _, fixed = heapq.heappop(parts)
+        bound, at = enumeration.settle(columns, gram, y, twin, fixed, problem.how_many, nodes, best, found)
+        nodes = PART
+        if at >= 0:
+            for half in _halves(fixed, twin, int(at)):
+                heapq.heappush(parts, (max(least, bound), next(number), half))
+    choice = np.flatnonzero(found)
+    return choice, value(problem, choice)
+
+
+def _halves(fixed: Signs, twin: Integers, at: int) -> tuple[Signs, Signs]:
+    """Return the part without a candidate and those identical after it, and the part with it and those before it."""
+    without, with_it = fixed.copy(), fixed.copy()
+    same = twin == twin[at]
+    after = np.arange(len(twin)) >= at
+    without[same & after & (fixed < 0)] = 0
+    with_it[same & (np.arange(len(twin)) <= at) & (fixed < 0)] = 1
+    return without, with_it

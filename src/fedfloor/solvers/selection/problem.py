@@ -1,0 +1,191 @@
+"""The selection problem: a given number of devices whose batches add up to wanted class counts.
+
+Li, Qi, Wang, Sun, Li, Chen, "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial IoT"
+(FedGS), IEEE IoT-J 9(18), 2022, arXiv 2202.01512, Eq. 6 and 10-13.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import RunError, SettingError, require
+from fedfloor.solvers.solution import Solution
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+SAME = 1e-9  # relative: two ways of adding up the same numbers
+ROUNDING = 1e-13  # of the largest sums that a value is the difference of
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """minimise d(x) = ‖A x − y‖₂ over x ∈ {0, 1}^N with Σ x = L.
+
+    Args:
+        counts: A [F, N], samples of each class in each candidate's next batch.
+        target: y [F], what the chosen batches should add up to; it may be negative where too much is given already.
+        how_many: L, 0 … N.
+        share: P [F], class shares that are sought, adding up to 1; default: (y + b)/Σ(y + b).
+        given: b [F], samples of the devices that take part anyway; default: none.
+
+    Raises:
+        SettingError: shapes that do not fit, numbers that are not finite, negative counts or shares, more devices
+            wanted than there are.
+    """
+
+    counts: Floats
+    target: Floats
+    how_many: int
+    share: Floats | None = None
+    given: Floats | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("counts", "target", "share", "given"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
+        shape = self.counts.shape
+        require(len(shape) == 2 and min(shape) > 0, "shape of counts", shape, "(F, N), with a class and a candidate")
+        for name, least in (("counts", 0.0), ("target", -math.inf), ("share", 0.0), ("given", 0.0)):
+            values = getattr(self, name)
+            if values is not None:
+                fits = name == "counts" or values.shape == shape[:1]
+                require(fits, f"shape of {name}", values.shape, f"({shape[0]},): the classes of counts")
+                _within(name, values, least)
+        whole = isinstance(self.how_many, int | np.integer) and 0 <= self.how_many <= shape[1]
+        require(whole, "how_many", self.how_many, f"a whole number of 0 … {shape[1]}, the candidates")
+        object.__setattr__(self, "how_many", int(self.how_many))
+        if self.share is not None:
+            require(math.isclose(self.share.sum(), 1, rel_tol=1e-6), "sum of share", float(self.share.sum()), "1")
+
+    @property
+    def candidates(self) -> int:
+        """N."""
+        return int(self.counts.shape[1])
+
+    @property
+    def already(self) -> Floats:
+        """b [F]; zeros if nobody takes part anyway."""
+        return np.zeros(self.target.shape) if self.given is None else self.given
+
+    @property
+    def wanted(self) -> Floats:
+        """P [F].
+
+        Raises:
+            SettingError: it is not given and the target does not say it: y + b adds up to nothing, or is negative.
+        """
+        if self.share is not None:
+            return self.share
+        whole = self.target + self.already
+        if whole.min() < 0 or whole.sum() <= 0:
+            raise SettingError("share is not given, and target + given are no class shares: give share [F].")
+        return np.asarray(whole / whole.sum())
+
+
+def _within(name: str, values: Floats, least: float) -> None:
+    """Refuse numbers that are not finite or too small."""
+    bad = values[~(np.isfinite(values) & (values >= least))]
+    allowed = "finite" if math.isinf(least) else "finite and at least 0"
+    require(bad.size == 0, name, float(bad[0]) if bad.size else None, allowed)
+
+
+def batches(counts: Floats, share: Floats, how_many: int, batch_size: float, given: Floats | None = None) -> Problem:
+    """Return FedGS's problem: y = (n·L + Σ b)·P − b, so that all batches together have the shares P.
+
+    Args:
+        counts: A [F, N].
+        share: P [F].
+        how_many: L, beside those whose batches are given.
+        batch_size: n.
+        given: b [F].
+
+    Raises:
+        SettingError: as :class:`Problem`.
+
+    >>> batches(np.eye(2), np.array([0.25, 0.75]), 2, 4, np.array([3.0, 1.0])).target
+    array([0., 8.])
+    """
+    require(batch_size > 0, "batch_size", batch_size, "above 0")
+    b = np.zeros(len(share)) if given is None else np.asarray(given, np.float64)
+    whole = batch_size * how_many + b.sum()
+    return Problem(counts, whole * np.asarray(share, np.float64) - b, how_many, share, given)
+
+
+def value(problem: Problem, choice: Integers) -> float:
+    """Return d(x) = ‖A x − y‖₂.
+
+    Args:
+        problem: the problem.
+        choice: the candidates with x = 1.
+
+    >>> value(Problem(np.eye(2), np.array([3.0, 5.0]), 1), np.array([1]))
+    5.0
+    """
+    return float(np.linalg.norm(problem.counts[:, choice].sum(1) - problem.target))
+
+
+def divergence(problem: Problem, choice: Integers) -> float:
+    """Return ‖(A x + b)/Σ(A x + b) − P‖₂, Eq. 6; ‖P‖₂ where nobody holds anything.
+
+    Args:
+        problem: the problem.
+        choice: the candidates with x = 1.
+
+    Raises:
+        SettingError: the problem knows no P.
+    """
+    held = problem.counts[:, choice].sum(1) + problem.already
+    return float(np.linalg.norm(held / max(held.sum(), 1e-300) - problem.wanted))
+
+
+def whole_bound(problem: Problem) -> float:
+    """Return a value below which no whole numbers lie: min ‖v − y‖₂ over v ∈ ℤ^F; 0 if counts are not whole.
+
+    Where every batch has n samples also Σ v = n·L: the rounded y is then corrected where that costs least (Conway,
+    Sloane, IEEE Trans. Inf. Theory 28(2), 1982).
+    """
+    A, y = problem.counts, problem.target
+    if (np.rint(A) != A).any():
+        return 0.0
+    v = np.rint(y)
+    off = np.sort(y - v)
+    sizes = A.sum(0)
+    if sizes.min() == sizes.max():
+        missing = int(sizes[0] * problem.how_many - v.sum())
+        if 0 < missing <= off.size:
+            off[-missing:] -= 1
+        elif -off.size <= missing < 0:
+            off[:-missing] += 1
+    return float(np.linalg.norm(off))
+
+
+def check(problem: Problem, choice: Integers) -> None:
+    """Refuse a choice that the problem does not allow.
+
+    Raises:
+        SettingError: not L different candidates in ascending order.
+    """
+    n, k = problem.candidates, problem.how_many
+    fits = choice.shape == (k,) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
+    fits = fits and (k == 0 or (int(choice[0]) >= 0 and int(choice[-1]) < n))
+    require(fits, "choice", choice.tolist(), f"{k} different candidates of 0 … {n - 1} in ascending order, int64")
+
+
+def verify(problem: Problem, solution: Solution[Integers]) -> None:
+    """Recompute a solution's value with plain NumPy.
+
+    Raises:
+        RunError: it is another, or lies below the bound.
+        SettingError: the choice breaks a constraint.
+    """
+    check(problem, solution.choice)
+    found = value(problem, solution.choice)
+    close = ROUNDING * max(1.0, float(np.abs(problem.target).max()), float(problem.counts.max()) * problem.how_many)
+    if not math.isclose(found, solution.value, rel_tol=SAME, abs_tol=close):
+        raise RunError(f"selection: its value is {found!r}, the solver said {solution.value!r}.")
+    if solution.bound > found * (1 + SAME) + close:
+        raise RunError(f"selection: the bound {solution.bound!r} lies above the value {found!r}.")
