@@ -67,19 +67,14 @@ class FedCS(Method):
                 "--set network.profile=lte-cat-m2."
             )
         asked = fraction(view.devices, self.fraction, rng)
-        update_s = self._passes(view) * known.compute_s
+        work = self.work.at(view.round, view.rounds, self.objective)
+        update_s = known.compute_s * np.array([work.passes(n) for n in view.holdings.tolist()])
         chosen = greedy(asked, known, update_s, self.deadline_s)
         if not chosen:
             in_time(list(range(len(view.sizes))), known, update_s, self.deadline_s)  # refuses, if nobody ever could
             return Probe(tuple(asked), "resources")
-        work = self.work.at(view.round, view.rounds, self.objective)
         visits = tuple(Train(device(k), work, self._radio(known, rng)) for k in chosen)
         return Sequence((Probe(tuple(asked), "resources"), Parallel(visits)))
-
-    def _passes(self, view: View) -> np.ndarray:
-        if self.work.steps is None:
-            return np.full(len(view.sizes), float(self.work.epochs or 1))
-        return self.work.steps * (self.work.batch_size or 1) / view.holdings
 
     def _radio(self, known: Resources, rng: np.random.Generator) -> Radio | None:
         if known.problem is None:

@@ -97,7 +97,8 @@ class RaFed(Method):
             )
         invited = np.zeros(len(view.sizes), bool)
         invited[list(view.devices)] = True
-        passes = np.array([_passes(self.work, int(n)) for n in view.holdings])
+        work = self.work.at(view.round, view.rounds)
+        passes = np.array([work.passes(n) for n in view.holdings.tolist()])
         here = replace(known, compute_s=known.compute_s * passes, usable=known.allowed & invited[:, None])
         if not self.reads_census or view.census is None:
             return here
@@ -122,9 +123,3 @@ def _check_heard(problem: Problem) -> None:
             "method 'rafed': no device reaches the base station, not even alone on its channel. Allow more power "
             "(network.radio.powers_dbm), a smaller network.radio.threshold, or shorter distances."
         )
-
-
-def _passes(work: WorkSettings, samples: int) -> float:
-    if work.steps is None:
-        return float(work.epochs or 1)
-    return work.steps * (work.batch_size or 1) / samples

@@ -94,9 +94,7 @@ class Sites:
 
     def passes(self, device: int, work: Work) -> float:
         """Return how often a visit goes through a device's data: its epochs, or steps · batch size / samples."""
-        if work.steps is None:
-            return float(work.epochs or 0)
-        return work.steps * work.batch_size / self.lists.samples[device]
+        return work.passes(self.lists.samples[device])
 
     def cloud_s(self, work: Work) -> float:
         """Return the seconds of a visit to the cloud, which holds everybody's data; 0 where its clock is not known."""

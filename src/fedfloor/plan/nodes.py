@@ -79,6 +79,14 @@ class Work:
             return self.steps
         return (self.epochs or 0) * -(-samples // self.batch_size)
 
+    def passes(self, samples: float) -> float:
+        """Return how often a visit goes through so many samples: its epochs, or steps · batch size / samples.
+
+        >>> Work(epochs=2).passes(70), Work(steps=3, batch_size=20).passes(30)
+        (2.0, 2.0)
+        """
+        return float(self.epochs or 0) if self.steps is None else self.steps * self.batch_size / samples
+
 
 @dataclass(frozen=True)
 class Radio:
