@@ -198,7 +198,8 @@ def test_a_profile_that_cannot_be_read(tmp_path: Path) -> None:
     missing, broken, wrong = (tmp_path / f"{name}.toml" for name in ("missing", "broken", "wrong"))
     broken.write_text("[device_edge\n")
     wrong.write_text("[devise_edge]\nup_bps = 1e6\n")
-    assert said({"profile": str(missing)}) == f"network.profile: {missing}: No such file or directory."
+    near = " Did you mean 'wrong.toml'?"
+    assert said({"profile": str(missing)}) == f"network.profile: {missing}: No such file or directory.{near}"
     assert said({"profile": str(tmp_path / "x.toml" / "..")}).startswith("unknown network profile ")  # no TOML file
     assert said({"profile": str(broken)}).startswith(f"network.profile: {broken} is not valid TOML: ")
     assert said({"profile": str(wrong)}).startswith("[network] unknown key 'devise_edge'. Did you mean 'device_edge'?")

@@ -5,15 +5,39 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 import types
 import typing
+from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfloor.errors import SettingError, unknown
+from fedfloor.errors import SettingError, nearest, quoted, unknown
 
 T = TypeVar("T")
 OWN = " A method's own settings stand in [methods.NAME]."
 Table = dict[str, Any]
+
+
+def toml(path: Path, said: str) -> Table:
+    """Return the tables of a TOML file.
+
+    Args:
+        path: the file.
+        said: what it is, for error messages.
+
+    Raises:
+        SettingError: it is not there (the nearest beside it is named), or not TOML (the line is quoted).
+    """
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        return tomllib.loads(text)
+    except OSError as error:
+        beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        near = "" if path.exists() else nearest(path.name, beside)
+        raise SettingError(f"{said} {path}: {error.strerror or error}.{near}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{said} {path} is not valid TOML: {error}{quoted(text, error)}") from error
 
 
 def checked(kind: type[T], table: Table, where: str) -> T:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedfloor.checking import Table, checked
-from fedfloor.errors import SettingError, nearest, quoted
+from fedfloor.checking import Table, checked, toml
+from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
@@ -41,16 +41,7 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     Raises:
         SettingError: the file is not there or not TOML; a key, type or value is wrong.
     """
-    text = ""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        document = tomllib.loads(text)
-    except OSError as error:
-        beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        near = "" if path.exists() else nearest(path.name, beside)
-        raise SettingError(f"experiment file {path}: {error.strerror or error}.{near}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"experiment file {path} is not valid TOML: {error}{quoted(text, error)}") from error
+    document = toml(path, "experiment file")
     document.setdefault("name", path.stem)
     for change in changes:
         apply(document, change)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +12,8 @@ import numpy as np
 import tomlkit
 
 from fedfloor.chance import generator
-from fedfloor.checking import checked
-from fedfloor.errors import SettingError, nearest, quoted, require
+from fedfloor.checking import checked, toml
+from fedfloor.errors import SettingError, require
 from fedfloor.network import radio, uplink
 from fedfloor.network.profile import Network, Radio
 from fedfloor.network.radio import Floats
@@ -119,16 +118,7 @@ def read(path: Path) -> Floor:
     Raises:
         SettingError: the file is not there or not TOML; a key, type or value is wrong; a device is out of reach.
     """
-    text = ""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        document = tomllib.loads(text)
-    except OSError as error:
-        beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        near = "" if path.exists() else nearest(path.name, beside)
-        raise SettingError(f"park file {path}: {error.strerror or error}.{near}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"park file {path} is not valid TOML: {error}{quoted(text, error)}") from error
+    document = toml(path, "park file")
     settings = from_table({"name": path.stem} | document)
     own = settings.network.profile
     if own is not None and (path.parent / own).is_file():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedfloor.checking import checked
-from fedfloor.errors import SettingError, unknown
+from fedfloor.checking import checked, toml
+from fedfloor.errors import unknown
 from fedfloor.network.profile import Network
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -73,13 +72,7 @@ def read(profile: str) -> dict[str, Any]:
     path = known.get(profile, Path(profile))
     if profile not in known and not profile.endswith(".toml"):
         raise unknown("network profile", profile, known)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SettingError(f"network.profile: {path}: {error.strerror or error}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"network.profile: {path} is not valid TOML: {error}.") from error
-    return {"name": path.stem} | table
+    return {"name": path.stem} | toml(path, "network.profile:")
 
 
 def merged(base: Given, changes: Given) -> dict[str, Any]:
