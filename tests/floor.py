@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.data.dataset import Pool, pooled
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine, run
+from fedfloor.engine.ranks import run
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.models import build

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park

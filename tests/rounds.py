@@ -10,8 +10,8 @@ from typing import Any
 from fedfloor import config, models
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View

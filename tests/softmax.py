@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fedfloor.chance import generator
-from fedfloor.engine.ranks import Engine
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.park.park import Park

@@ -17,9 +17,9 @@ from commands import Command, lines
 from fedfloor import config
 from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine import evaluate as evaluation
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone, Team
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Pool, pooled
-from fedfloor.engine.ranks import Engine
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Key, Trained, train
 from fedfloor.errors import RunError

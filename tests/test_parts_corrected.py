@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fedfloor.chance import generator
-from fedfloor.engine.ranks import Engine
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.engine.visit import Key, train
 from fedfloor.errors import RunError, SettingError

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.models.gated import GatedHead, head_of, through

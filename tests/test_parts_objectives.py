@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfloor.engine.ranks import Engine
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import Key, Trained, train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network

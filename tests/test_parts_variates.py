@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fedfloor.chance import generator
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.methods.fedavg import FedAvg

@@ -121,6 +121,18 @@ class FaultSettings:
 
 
 @dataclass(frozen=True)
+class EngineSettings:
+    """The ``[engine]`` table: how plans are carried out.
+
+    Args:
+        shortcuts: ``auto`` does what is the same in arithmetic, but for roundings, in the faster way; ``off`` does
+            every visit by itself.
+    """
+
+    shortcuts: Literal["auto", "off"] = "auto"
+
+
+@dataclass(frozen=True)
 class EvaluateSettings:
     """The ``[evaluate]`` table: when the global model is evaluated, and on which data.
 
@@ -148,7 +160,7 @@ class Experiment:
         name: names the run's folder.
         seed: every draw is keyed by it.
         rounds: global rounds of the schedule.
-        data, park, model, method, network, faults, evaluate: the tables of these names.
+        data, park, model, method, network, faults, engine, evaluate: the tables of these names.
         work: what visits do, for all methods.
         methods: each method's own settings; only the chosen method's are used.
         provenance: what a run's folder records about its making; ignored when read.
@@ -165,6 +177,7 @@ class Experiment:
     work: WorkSettings = field(default_factory=WorkSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     faults: FaultSettings = field(default_factory=FaultSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 

@@ -25,8 +25,8 @@ from fedfloor.bench import made
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.combined import Combined, Parts

@@ -25,8 +25,8 @@ from fedfloor.chance import generator
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.deal import deal
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
-from fedfloor.engine.ranks import Engine
+from fedfloor.engine.engine import Engine
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 

@@ -15,13 +15,23 @@ Answers = dict[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Passed:
-    """What came out of one node: ``packet`` may be the resident network's own buffer until the next visit."""
+    """What came out of one node.
+
+    Attributes:
+        packet: may be the resident network's own buffer until the next visit.
+        resolved: the node with every ``Select`` replaced by whom it chose.
+        receipts: of its visits.
+        trained: the devices whose visits were not lost.
+        answers: to what was asked.
+        chosen: whom each ``Select`` in it chose, in the order of the walk.
+    """
 
     packet: Packet
     resolved: Node
     receipts: list[Receipt] = field(default_factory=list)
     trained: frozenset[int] = frozenset()
     answers: Answers = field(default_factory=dict)
+    chosen: tuple[tuple[int, ...], ...] = ()
 
 
 def merged(said: Sequence[Answers]) -> Answers:

@@ -17,12 +17,17 @@ from fedfloor.errors import SettingError, unknown
 from fedfloor.plan.nodes import Probe
 
 if TYPE_CHECKING:
-    from fedfloor.engine.ranks import Engine
+    from fedfloor.engine.engine import Engine
 
 
 def census(engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG001
     """Answer the class counts of what the device holds now."""
     return [int(count) for count in engine.park.census([device], tick, [engine.memory.visits[device]])[0]]
+
+
+def classes(engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG001
+    """Answer the class counts of the device's whole local set."""
+    return [int(count) for count in engine.park.classes(device)]
 
 
 def loss(engine: Engine, device: int, packet: Packet, tick: int) -> float:
@@ -62,6 +67,7 @@ def resources(engine: Engine, device: int, packet: Packet, tick: int) -> dict[st
 
 QUESTIONS: dict[str, Callable[[Engine, int, Packet, int], Any]] = {
     "census": census,
+    "classes": classes,
     "loss": loss,
     "gradient": gradient,
     "resources": resources,

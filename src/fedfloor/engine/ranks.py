@@ -10,79 +10,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
-import torch
-
-from fedfloor.data.dataset import Labels, Values
+from fedfloor.engine import union
 from fedfloor.engine.deal import deal
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.gradient import full
 from fedfloor.engine.meeting import Meeting, learnt
-from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.passed import Answers, Passed, merged
 from fedfloor.engine.probe import ask, no_vector
-from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Alone, Team
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, is_lost, train
 from fedfloor.errors import SettingError
-from fedfloor.models.network import Network
-from fedfloor.network import air
-from fedfloor.network.sites import Sites
-from fedfloor.park.park import Normalise, Park
 from fedfloor.parts import objectives, sampling
 from fedfloor.parts.objective import Visit
-from fedfloor.plan import text, walk
+from fedfloor.plan import choice, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
-
-
-@dataclass
-class Engine:
-    """What a rank needs to walk plans.
-
-    Attributes:
-        park: the devices and their data.
-        network: this rank's one resident network.
-        team: the ranks.
-        memory: what devices keep between visits.
-        seed: the experiment's seed.
-        loss_chance: chance that a visit is lost, in [0, 1).
-        normalise: ``"auto"``, ``"unit"`` or ``"standard"``.
-        sites: the devices on the network, over whose air results may be lost, too; None without one.
-    """
-
-    park: Park
-    network: Network
-    team: Team
-    memory: DeviceMemory
-    seed: int
-    loss_chance: float = 0.0
-    normalise: Normalise = "auto"
-    sites: Sites | None = None
-
-    def __post_init__(self) -> None:
-        mean, std = self.park.normalisation(self.normalise)
-        self.stand_on(self.sites)
-        kind = self.network.flat.dtype
-        self.mean, self.std = torch.as_tensor(mean, dtype=kind), torch.as_tensor(std, dtype=kind)
-
-    def samples(self, device: int, tick: int = 0) -> Samples:
-        """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""
-        return self.wrap(*self.park.held(device, tick, self.memory.visits[device]))
-
-    def stand_on(self, sites: Sites | None) -> None:
-        """Put the devices onto a network, or where they stand on it from now on."""
-        self.sites, self.air = sites, air.over(sites, self.seed)
-
-    def wrap(self, x: Values, y: Labels) -> Samples:
-        """Return arrays of the park as samples for this engine's network."""
-        data, last = self.park.dataset, self.network.channels_last
-        missing = data.inputs.missing == "mean"
-        return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
 
 
 def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
@@ -130,7 +78,9 @@ class _Walk:
         if isinstance(node, Probe):
             return self._ask(node, packet, tick, team)
         if isinstance(node, Select):
-            return self.team_walk(self._choose(node, tick), packet, tick)
+            return self._selected(node, packet, tick, self.team_walk)
+        if isinstance(node, Parallel) and union.fits(self.engine, node, packet):
+            return self._together(node, packet, tick)  # on every rank alike: no message
         if not walk.meets(node) and not walk.asks(node):
             return self._by_first(node, packet, tick)
         if isinstance(node, Parallel):
@@ -148,22 +98,16 @@ class _Walk:
         shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
         mine = shares[team.rank]
         meeting, done = self._branches(node, packet, tick, mine)
-        said = [
-            [
-                None if one.resolved is node.children[i] else text.to_json(one.resolved),
-                [receipt.row() for receipt in one.receipts],
-                list(one.answers.items()),
-            ]
-            for i, one in zip(mine, done, strict=True)
-        ]
+        said = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
         everyone = team.gather([json.dumps(said).encode(), *meeting.unfinished()])
         whole = Meeting(node, meeting.start)
         branches: list[Passed] = []
         for heard, *parts in everyone:
             whole.take(parts)
-            for child, rows, answers in json.loads(bytes(heard)):
-                known = node.children[len(branches)] if child is None else text.from_json(child)
-                branches.append(Passed({}, known, [Receipt(*row) for row in rows], answers=dict(answers)))
+            for chosen, rows, answers in json.loads(bytes(heard)):
+                known, whom = choice.resolved(node.children[len(branches)], iter(chosen)), tuple(map(tuple, chosen))
+                receipts = [Receipt(*row) for row in rows]
+                branches.append(Passed({}, known, receipts, answers=dict(answers), chosen=whom))
         return self._met(node, whole, branches)
 
     # -- by one rank ------------------------------------------------------------------------------------------------
@@ -173,8 +117,10 @@ class _Walk:
         if isinstance(node, Train):
             return self._visit(node, packet, tick)
         if isinstance(node, Select):
-            return self.walk(self._choose(node, tick), packet, tick)
+            return self._selected(node, packet, tick, self.walk)
         if isinstance(node, Parallel):
+            if union.fits(self.engine, node, packet):
+                return self._together(node, packet, tick)
             meeting, done = self._branches(node, packet, tick, range(len(node.children)))
             return self._met(node, meeting, done)
         if isinstance(node, Broadcast):
@@ -222,7 +168,7 @@ class _Walk:
         same = all(a is b for a, b in zip(children, node.children, strict=True))
         trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
         resolved = node if same else replace(node, children=tuple(children))
-        return Passed(packet, resolved, receipts, trained, answers)
+        return Passed(packet, resolved, receipts, trained, answers, _all_chosen(branches))
 
     def _ask(self, node: Probe, packet: Packet, tick: int, team: Team) -> Passed:
         one = Passed(packet, node, answers=ask(self.engine, node, packet, tick, team))
@@ -246,6 +192,7 @@ class _Walk:
             receipts,
             trained,
             merged([one.answers for one in done]),
+            _all_chosen(done),
         )
 
     def _visit(self, node: Train, packet: Packet, tick: int) -> Passed:
@@ -285,12 +232,35 @@ class _Walk:
             return True
         return engine.air is not None and engine.air.lost(node, others, key.place())
 
+    def _together(self, node: Parallel, packet: Packet, tick: int) -> Passed:
+        """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
+        engine, known = self.engine, [one.site.index for one in cast("tuple[Train, ...]", node.children)]
+        keys = [Key(engine.seed, self.round, tick, k, self.visits[k]) for k in known]
+        lost = [is_lost(key, engine.loss_chance) for key in keys]
+        went = union.step(engine, node, packet, [key for key, gone in zip(keys, lost, strict=True) if not gone])
+        size = sum(value.numel() * value.element_size() for value in packet.values())
+        receipts, told = [], iter(went)
+        for key, gone in zip(keys, lost, strict=True):
+            said = (0, self._size(key.device), 0.0, 0.0, 0.0) if gone else next(told)
+            receipts.append(Receipt(key.device, key.visit, tick, *said, size, lost=gone))
+        trained = frozenset(key.device for key, gone in zip(keys, lost, strict=True) if not gone)
+        self.visits.update(known)
+        engine.memory.visits.update(trained)
+        return Passed({"w": engine.network.flat} if trained else packet, node, receipts, trained)
+
     # -- choices and sizes -------------------------------------------------------------------------------------------
 
     def _size(self, device: int) -> int:
         sizes = self.engine.park.holdings
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
-    def _choose(self, node: Select, tick: int) -> Parallel:
+    def _selected(self, node: Select, packet: Packet, tick: int, step: Callable[[Node, Packet, int], Passed]) -> Passed:
+        """Choose, and walk the visits to the chosen."""
         engine = self.engine
-        return sampling.resolved(node, engine.park, engine.seed, self.round, tick, self.visits, engine.memory.visits)
+        found = sampling.selected(node, engine.park, engine.seed, self.round, tick, self.visits, engine.memory.visits)
+        one = step(choice.visits(node, found), packet, tick)
+        return replace(one, resolved=choice.made(node, one.resolved), chosen=(tuple(found),))
+
+
+def _all_chosen(parts: Sequence[Passed]) -> tuple[tuple[int, ...], ...]:
+    return tuple(whom for one in parts for whom in one.chosen)

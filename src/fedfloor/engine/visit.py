@@ -79,7 +79,7 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
     visit = _told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
     part = objective.trains(network)
     parameters = network.within(part)
-    step = _stepper(network.flat[part], network.shaped_like(parameters), work)
+    step = stepper(network.flat[part], network.shaped_like(parameters), work)
     asides = _Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
     losses: list[list[Tensor]] = []
@@ -165,7 +165,7 @@ def _gradients(
     return _told(ask, len(y), key)
 
 
-def _stepper(
+def stepper(
     flat: Tensor, shaped: Callable[[Tensor], list[Tensor]], work: Work
 ) -> Callable[[tuple[Tensor, ...], Tensor | None], None]:
     """Return the function that takes one optimiser step from a tuple of gradients and a flat one, or None.
@@ -205,13 +205,22 @@ def _account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key:
     flat = [loss for one in losses for loss in one]
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):
-        first_bad = float(every[~torch.isfinite(every)][0])
-        raise DivergedError(
-            f"the loss of {key.where} became {first_bad} in round {key.round} (learning rate {work.rate:g}). "
-            "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
-        )
+        check_finite(float(every[~torch.isfinite(every)][0]), key, work)
     if work.steps is not None:
         first, last = float(every[0]), float(every[-1])
     else:
         first, last = float(every[: len(losses[0])].mean()), float(every[-len(losses[-1]) :].mean())
     return Trained(len(flat), first, last, right / seen if seen else math.nan)
+
+
+def check_finite(loss: float, key: Key, work: Work) -> None:
+    """Refuse to go on where a visit's loss is no longer a finite number.
+
+    Raises:
+        DivergedError: it is not; names the device and the rate.
+    """
+    if not math.isfinite(loss):
+        raise DivergedError(
+            f"the loss of {key.where} became {loss} in round {key.round} (learning rate {work.rate:g}). "
+            "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
+        )

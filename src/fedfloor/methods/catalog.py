@@ -16,6 +16,7 @@ from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedavgm import FedAvgM
 from fedfloor.methods.fedcs import FedCS
 from fedfloor.methods.fedfusion import FedFusion
+from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.fedl import FEDL
 from fedfloor.methods.fedmmd import FedMMD
 from fedfloor.methods.fedprox import FedProx
@@ -48,6 +49,7 @@ METHODS: dict[str, type[Method]] = {
     "cgau": CGAU,
     "fedcs": FedCS,
     "rafed": RaFed,
+    "fedgs": FedGS,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

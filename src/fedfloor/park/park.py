@@ -149,14 +149,17 @@ class Park:
         rows = [noisy(now.counts, self.census_epsilon, self.seed, tick, k, now.position) for k, now in told]
         return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes)).clip(0)
 
+    def classes(self, device: int) -> NDArray[np.int64]:
+        """Return int64 [F]: the class counts of its whole local set that a device reports once, before tick 0.
+
+        With ``census_epsilon`` they carry noise, and may be negative.
+        """
+        return noisy(self._counts[device], self.census_epsilon, self.seed, -1, device, 0)
+
     @cached_property
     def distribution(self) -> NDArray[np.float64]:
-        """float64 [F]: the class shares of all devices' local sets, P = Σ_k n_k P_k / Σ_k n_k (FedGS, Eq. 2).
-
-        With ``census_epsilon`` they are those of one more report per device, of its whole local set, before tick 0:
-        noise is added up with the counts, and sums below 0 count as 0. Equal shares where nothing is left.
-        """
-        return shares(self._counts, self.census_epsilon, self.seed)
+        """float64 [F]: the class shares of what all devices report of their local sets (FedGS, Eq. 2)."""
+        return shares(self.classes(device) for device in range(self.devices))
 
     def test(self, indices: Indices | None = None) -> tuple[Values, Labels]:
         """Return the test samples, or those of the given numbers: uint8 or float32 [n, *shape] and int64 [n]."""

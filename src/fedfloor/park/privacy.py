@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,21 +66,18 @@ def noisy(
     return counts + noise(epsilon, len(counts), generator(seed, "census noise", tick, device, position))
 
 
-def shares(counts: NDArray[np.int64], epsilon: float | None, seed: int) -> NDArray[np.float64]:
-    """Return float64 [F]: the class shares of what all devices report of their whole local sets, before tick 0.
+def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Return float64 [F]: the class shares of what devices report, P = Σ_k n_k P_k / Σ_k n_k (FedGS, Eq. 2).
 
-    The noise is added up with the counts; sums below 0 count as 0; where nothing is left, all classes are equal.
+    Noise is added up with the counts; sums below 0 count as 0; where nothing is left, all classes are equal.
 
     Args:
-        counts: int64 [K, F].
-        epsilon: ε of one report, or None for the counts as they are.
-        seed: the noise is keyed by it.
+        reports: class counts of each device, [F].
 
-    >>> shares(np.array([[3, 0], [3, 2]]), None, seed=0).tolist()
+    >>> shares([[3, 0], [3, 2]]).tolist()
     [0.75, 0.25]
     """
-    rows = [noisy(row, epsilon, seed, -1, k, 0) for k, row in enumerate(counts)]
-    total = np.sum(rows, axis=0).clip(0)
+    total = np.sum([np.asarray(row) for row in reports], axis=0).clip(0)
     told: NDArray[np.float64] = total / total.sum() if total.any() else np.full(len(total), 1 / len(total))
     return told
 

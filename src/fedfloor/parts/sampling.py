@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fedfloor.chance import generator
-from fedfloor.errors import SettingError, unknown
+from fedfloor.errors import SettingError, require
 from fedfloor.park.park import Park
-from fedfloor.plan.nodes import Parallel, Select, Train, device
+from fedfloor.parts import super_node
+from fedfloor.plan.nodes import Select
 
 Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[int]]
 
@@ -39,34 +40,36 @@ def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> li
 
 
 POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
-BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
 
 
-def choose(
-    policy: str, candidates: Sequence[int], how_many: int, census: np.ndarray, rng: np.random.Generator
-) -> list[int]:
-    """Choose devices by a policy's name.
+def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator) -> list[int]:
+    """Choose devices by a node's policy.
 
     Args:
-        policy: one of :data:`POLICIES`.
-        candidates: device numbers to choose from.
-        how_many: devices wanted, at least 1 and at most the number of candidates.
-        census: class counts that each candidate reports, [candidates, classes]; none for those of :data:`BLIND`.
+        node: one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see :mod:`.super_node`.
+        census: class counts that each candidate reports, [candidates, F]; no rows for policies that ask for none.
+        held: samples that each candidate holds, [candidates].
         rng: where chance comes from.
+
+    Returns:
+        Device numbers, ascending.
 
     Raises:
         SettingError: an unknown policy, or more devices wanted than there are.
 
-    >>> choose("everyone", [4, 7], 2, np.zeros((2, 10)), np.random.default_rng(0))
+    >>> from fedfloor.plan.nodes import Work
+    >>> node = Select("everyone", (4, 7), 2, Work(steps=1))
+    >>> choose(node, np.zeros((0, 10)), np.ones(2), np.random.default_rng(0))
     [4, 7]
     """
-    if policy not in POLICIES:
-        raise unknown("selection policy", policy, POLICIES)
-    if not 1 <= how_many <= len(candidates):
+    if not 1 <= node.how_many <= len(node.candidates):
         raise SettingError(
-            f"select how_many = {how_many}: there are {len(candidates)} candidates; choose 1 to that many."
+            f"select how_many = {node.how_many}: there are {len(node.candidates)} candidates; choose 1 to that many."
         )
-    return POLICIES[policy](candidates, how_many, census, rng)
+    require(0 <= node.random <= node.how_many, "select random", node.random, f"from 0 to how_many = {node.how_many}")
+    if node.policy in POLICIES:
+        return POLICIES[node.policy](node.candidates, node.how_many, census, rng)
+    return super_node.chosen(node, census, held, rng, known=POLICIES)
 
 
 def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> list[int]:
@@ -103,11 +106,11 @@ def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.
     return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))
 
 
-def resolved(
+def selected(
     node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int],
     trained: Mapping[int, int],
-) -> Parallel:  # fmt: skip
-    """Return the visits that a ``Select`` becomes.
+) -> list[int]:  # fmt: skip
+    """Return whom a ``Select`` chooses, ascending.
 
     Args:
         node: whom it chooses from, and by which policy.
@@ -117,10 +120,9 @@ def resolved(
         visits: how often each device was visited so far in the round.
         trained: how often each device was trained so far in the run.
     """
-    seen = [visits.get(k, 0) for k in node.candidates]
-    asked = () if node.policy in BLIND else node.candidates
+    asked = node.candidates if node.reads_census else ()
     census = park.census(asked, tick, [trained.get(k, 0) for k in asked])
-    place = (round_number, tick, min(node.candidates, default=-1), sum(seen))  # the next choice is another draw
+    seen = sum(visits.get(k, 0) for k in node.candidates)
+    place = (round_number, tick, min(node.candidates, default=-1), seen)  # the next choice is another draw
     rng = generator(seed, f"select {node.policy} {node.at}", *place)
-    chosen = choose(node.policy, node.candidates, node.how_many, census, rng)
-    return Parallel(tuple(Train(device(k), node.work) for k in chosen), node.at, node.mix, node.settings)
+    return choose(node, census, park.holdings[list(node.candidates)], rng)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 Scalar = str | int | float | bool | None
+BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,17 @@ class Select:
     of each other's choices, so where both may visit one device in the same tick, their visits to it share their draws
     (mini-batches, dropout, whether the visit is lost), and two that are alike choose the same devices. Give such
     branches candidates of their own, or put them one after the other.
+
+    Args:
+        policy: how they are chosen.
+        candidates: the devices to choose from.
+        how_many: of them.
+        work: what each of the chosen does.
+        at: where their models meet.
+        mix, settings: by which rule, as in :class:`Parallel`.
+        random: of ``how_many``, so many are drawn uniformly before the others are chosen.
+        share: class shares [F] that the samples of all together should have, for policies that read the census.
+        census_free: whether the census that the policy reads is not counted among what the candidates send.
     """
 
     policy: str
@@ -151,6 +164,24 @@ class Select:
     at: Site = CLOUD
     mix: str = "by_samples"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
+    random: int = 0
+    share: tuple[float, ...] = ()
+    census_free: bool = False
+
+    @property
+    def reads_census(self) -> bool:
+        """Whether the policy asks the candidates for their census."""
+        return self.policy not in BLIND
+
+    @cached_property
+    def asked(self) -> Probe | None:
+        """The question for the census, where it is asked and counted."""
+        return Probe(self.candidates, "census", self.at) if self.reads_census and not self.census_free else None
+
+    @cached_property
+    def visit(self) -> Mapping[int, Train]:
+        """The visit to each candidate: made once, as a Select may choose again and again."""
+        return {k: Train(device(k), self.work) for k in self.candidates}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedfloor.plan.nodes import Node
@@ -47,7 +47,7 @@ class Receipt:
 
     def row(self) -> list[object]:
         """Return the fields in order, as JSON scalars."""
-        return list(astuple(self))
+        return list(vars(self).values())
 
 
 @dataclass(frozen=True)

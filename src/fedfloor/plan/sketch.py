@@ -34,7 +34,8 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
         case Repeat():
             return _repeat(node, pen, room, here)
         case Select():
-            lines = [f"choose {node.how_many} of {len(node.candidates)}", f"by {node.policy}"]
+            by = f"{node.random} at random, {node.how_many - node.random} by" if node.random else "by"
+            lines = [f"choose {node.how_many} of {len(node.candidates)}", f"{by} {node.policy}"]
             return _crowd(station(node.at, mix_words(node)), lines, node.candidates, "dashed", "back")
         case Broadcast():
             lines = [f"hand {node.scope!r} to", f"{count(len(node.devices), 'device')} to keep"]

@@ -32,6 +32,8 @@ KINDS: dict[str, type[Any]] = {
     "probe": Probe,
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
+_NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NAMES}
+UNSAID = ("settings", "random", "share", "census_free")  # where there is nothing to say of them
 
 
 def to_json(node: Node) -> dict[str, Any]:
@@ -44,8 +46,9 @@ def to_json(node: Node) -> dict[str, Any]:
     if type(node) not in NAMES:
         raise SettingError(f"a plan is made of {', '.join(KINDS)}; got {node!r}.")
     body: dict[str, Any] = {"node": NAMES[type(node)]}
-    for name, value in vars(node).items():
-        if name != "settings" or value:  # most rules have none, and say nothing of them
+    for name in _NAMES[type(node)]:
+        value = getattr(node, name)
+        if value or name not in UNSAID:
             body[name] = dict(value) if name == "settings" else _value_to_json(value)
     return body
 
@@ -116,5 +119,24 @@ def site(text: str) -> Site:
 
 def digest(node: Node) -> str:
     """Return the SHA-256 of the plan's canonical JSON, in hexadecimal."""
-    text = json.dumps(to_json(node), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(node, {}).encode()).hexdigest()
+
+
+def _canonical(node: Node, known: dict[int, str]) -> str:
+    """Return ``to_json`` with sorted keys and no spaces; what stands in a plan a thousand times is written once."""
+    if id(node) not in known:
+        body = {"node": _dense(NAMES[type(node)])}
+        for name in _NAMES[type(node)]:
+            value = getattr(node, name)
+            if name == "children":
+                body[name] = f"[{','.join(_canonical(child, known) for child in value)}]"
+            elif name == "child":
+                body[name] = _canonical(value, known)
+            elif value or name not in UNSAID:
+                body[name] = _dense(dict(value) if name == "settings" else _value_to_json(value))
+        known[id(node)] = f"{{{','.join(f'{_dense(name)}:{body[name]}' for name in sorted(body))}}}"
+    return known[id(node)]
+
+
+def _dense(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -60,6 +60,18 @@ def mix_words(node: Parallel | Select) -> str:
     return ", ".join([MIXES.get(node.mix, node.mix), *_settings(node.settings)])
 
 
+def choice_words(node: Select) -> str:
+    """Say how many are chosen of how many, and how.
+
+    >>> choice_words(Select("exact", (1, 2, 3), 2, Work(steps=1), random=1))
+    'choose 2 of 3, 1 at random, 1 by exact'
+    """
+    start = f"choose {node.how_many} of {len(node.candidates)}"
+    if node.random:
+        return f"{start}, {node.random} at random, {node.how_many - node.random} by {node.policy}"
+    return f"{start} by {node.policy}"
+
+
 def radio_words(radio: Radio) -> str:
     """Describe a visit's upload.
 
@@ -120,8 +132,7 @@ def heading(node: Node) -> str:
         case Repeat():
             return times_words(node)
         case Select():
-            chosen = f"choose {node.how_many} of {len(node.candidates)} by {node.policy}"
-            return f"{chosen}, {_meeting(node)}, each: {work_words(node.work)}"
+            return f"{choice_words(node)}, {_meeting(node)}, each: {work_words(node.work)}"
         case Broadcast():
             return f"hand {node.scope!r} to {_devices(node.devices)} to keep"
         case Probe():
@@ -157,7 +168,8 @@ def shape(node: Node) -> Hashable:
         case Repeat():
             return ("repeat", node.times, node.tick, shape(node.child))
         case Select():
-            return ("select", node.policy, node.how_many, work_words(node.work), node.at.kind, mix_words(node))
+            wanted = (node.policy, node.how_many, node.random, node.share)
+            return ("select", wanted, work_words(node.work), node.at.kind, mix_words(node))
         case Broadcast():
             return ("broadcast", node.scope)
         case Probe():

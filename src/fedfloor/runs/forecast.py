@@ -21,7 +21,7 @@ from fedfloor.methods.contract import View
 from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.parts import sampling
-from fedfloor.plan import nodes, walk
+from fedfloor.plan import choice, nodes, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.runs import pricing
 from fedfloor.runs.pricing import Tariff
@@ -53,7 +53,7 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
     asked = method.setup(view)
     if asked is not None:
         yield Round(0, asked, costs.price(asked, view.start, 0, 0))
-    answers = {} if asked is None else pretended(asked, view.trained)
+    answers = {} if asked is None else pretended(asked, view.trained, park)
     state, tick = method.init(view, answers, generator(experiment.seed, "init")), 0
     for number in range(1, last + 1):
         paid = costs.at(park.factory_at(tick))
@@ -96,12 +96,17 @@ def at(
     return replace(view, round=number, factory_of=stands, census=census, resources=known)
 
 
-def pretended(asked: Node, trained: int) -> dict[int, dict[str, Any]]:
-    """Return answers of the right size to what a method asks before its first round; gradients are 0."""
+def pretended(asked: Node, trained: int, park: Park) -> dict[int, dict[str, Any]]:
+    """Return answers to what a method asks before its first round: what a model would say is 1, gradients are 0."""
     zero = torch.zeros(trained)
-    said: dict[str, Any] = {"gradient": zero, "loss": 1.0}
-    parts = asked.children if isinstance(asked, nodes.Sequence) else (asked,)
-    return {k: {one.what: said.get(one.what)} for one in parts if isinstance(one, Probe) for k in one.devices}
+    answers: dict[int, dict[str, Any]] = {}
+    for one in asked.children if isinstance(asked, nodes.Sequence) else (asked,):
+        if not isinstance(one, Probe):
+            continue
+        for k in one.devices:
+            said = {"gradient": zero, "loss": 1.0, "classes": park.classes(k) if one.what == "classes" else None}
+            answers.setdefault(k, {})[one.what] = said.get(one.what)
+    return answers
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,8 @@ class _Round:
         """Resolve a node and count its visits."""
         if isinstance(node, Select):
             seed, number = self.place.seed, self.place.round
-            return self.go(sampling.resolved(node, self.park, seed, number, now, self.seen, self.trained), now)
+            found = sampling.selected(node, self.park, seed, number, now, self.seen, self.trained)
+            return choice.made(node, self.go(choice.visits(node, found), now))
         if isinstance(node, Train):
             device = node.site.index if node.site.kind == "device" else -1
             key = Key(self.place.seed, self.place.round, now, device, self.seen[device])

@@ -16,9 +16,9 @@ from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.ranks import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -78,7 +78,8 @@ def execute(
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     costs = pricing.tariff(experiment, park, network.trained)
     sites = None if costs is None else costs.sites
-    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites)
+    shortcuts = experiment.engine.shortcuts == "auto"
+    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts)
     start = {"w": network.flat.clone()}
     if point is not None:
         checks.packet_fits(point.state.packet, network, method.objective)

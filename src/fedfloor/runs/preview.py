@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedfloor.chance import generator
 from fedfloor.config import combined
 from fedfloor.errors import SettingError
@@ -25,5 +27,7 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
     if method.reads_network or method.reads_census:
         seen, costs = forecast.seen(experiment, park, method)
         view = forecast.at(seen, costs, park, method, number, number - 1, {})
-    state = method.init(view, {}, generator(experiment.seed, "init"))
+    asked = method.setup(replace(view, round=0))
+    answers = {} if asked is None else forecast.pretended(asked, view.trained, park)
+    state = method.init(view, answers, generator(experiment.seed, "init"))
     return method.plan(state, view, generator(experiment.seed, "plan", number))

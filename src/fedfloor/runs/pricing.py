@@ -65,6 +65,7 @@ class Tariff:
             size = gradient = round(radio.payload_nats / math.log(2) / 8)
         asked = {
             "census": (0, COUNT_BYTES * self.classes, 0.0),
+            "classes": (0, COUNT_BYTES * self.classes, 0.0),
             "loss": (size, number, FORWARD),
             "gradient": (size, gradient, 1.0),
             "resources": (0, RESOURCES_BYTES, 0.0),

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fedfloor.experiment import Experiment
 from fedfloor.park.privacy import composed
-from fedfloor.parts.sampling import BLIND
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select
 from fedfloor.runs import folder
@@ -23,9 +22,9 @@ DELTA = 1e-5
 def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
     """Return how often each device reports its census in a round; nothing where censuses carry no noise.
 
-    A ``Probe`` for the census and a ``Select`` whose policy reads it ask all that they name. What is asked again in the
-    same tick is the same report, but for recycled streams, where another visit can have brought another window: there
-    every question counts, which is never too few.
+    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, ask all that they name.
+    What is asked again in the same tick is the same report, but for recycled streams, where another visit can have
+    brought another window: there every question counts, which is never too few.
 
     Args:
         experiment: says whether there is noise, and what the stream is.
@@ -46,9 +45,10 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
 def _asked(node: Node, tick: int) -> list[tuple[int, int]]:
     """Return (device, tick) of every census that is asked for from a tick on."""
     if isinstance(node, Probe):
-        return [(device, tick) for device in node.devices] if node.what == "census" else []
+        when = {"census": tick, "classes": -1}.get(node.what)
+        return [] if when is None else [(device, when) for device in node.devices]
     if isinstance(node, Select):
-        return [] if node.policy in BLIND else [(device, tick) for device in node.candidates]
+        return [(device, tick) for device in node.candidates] if node.reads_census else []
     if isinstance(node, Parallel):
         return [one for child in node.children for one in _asked(child, tick)]
     found = []

@@ -8,8 +8,8 @@ from pathlib import Path
 from safetensors.torch import save
 
 from fedfloor.config import combined
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
-from fedfloor.engine.ranks import Engine
 from fedfloor.experiment import Experiment
 from fedfloor.models.saved import FORMAT
 from fedfloor.parts.objectives import spoken

@@ -1,0 +1,70 @@
+"""What a rank holds: the park, its one resident network, the devices' memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from fedfloor.data.dataset import Labels, Values
+from fedfloor.engine import union
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.samples import Samples
+from fedfloor.engine.team import Team
+from fedfloor.models.network import Network
+from fedfloor.network import air
+from fedfloor.network.sites import Sites
+from fedfloor.park.park import Normalise, Park
+
+
+@dataclass
+class Engine:
+    """What a rank needs to walk plans.
+
+    Attributes:
+        park: the devices and their data.
+        network: this rank's one resident network.
+        team: the ranks.
+        memory: what devices keep between visits.
+        seed: the experiment's seed.
+        loss_chance: chance that a visit is lost, in [0, 1).
+        normalise: ``"auto"``, ``"unit"`` or ``"standard"``.
+        sites: the devices on the network, over whose air results may be lost, too; None without one.
+        shortcuts: whether super nodes take one step on the union of their mini-batches.
+    """
+
+    park: Park
+    network: Network
+    team: Team
+    memory: DeviceMemory
+    seed: int
+    loss_chance: float = 0.0
+    normalise: Normalise = "auto"
+    sites: Sites | None = None
+    shortcuts: bool = True
+
+    def __post_init__(self) -> None:
+        mean, std = self.park.normalisation(self.normalise)
+        self.stand_on(self.sites)
+        kind = self.network.flat.dtype
+        self.mean, self.std = torch.as_tensor(mean, dtype=kind), torch.as_tensor(std, dtype=kind)
+
+    @cached_property
+    def separable(self) -> bool:
+        """Whether the network treats every sample by itself."""
+        return union.separable(self.network, self.park.dataset.shape)
+
+    def samples(self, device: int, tick: int = 0) -> Samples:
+        """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""
+        return self.wrap(*self.park.held(device, tick, self.memory.visits[device]))
+
+    def stand_on(self, sites: Sites | None) -> None:
+        """Put the devices onto a network, or where they stand on it from now on."""
+        self.sites, self.air = sites, air.over(sites, self.seed)
+
+    def wrap(self, x: Values, y: Labels) -> Samples:
+        """Return arrays of the park as samples for this engine's network."""
+        data, last = self.park.dataset, self.network.channels_last
+        missing = data.inputs.missing == "mean"
+        return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)

@@ -1,0 +1,139 @@
+"""Super nodes in one step: devices that take one step each from the same model, and whose mean is taken at their edge.
+
+With w_k = w − η∇F_k(w), F_k = (1/b_k) Σ_i ℓ_i over the mini-batch of device k, the mean Σ_k n_k w_k / Σ_k n_k is one
+step on the union of the mini-batches: w − η∇Σ_k Σ_i c_k ℓ_i, c_k = n_k / (b_k Σ_j n_j). Exact in arithmetic, not in
+rounding; whether a node is done so depends on the plan and the experiment, never on how many ranks there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedfloor.chance import generator
+from fedfloor.engine.tree import Packet
+from fedfloor.engine.visit import Key, check_finite, stepper
+from fedfloor.models.network import Network
+from fedfloor.park.stream import batch_order
+from fedfloor.parts import mix
+from fedfloor.plan.nodes import Parallel, Train, Work
+
+if TYPE_CHECKING:
+    from fedfloor.engine.engine import Engine
+
+ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
+PROBES = 8
+NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger
+MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+Told = tuple[int, int, float, float, float]  # steps, samples, loss before, loss after, accuracy: as in a receipt
+
+
+def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
+    """Return whether a node is such a super node: at an edge, one mini-batch of the same work on each device, a mean.
+
+    Args:
+        engine: whose network must treat every sample by itself, and whose devices do not interfere on the air.
+        node: the node.
+        packet: what goes in; nothing may travel beside the model.
+    """
+    if not engine.shortcuts or node.at.kind != "edge" or engine.air is not None or set(packet) != {"w"}:
+        return False
+    first = node.children[0] if node.children else None
+    if not isinstance(first, Train) or first.work.scope != "all" or first.work.objective not in ALIKE:
+        return False
+    known, held = set(), engine.park.holdings
+    for one in node.children:
+        if not isinstance(one, Train) or one.site.kind != "device" or one.radio is not None:
+            return False
+        if one.work is not first.work and one.work != first.work:
+            return False
+        if one.work.batches(int(held[one.site.index])) != 1:
+            return False
+        known.add(one.site.index)
+    return len(known) == len(node.children) and not mix.rule(node.mix, node.settings).whole and engine.separable
+
+
+def separable(network: Network, shape: tuple[int, ...]) -> bool:
+    """Return whether what a network in training says of a sample depends on that sample alone.
+
+    Batch norm and dropout make it depend on others, and on chance. Beside looking for these layers it is tried:
+    outputs for eight samples together and one by one.
+    """
+    if any(isinstance(part, MIXING) for part in network.module.modules()):
+        return False
+    before, kind = network.flat.clone(), network.flat.dtype
+    drawn = generator(0, "separable").standard_normal((PROBES, *shape))
+    x = torch.from_numpy(drawn).to(kind)
+    network.module.train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            whole = network.module(x)
+            single = torch.cat([network.module(one[None]) for one in x])
+    except Exception:  # a layer that wants more than one sample: it looks at others
+        return False
+    finally:
+        network.flat.copy_(before)
+    return bool(torch.allclose(whole, single, rtol=NEAR, atol=NEAR * float(whole.abs().max())))
+
+
+def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) -> list[Told]:
+    """Take the step: the network then holds the new model. Return what each visit says.
+
+    Args:
+        engine: its network is changed in place.
+        node: the super node.
+        packet: holds the model that goes out.
+        keys: of the visits that are not lost; where there are none, nothing is done.
+    """
+    if not keys:
+        return []
+    network, work = engine.network, node.children[0].work  # type: ignore[union-attr]
+    if packet["w"] is not network.flat:
+        network.flat.copy_(packet["w"])
+    x, y, rows, sizes = _batches(engine, work, keys)
+    samples = engine.wrap(x, y)
+    rule = mix.rule(node.mix, node.settings)
+    weights = [rule.weight(int(engine.park.holdings[key.device])) for key in keys]
+    share = np.array(weights) / (sum(weights) * sizes)
+    network.module.train()
+    chosen = slice(None) if rows is None else torch.from_numpy(rows)
+    logits = network.module(samples.values(chosen))
+    losses = cross_entropy(logits, samples.y[chosen], reduction="none")
+    each = torch.from_numpy(np.repeat(share, sizes)).to(losses.dtype)
+    gradients = torch.autograd.grad(losses.dot(each), network.parameters)
+    stepper(network.flat[: network.trained], network.shaped_like(network.parameters), work)(gradients, None)
+    return _told(losses.detach(), logits.detach(), samples.y[chosen], sizes, engine.park.holdings, keys, work)
+
+
+def _batches(
+    engine: Engine, work: Work, keys: Sequence[Key]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+    """Return what the devices hold, and of it the rows of their mini-batches (None: all) and the size of each."""
+    devices, seen = [key.device for key in keys], engine.memory.visits
+    x, y, held = engine.park.together(devices, keys[0].tick, [seen[k] for k in devices])
+    sizes = np.minimum(held, work.batch_size)
+    if (held <= work.batch_size).all():
+        return x, y, None, sizes
+    rows = []
+    for key, first, many, size in zip(keys, held.cumsum() - held, held, sizes, strict=True):
+        rng = generator(key.seed, "batches", *key.place())
+        order, _ = next(batch_order(int(many), work.batch_size, None, 1, rng))
+        rows.append(first + order[:size])
+    return x, y, np.concatenate(rows), sizes
+
+
+def _told(
+    losses: Tensor, logits: Tensor, y: Tensor, sizes: np.ndarray, holdings: np.ndarray, keys: Sequence[Key], work: Work
+) -> list[Told]:
+    starts = sizes.cumsum() - sizes
+    mean = np.add.reduceat(losses.double().numpy(), starts) / sizes
+    for key, loss in zip(keys, mean.tolist(), strict=True):
+        check_finite(loss, key, work)
+    right = np.add.reduceat((logits.argmax(1) == y).numpy().astype(np.int64), starts) / sizes
+    held = [int(holdings[key.device]) for key in keys]
+    return [(1, n, loss, loss, hit) for n, loss, hit in zip(held, mean.tolist(), right.tolist(), strict=True)]

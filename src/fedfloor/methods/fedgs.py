@@ -1,0 +1,127 @@
+"""FedGS: super nodes, chosen anew in every iteration so that their data look like everybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.park.privacy import shares
+from fedfloor.parts.sampling import choose
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan import choice
+from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, edge
+from fedfloor.solvers.selection.solve import SOLVERS
+
+
+@dataclass(frozen=True)
+class FedGS(Method):
+    r"""Group client selection: every iteration min_S ‖Σ_{k∈S} a_k − n|S|P‖₂, a_k the class counts of k's next batch.
+
+    ::
+
+        P ← norm(Σ_k n_k P_k), asked once
+        for each round:
+            for each factory m in parallel: w_m ← w
+                T times: S ← L_rnd devices at random and the L − L_rnd best ones for them, by their census
+                         for k in S in parallel: w_k ← one step of SGD on the next mini-batch of k, starting from w_m
+                         w_m ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
+            w ← mean of w_m
+
+    With T = 1, every device and equal factories it is one centralised step on the union of the mini-batches. With
+    solver = "random" only its synchronisation is left; with T = 1 and work.epochs it is FedAvg that meets at edges and
+    chooses by classes.
+
+    Travels: the model; in each iteration the census of every device, F counts up, unless ``census_free``; the counts of
+    the whole local set once. It is meant for a stream (``data.stream``) whose window is a mini-batch; else the census
+    is that of all a device holds, and a mini-batch is expected to be like it.
+
+    Li et al., IEEE IoT-J 9(18), 2022, arXiv 2202.01512. M = 10 factories, T = 50, L = 10, L_rnd = 2, n = 32, η = 0.01.
+    Its GBP-CS are the solvers ``gbpcs`` (pseudo-inverse), ``gbpcs-zero`` and ``gbpcs-random``; ``exact``, the default
+    here, proves its choice the best one. A factory with fewer than L devices trains all of them, as in the reference
+    code, one without devices none; a class that nobody has is wanted from nobody.
+
+    Args:
+        iterations: T, synchronisations at an edge per round.
+        devices: L, chosen per factory and iteration.
+        random: L_rnd of them, drawn uniformly.
+        solver: how the others are chosen, by name; ``random`` asks for no census.
+        choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to tell the two apart).
+        weights: of the factories: ``equal`` (the paper) or ``by_samples``.
+        census_free: do not count what the census sends, as the paper.
+        work: what a visit does.
+    """
+
+    iterations: int = 50
+    devices: int = 10
+    random: int = 2
+    solver: str = "exact"
+    choose: Literal["iteration", "round"] = "iteration"
+    weights: Literal["equal", "by_samples"] = "equal"
+    census_free: bool = False
+    work: WorkSettings = WorkSettings(steps=1, batch_size=32, lr=0.01)
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "devices"):
+            require(
+                getattr(self, name) >= 1, f"methods.fedgs.{name}", getattr(self, name), "a whole number, at least 1"
+            )
+        most = f"from 0 to devices = {self.devices}"
+        require(0 <= self.random <= self.devices, "methods.fedgs.random", self.random, most)
+        if self.solver not in SOLVERS:
+            raise unknown("methods.fedgs.solver", self.solver, SOLVERS)
+
+    @property
+    def blind(self) -> bool:
+        """Whether nobody is asked for a census."""
+        return self.solver == "random" or self.random == self.devices
+
+    @property
+    def reads_census(self) -> bool:
+        """Whether the plan itself hangs on the census: where the choice is made once a round."""
+        return self.choose == "round" and not self.blind
+
+    def setup(self, view: View) -> Node | None:
+        """Ask for the classes of all data, if anybody will be chosen by them."""
+        return None if self.blind else Probe(tuple(view.devices), "classes")
+
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+        """Work out the class shares P."""
+        told = [answers[k]["classes"] for k in sorted(answers)]
+        return State(view.start, {"share": shares(told).tolist()} if told else {})
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        """Let every factory that has devices synchronise T times at its edge."""
+        work = self.work.at(view.round, view.rounds, self.objective)
+        share = () if self.blind else tuple(state.notes["share"])
+        branches = []
+        for m, members in enumerate(view.factories):
+            if members:
+                node = self._super_node(tuple(members), Select("uniform", (), self.devices, work, edge(m)), share)
+                branches.append(Repeat(self.iterations, self._settled(node, view, rng)))
+        if not branches:
+            raise SettingError("method 'fedgs': no factory has a device that may take part.")
+        rounds = Parallel(tuple(branches), mix=self.weights)
+        asked = self.reads_census and not self.census_free
+        return Sequence((Probe(tuple(view.devices), "census"), rounds)) if asked else rounds
+
+    def _super_node(self, members: tuple[int, ...], node: Select, share: tuple[float, ...]) -> Select:
+        """Return how a factory's members are chosen; where there are no more than L, all of them."""
+        if len(members) <= self.devices:
+            return replace(node, policy="everyone", candidates=members, how_many=len(members))
+        if self.blind:
+            return replace(node, candidates=members)
+        free = self.census_free
+        return replace(node, policy=self.solver, candidates=members, random=self.random, share=share, census_free=free)
+
+    def _settled(self, node: Select, view: View, rng: np.random.Generator) -> Node:
+        """Return the visits to those who are chosen now, where the choice holds for the round."""
+        if self.choose == "iteration":
+            return node
+        here = list(node.candidates)
+        census = np.zeros((0, len(node.share))) if view.census is None else view.census[here]
+        return choice.visits(node, choose(node, census, view.holdings[here], rng))
