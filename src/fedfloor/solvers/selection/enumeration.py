@@ -132,8 +132,8 @@ def allowed(v: int, count: int, level: int, m: int, before: int, place: Integers
 def enumerated(
     tables: Tables, m: int, base: float, budget: int,
     columns: Floats, y: Floats, place: Integers, chosen: Signs, best: Floats, found: Signs,
-) -> bool:  # fmt: skip
-    """Go through what is left of the tree, depth first; return False if the budget of nodes did not do.
+) -> tuple[bool, int]:  # fmt: skip
+    """Go through what is left of the tree, depth first; return whether the budget did, and the nodes it took.
 
     Args:
         tables: factor [n, n], continuous solution [n], penalties [n, 2] and :func:`previous`, in the order.
@@ -168,7 +168,7 @@ def enumerated(
                 kept(columns, y, chosen, best, found)
         while level < n and tried[level] == 2:
             level += 1
-    return level == n
+    return level == n, nodes
 
 
 @compiled
@@ -214,7 +214,7 @@ def continuous(inside: Floats, G: Floats, rest: Floats, m: int, x: Floats) -> Fl
 def settle(
     columns: Floats, gram: Floats, y: Floats, twin: Integers, fixed: Signs, k: int, budget: int,
     best: Floats, found: Signs,
-) -> tuple[float, int]:  # fmt: skip
+) -> tuple[float, int, int]:  # fmt: skip
     """Bound a part of the tree and, if the budget does, settle it.
 
     Args:
@@ -226,15 +226,16 @@ def settle(
         best, found: the least squared value so far [1] and its choice [N]; improved in place.
 
     Returns:
-        a bound on the squared values of this part, and the candidate to branch on; −1: nothing better is in this part.
+        a bound on the squared values of this part; the candidate to branch on, −1: nothing better is in this part; and
+        the nodes it took.
     """
     free, chosen = np.flatnonzero(fixed < 0), fixed.copy()
     n, m = len(free), k - np.sum(fixed == 1)
     if m < 0 or m > n:
-        return np.inf, CLOSED
+        return np.inf, CLOSED, 0
     if m in (0, n):
         chosen[free] = 1 if m else 0
-        return kept(columns, y, chosen, best, found), CLOSED
+        return kept(columns, y, chosen, best, found), CLOSED, 0
     inside, G, rest = columns[free], gram[free][:, free].copy(), -y
     for i in np.flatnonzero(fixed == 1):
         rest += columns[i]
@@ -242,8 +243,8 @@ def settle(
     g = continuous(inside, G, rest, m, x)
     base = np.sum(rest * rest) + penalties(x, g, m, ridge, penalty)
     if base >= best[0] * (1.0 - EQUAL):
-        return base, CLOSED
+        return base, CLOSED, 0
     order = arranged(x, penalty, SURE * np.trace(G) / n, free, twin)
     tables = factor(G, order, ridge), x[order], penalty[order], previous(twin[free[order]])
-    done = enumerated(tables, m, base, budget, columns, y, free[order], chosen, best, found)
-    return base, CLOSED if done else free[np.argmin(np.abs(x - 0.5))]
+    done, nodes = enumerated(tables, m, base, budget, columns, y, free[order], chosen, best, found)
+    return base, CLOSED if done else free[np.argmin(np.abs(x - 0.5))], nodes

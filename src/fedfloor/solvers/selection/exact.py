@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 
 import numpy as np
@@ -19,7 +20,9 @@ MANY = 1000  # candidates up to which a proof is tried: the factor takes N³/6 s
 Signs = NDArray[np.int8]
 
 
-def exact(problem: Problem, time_limit_s: float = 60.0, *, seed: int = 0) -> Solution[Integers]:
+def exact(
+    problem: Problem, time_limit_s: float = 60.0, *, nodes: int | None = None, seed: int = 0
+) -> Solution[Integers]:
     """Return the best choice.
 
     The exchanges' choice comes first. Then the tree is enumerated below the continuous solution's bound
@@ -31,25 +34,28 @@ def exact(problem: Problem, time_limit_s: float = 60.0, *, seed: int = 0) -> Sol
         problem: the problem.
         time_limit_s: of the proof; the answer is then ``"feasible"``, with the bound proven so far. Above 1000
             candidates there is no proof but that of whole numbers.
+        nodes: of the tree, about, instead of a time: what is found then does not depend on how fast the machine is.
         seed: of the exchanges' kicks.
 
     Raises:
-        SettingError: no time at all.
+        SettingError: no time or no nodes at all.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
+    require(nodes is None or nodes >= 1, "nodes", nodes, "a whole number of at least 1")
     began = time.perf_counter()
     known = swap(problem, seed=seed)
     if not 0 < problem.how_many < problem.candidates:
         return solved(known.value, known.value, known.choice, time.perf_counter() - began)
     if known.status == "optimal" or problem.candidates > MANY:
         return known
-    choice, bound = _searched(problem, known, began + time_limit_s)
+    deadline = began + time_limit_s if nodes is None else math.inf
+    choice, bound = _searched(problem, known, deadline, math.inf if nodes is None else nodes)
     found = value(problem, choice)
     return solved(found, max(known.bound, bound), choice, time.perf_counter() - began)
 
 
-def _searched(problem: Problem, known: Solution[Integers], deadline: float) -> tuple[Integers, float]:
-    """Return the best choice found, and the bound."""
+def _searched(problem: Problem, known: Solution[Integers], deadline: float, left: float) -> tuple[Integers, float]:
+    """Return the best choice found, and the bound; ``left`` is how many nodes it may take."""
     from fedfloor.solvers.selection import enumeration
 
     columns, y = np.ascontiguousarray(problem.counts.T), problem.target
@@ -59,13 +65,14 @@ def _searched(problem: Problem, known: Solution[Integers], deadline: float) -> t
     found[known.choice] = 1
     number = itertools.count()
     parts = [(0.0, next(number), np.full(len(twin), -1, np.int8))]
-    nodes = ROOT
+    most = ROOT
     while parts and best[0] * (1 - enumeration.EQUAL) > max(parts[0][0], known.bound**2):
-        if time.perf_counter() > deadline:
+        if left <= 0 or time.perf_counter() > deadline:
             return np.flatnonzero(found), float(np.sqrt(parts[0][0]))
         least, _, fixed = heapq.heappop(parts)
-        bound, at = enumeration.settle(columns, gram, y, twin, fixed, problem.how_many, nodes, best, found)
-        nodes = PART
+        budget = int(min(most, left))
+        bound, at, taken = enumeration.settle(columns, gram, y, twin, fixed, problem.how_many, budget, best, found)
+        most, left = PART, left - max(taken, 1)  # a part that is closed at once was looked at, too
         if at >= 0:
             for half in _halves(fixed, twin, int(at)):
                 heapq.heappush(parts, (max(least, bound), next(number), half))
