@@ -155,6 +155,9 @@ leaves = (
         _meetings,
         _words,
         _settings,
+        st.integers(0, 1),
+        st.lists(_positive, max_size=3).map(tuple),
+        st.booleans(),
     )
     | st.builds(Broadcast, _devices, _words)
     | st.builds(Probe, _devices, _words, _meetings)

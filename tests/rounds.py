@@ -81,9 +81,12 @@ class Job:
         """Return what the method sees of a round."""
         net, last = self.engine.network, self.outcomes[-1].receipts if self.outcomes else ()
         resources = None if self.costs is None else self.costs.resources(self.start)
+        here, tick, every = self.here, max(0, number - 1), range(self.here.devices)
+        seen = [self.engine.memory.visits[k] for k in every]
+        census = here.census(every, tick, seen) if self.method.reads_census else None
         return View(
-            number, self.rounds, self.here.sizes, self.here.factory_of, self.start, last, net.trained, net.layout,
-            resources=resources,
+            number, self.rounds, here.sizes, here.factory_at(tick), self.start, last, net.trained, net.layout,
+            resources=resources, census=census, held=here.holdings,
         )  # fmt: skip
 
     def begin(self) -> State:

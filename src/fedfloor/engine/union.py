@@ -8,6 +8,7 @@ rounding; whether a node is done so depends on the plan and the experiment, neve
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,8 @@ from fedfloor.engine.visit import Key, check_finite, stepper
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
-from fedfloor.plan.nodes import Parallel, Train, Work
+from fedfloor.parts.mix import Mix
+from fedfloor.plan.nodes import Parallel, Scalar, Train, Work
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
@@ -55,7 +57,17 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
         if one.work.batches(int(held[one.site.index])) != 1:
             return False
         known.add(one.site.index)
-    return len(known) == len(node.children) and not mix.rule(node.mix, node.settings).whole and engine.separable
+    return len(known) == len(node.children) and not _rule(node).whole and engine.separable
+
+
+def _rule(node: Parallel) -> Mix:
+    return _made(node.mix, tuple(sorted(node.settings.items())))
+
+
+@lru_cache(maxsize=64)
+def _made(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Mix:
+    """Return a rule; making it checks its settings, which takes a tenth of a small network's step."""
+    return mix.rule(name, dict(settings))
 
 
 def separable(network: Network, shape: tuple[int, ...]) -> bool:
@@ -97,7 +109,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
         network.flat.copy_(packet["w"])
     x, y, rows, sizes = _batches(engine, work, keys)
     samples = engine.wrap(x, y)
-    rule = mix.rule(node.mix, node.settings)
+    rule = _rule(node)
     weights = [rule.weight(int(engine.park.holdings[key.device])) for key in keys]
     share = np.array(weights) / (sum(weights) * sizes)
     network.module.train()

@@ -68,7 +68,7 @@ class FedGS(Method):
     def __post_init__(self) -> None:
         for name in ("iterations", "devices"):
             require(
-                getattr(self, name) >= 1, f"methods.fedgs.{name}", getattr(self, name), "a whole number, at least 1"
+                getattr(self, name) >= 1, f"methods.fedgs.{name}", getattr(self, name), "a whole number of at least 1"
             )
         most = f"from 0 to devices = {self.devices}"
         require(0 <= self.random <= self.devices, "methods.fedgs.random", self.random, most)

@@ -54,7 +54,9 @@ def chosen(
         return sorted(devices.tolist())
     counts = trained_on(settled(census[some], held[some]), held[some], node.work)
     drawn = rng.choice(some.size, node.random, replace=False)
-    others = np.setdiff1d(np.arange(some.size), drawn)
+    left = np.ones(some.size, bool)
+    left[drawn] = False
+    others = np.flatnonzero(left)
     found = others[_solved(node, counts, drawn, others, int(rng.integers(2**32)))]
     return sorted(devices[np.concatenate([drawn, found])].tolist())
 
