@@ -29,7 +29,7 @@ def labels(here: Park, device_: int, *positions: int) -> list[list[int]]:
     """The classes of a device's windows, each sorted."""
     y = here.dataset.y[here.indices[device_]]
     found = [here.stream.held(y, here.seed, device_, position) for position in positions]
-    return [sorted(y[one].tolist()) for one in found if one is not None]
+    return [sorted(y[one[0]].tolist()) for one in found if one is not None]
 
 
 def seen(here: Park, plan: Node, **more: object) -> list[list[int]]:

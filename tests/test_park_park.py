@@ -64,8 +64,8 @@ class Sliding:
     def holds(self, size: int) -> int:
         return 2
 
-    def held(self, labels: np.ndarray, seed: int, device: int, position: int) -> np.ndarray:
-        return (np.arange(2) + position) % len(labels)
+    def held(self, labels: np.ndarray, seed: int, device: int, position: int, least: int = 1) -> np.ndarray:
+        return (np.arange(least)[:, None] + np.arange(2) + position) % len(labels)
 
 
 def test_census() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import DTypeLike, NDArray
 
 
 def key(seed: int, purpose: str, *place: int) -> int:
@@ -34,7 +36,18 @@ def generator(seed: int, purpose: str, *place: int) -> np.random.Generator:
     >>> bool(generator(0, "order", 1).random() == generator(0, "order", 1).random())
     True
     """
-    return np.random.Generator(np.random.Philox(key=key(seed, purpose, *place)))
+    return np.random.Generator(np.random.Philox(_Key(key(seed, purpose, *place))))  # type: ignore[arg-type]
+
+
+class _Key(ISeedSequence):
+    """Philox's key, as NumPy asks for it. With ``Philox(key=…)`` it would first ask the system for chance, in vain."""
+
+    def __init__(self, number: int) -> None:
+        self.words: NDArray[np.uint64] = np.frombuffer(number.to_bytes(16, "little"), "<u8")
+
+    def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
+        del n_words, dtype  # two words of 64 bits are what Philox asks for
+        return self.words
 
 
 def torch_seed(seed: int, purpose: str, *place: int) -> int:

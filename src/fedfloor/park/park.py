@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,10 +13,11 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.park.mobility import Mobility
+from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
 from fedfloor.park.statistics import device_sums, standard
 from fedfloor.park.stream import Static, Stream
-from fedfloor.park.windows import Windows
+from fedfloor.park.windows import WHOLE, Windows
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
 Normalise = Literal["auto", "unit", "standard"]
@@ -93,18 +93,7 @@ class Park:
         """
         indices = self.indices[device]
         y = self.dataset.y[indices]
-        if not self.dataset.rendered:
-            return self.dataset.take(indices, device), y
-        kept = self._kept
-        x = kept.pop(device, None)
-        if x is None:
-            x = self.dataset.take(indices, device)
-            if x.nbytes > self.cache_bytes:
-                return x, y
-            while sum(images.nbytes for images in kept.values()) > self.cache_bytes - x.nbytes:
-                kept.popitem(last=False)
-        kept[device] = x  # the last one is the most recently used
-        return x, y
+        return self._pictures.of(device) if self.dataset.rendered else self.dataset.take(indices, device), y
 
     def held(self, device: int, tick: int, visits: int) -> tuple[Values, Labels]:
         """Return the samples that a device holds now, as :meth:`samples` does; −1 is the cloud.
@@ -116,19 +105,25 @@ class Park:
             tick: the park's clock.
             visits: how often it was trained so far in the run.
         """
-        if device >= 0:
-            window = self._windows.at(device, tick, visits).window
-            if window is None:
-                return self.samples(device)
-            if self.dataset.rendered:
-                x, y = self.samples(device)
-                return x[window], y[window]
-            indices = self.indices[device][window]
-            return self.dataset.take(indices, device), self.dataset.y[indices]
-        if self._windows.at(0, tick, visits).window is None:
-            return self.pooled()
-        parts = [self.held(k, tick, visits) for k in range(self.devices)]
-        return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+        devices = range(self.devices) if device < 0 else (device,)
+        return self.together(devices, tick, (visits,) * len(devices))[:2]
+
+    def together(
+        self, devices: Sequence[int], tick: int, visits: Sequence[int]
+    ) -> tuple[Values, Labels, NDArray[np.int64]]:
+        """Return what several devices hold now, one after the other, and int64 [len(devices)], how many samples each.
+
+        Args:
+            devices: whose, at least one.
+            tick: the park's clock.
+            visits: for each of ``devices``, how often it was trained so far in the run.
+
+        Raises:
+            SettingError: no device, or ``visits`` has not one number per device.
+        """
+        require(len(devices) >= 1, "devices together", len(devices), "at least 1")
+        held = self._windows.held(devices, tick, visits)
+        return *self._joined(devices, held), self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
@@ -143,11 +138,12 @@ class Park:
         Raises:
             SettingError: ``visits`` has not one number per device.
         """
-        if len(visits) != len(devices):
-            raise SettingError(f"census: {len(visits)} visits for {len(devices)} devices. Give one number per device.")
-        told = [(k, self._windows.at(k, tick, seen)) for k, seen in zip(devices, visits, strict=True)]
-        rows = [noisy(now.counts, self.census_epsilon, self.seed, tick, k, now.position) for k, now in told]
-        return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes)).clip(0)
+        now = self._windows.at(devices, tick, visits)
+        rows = [block.counts[position - block.first] for block, position in now]
+        if self.census_epsilon is not None:
+            told = zip(rows, devices, now, strict=True)
+            rows = [noisy(row, self.census_epsilon, self.seed, tick, k, place).clip(0) for row, k, (_, place) in told]
+        return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes))
 
     def classes(self, device: int) -> NDArray[np.int64]:
         """Return int64 [F]: the class counts of its whole local set that a device reports once, before tick 0.
@@ -173,11 +169,14 @@ class Park:
 
     def pooled(self) -> tuple[Values, Labels]:
         """Return everybody's training samples in device order: what centralised training sees."""
+        return self._joined(range(self.devices), [WHOLE] * self.devices)
+
+    def _joined(self, devices: Sequence[int], held: Sequence[Indices | slice]) -> tuple[Values, Labels]:
+        indices = np.concatenate([self.indices[k][part] for k, part in zip(devices, held, strict=True)])
         if not self.dataset.rendered:
-            indices = np.concatenate(self.indices)
             return self.dataset.take(indices, -1), self.dataset.y[indices]
-        parts = [self.samples(device) for device in range(self.devices)]
-        return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+        x: Values = np.concatenate([self._pictures.of(k)[part] for k, part in zip(devices, held, strict=True)])
+        return x, self.dataset.y[indices]
 
     @cached_property
     def test_devices(self) -> NDArray[np.int64]:
@@ -278,8 +277,8 @@ class Park:
         return owner_of(self.dataset, self.indices)
 
     @cached_property
-    def _kept(self) -> OrderedDict[int, Values]:
-        return OrderedDict()
+    def _pictures(self) -> Pictures:
+        return Pictures(lambda device: self.dataset.take(self.indices[device], device), self.cache_bytes)
 
     @cached_property
     def _standard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

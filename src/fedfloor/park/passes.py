@@ -72,16 +72,41 @@ def endless(labels: Labels, seed: int, device: int, first: int, count: int, drif
     >>> sorted(both[:4].tolist()), sorted(both[4:].tolist())
     ([0, 1, 2, 3], [0, 1, 2, 3])
     """
-    passes = 1 if drift is None else drift.period
-    length = passes * len(labels)
+    length = _length(labels, drift)
     blocks = range(first // length, (first + count - 1) // length + 1)
-    whole = np.concatenate([_block(labels, seed, device, block * passes, passes, drift) for block in blocks])
+    whole = np.concatenate([_block(labels, seed, device, block, drift) for block in blocks])
     low = first - blocks[0] * length
     return whole[low : low + count]
 
 
-def _block(labels: Labels, seed: int, device: int, first: int, passes: int, drift: Cycle | None) -> Indices:
+def windows(labels: Labels, seed: int, device: int, numbers: range, window: int, drift: Cycle | None = None) -> Indices:
+    """Return int64 [P, n], consecutive windows of a device's endless stream: ``numbers``, and those that come for free.
+
+    Window i is the places i·n … i·n + n − 1, n = ``window``. Those after ``numbers`` are given that end within passes
+    which these need anyway.
+
+    Args:
+        labels, seed, device, drift: as :func:`endless` takes them.
+        numbers: i from 0 on, one after the other, at least one.
+        window: n, at least 1.
+
+    >>> windows(np.zeros(5, int), seed=0, device=0, numbers=range(1), window=2).shape
+    (2, 2)
+    """
+    length = _length(labels, drift)
+    first, enough = numbers.start * window, numbers.stop * window
+    count = (-(-enough // length) * length - first) // window
+    return endless(labels, seed, device, first, count * window, drift).reshape(count, window)
+
+
+def _length(labels: Labels, drift: Cycle | None) -> int:
+    """Return how many places are put in order together."""
+    return len(labels) * (1 if drift is None else drift.period)
+
+
+def _block(labels: Labels, seed: int, device: int, block: int, drift: Cycle | None) -> Indices:
     """Return whole passes, as many as the drift puts in order together."""
-    numbers = range(first, first + passes)
+    passes = 1 if drift is None else drift.period
+    numbers = range(block * passes, (block + 1) * passes)
     plain = np.concatenate([generator(seed, "stream", device, one).permutation(len(labels)) for one in numbers])
     return plain if drift is None else plain[drift.order(labels[plain], seed, device)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfloor.data.dataset import Indices, Labels
 from fedfloor.errors import SettingError, require
-from fedfloor.park.passes import Cycle, endless
+from fedfloor.park.passes import Cycle, windows
 
 
 class Stream(Protocol):
@@ -29,14 +29,17 @@ class Stream(Protocol):
         """Return how many samples a device with a local set of ``size`` holds at a time."""
         ...
 
-    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices | None:
-        """Return the local sample numbers that a device holds at a position; None means all of them, each once.
+    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices | None:
+        """Return int64 [P, n], the local sample numbers that a device holds at a position, and at the P − 1 next ones.
+
+        None means that it is always all of them, each once. P is ``least`` or more: windows that cost nothing more.
 
         Args:
-            labels: int64 [n], the classes of the device's local set.
+            labels: int64 [size], the classes of the device's local set.
             seed: of the draws.
             device: whose.
             position: what :meth:`position` returned.
+            least: at least 1.
         """
         ...
 
@@ -60,9 +63,9 @@ class Static:
         """Return the size of the local set."""
         return size
 
-    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices | None:
+    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices | None:
         """Return None: the whole local set."""
-        del labels, seed, device, position
+        del labels, seed, device, position, least
         return None
 
 
@@ -80,7 +83,7 @@ class Fifo:
         drift: how the class mix moves with time, if it does.
 
     >>> Fifo(2).held(np.zeros(5, int), seed=0, device=0, position=Fifo(2).position(tick=2, visits=0)).tolist()
-    [2, 4]
+    [[2, 4]]
     """
 
     window: int
@@ -100,9 +103,9 @@ class Fifo:
         del size
         return self.window
 
-    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices:
-        """Return window number ``position`` of the device's endless stream."""
-        return endless(labels, seed, device, position * self.window, self.window, self.drift)
+    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
+        """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
+        return windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 @dataclass(frozen=True)
@@ -135,9 +138,9 @@ class Recycle:
         del size
         return self.window
 
-    def held(self, labels: Labels, seed: int, device: int, position: int) -> Indices:
-        """Return window number ``position`` of the device's endless stream."""
-        return endless(labels, seed, device, position * self.window, self.window, self.drift)
+    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
+        """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
+        return windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 def batch_order(

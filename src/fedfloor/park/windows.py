@@ -1,7 +1,8 @@
-"""What each device holds now: its window, worked out once per position."""
+"""What each device holds now: windows and their class counts, worked out for several positions at once, and kept."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,19 +10,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Indices, Labels
+from fedfloor.errors import SettingError
 from fedfloor.park.stream import Stream
 
+BLOCK_BYTES = 1 << 16  # 64 KiB, some 90 windows of 32 samples and 62 classes
+KEPT_BYTES = 1 << 27  # 128 MiB
+OBJECT_BYTES = 1 << 10  # what a block takes beside its numbers
+WHOLE = slice(None)
 
-class Now(NamedTuple):
-    """What a device holds: where it stands, the local numbers of the samples (None: all), and int64 [F] counts."""
 
-    position: int
-    window: Indices | None
+class Block(NamedTuple):
+    """What a device holds at the positions ``first`` … ``end`` − 1, P of them.
+
+    Args:
+        windows: int64 [P, n], the local numbers of the samples; None: all of them, and P = 1.
+        counts: int64 [P, F], of the classes.
+    """
+
+    first: int
+    end: int
+    windows: Indices | None
     counts: NDArray[np.int64]
 
 
 class Windows:
-    """The windows of a park's devices. A device's last one is kept: it is asked for its census, then trained.
+    """The windows of a park's devices, of each device for some positions on from where it was last looked for.
+
+    Passes are shuffled whole, so that the other windows in them cost next to nothing. Who has used up a block is given
+    one of twice as many windows, up to ``BLOCK_BYTES``: of a device that is asked once little is worked out for
+    nothing, and hardly any pass is shuffled twice for one that is asked at position after position. When they come to
+    more than ``KEPT_BYTES``, the oldest blocks go.
 
     Args:
         stream: what is held when.
@@ -35,19 +53,60 @@ class Windows:
         self, stream: Stream, seed: int, y: Labels, indices: Sequence[Indices], counts: NDArray[np.int64]
     ) -> None:
         self.stream, self.seed, self.y, self.indices, self.counts = stream, seed, y, indices, counts
-        self._last: dict[int, Now] = {}
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._bytes = 0
 
-    def at(self, device: int, tick: int, visits: int) -> Now:
-        """Return what a device holds at a tick, after so many visits in the run."""
-        position = self.stream.position(tick, visits)
-        last = self._last.get(device)
-        if last is None or last.position != position:
-            last = self._last[device] = self._made(device, position)
-        return last
+    def at(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[tuple[Block, int]]:
+        """Return for each device a block with what it holds now, and its position.
 
-    def _made(self, device: int, position: int) -> Now:
-        labels = self.y[self.indices[device]]
-        window = self.stream.held(labels, self.seed, device, position)
-        if window is None:
-            return Now(position, None, self.counts[device])
-        return Now(position, window, np.bincount(labels[window], minlength=self.counts.shape[1]))
+        Args:
+            devices: whose.
+            tick: the park's clock.
+            visits: for each of ``devices``, how often it was trained so far in the run.
+
+        Raises:
+            SettingError: ``visits`` has not one number per device.
+        """
+        if len(visits) != len(devices):
+            raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
+        position_of, blocks, found = self.stream.position, self._blocks, []
+        for device, seen in zip(devices, visits, strict=True):
+            position = position_of(tick, seen)
+            block = blocks.get(device)
+            if block is None or not block.first <= position < block.end:
+                block = self._next(device, position)
+            found.append((block, position))
+        return found
+
+    def held(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices | slice]:
+        """Return for each device the local numbers of the samples that it holds now, as :meth:`at` is asked."""
+        now = self.at(devices, tick, visits)
+        return [WHOLE if one.windows is None else one.windows[position - one.first] for one, position in now]
+
+    def _next(self, device: int, position: int) -> Block:
+        """Work out a device's block from a position on, and keep it in the place of the one it had."""
+        last = self._blocks.pop(device, None)
+        used_up = last is not None and position == last.end
+        block = self._made(device, position, 2 * (last.end - last.first) if last is not None and used_up else 1)
+        self._blocks[device] = block
+        self._bytes += _bytes(block) - (0 if last is None else _bytes(last))
+        while self._bytes > KEPT_BYTES and len(self._blocks) > 1:
+            self._bytes -= _bytes(self._blocks.popitem(last=False)[1])
+        return block
+
+    def _made(self, device: int, first: int, least: int) -> Block:
+        indices, classes = self.indices[device], self.counts.shape[1]
+        most = max(1, BLOCK_BYTES // (8 * (self.stream.holds(len(indices)) + classes)))
+        labels = self.y[indices]
+        windows = self.stream.held(labels, self.seed, device, first, min(least, most))
+        if windows is None:
+            return Block(first, first + 1, None, self.counts[device : device + 1])
+        windows = windows[:most].copy()  # a view would keep whole passes
+        several = len(windows)
+        place = labels[windows] + classes * np.arange(several)[:, None]
+        counts = np.bincount(place.ravel(), minlength=several * classes).reshape(several, classes)
+        return Block(first, first + several, windows, counts)
+
+
+def _bytes(block: Block) -> int:
+    return OBJECT_BYTES + block.counts.nbytes + (0 if block.windows is None else block.windows.nbytes)
