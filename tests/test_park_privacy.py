@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.park.privacy import check_epsilon, composed, noise, shares
+from fedfloor.park.privacy import check_epsilon, composed, noise, noisy, shares
 from fedfloor.park.stream import Fifo, Recycle
 from floor import park
 
@@ -61,13 +61,17 @@ def test_another_window_in_the_same_tick_has_noise_of_its_own() -> None:
 def test_shares_of_noisy_counts() -> None:
     # ε = 1e-3: the noise of a class is a thousand times what is there; sums below 0 count as 0, shares stay shares
     counts = np.array([[5, 0, 1], [2, 2, 2]])
+
+    def told_by(seed: int) -> np.ndarray:
+        return shares(noisy(row, 1e-3, seed, -1, k, 0) for k, row in enumerate(counts))
+
     for seed in range(20):
-        told = shares(counts, 1e-3, seed)
+        told = told_by(seed)
         assert (told >= 0).all()
         assert told.sum() == pytest.approx(1)
         assert not np.allclose(told, counts.sum(axis=0) / 12)
-    assert any(not shares(counts, 1e-3, seed).all() for seed in range(20))
-    assert shares(np.zeros((2, 4), int), None, 0).tolist() == [0.25] * 4
+    assert any(not told_by(seed).all() for seed in range(20))
+    assert shares(np.zeros((2, 4), int)).tolist() == [0.25] * 4
 
 
 def test_composition_by_hand() -> None:

@@ -66,10 +66,8 @@ class FedGS(Method):
     work: WorkSettings = WorkSettings(steps=1, batch_size=32, lr=0.01)
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "devices"):
-            require(
-                getattr(self, name) >= 1, f"methods.fedgs.{name}", getattr(self, name), "a whole number of at least 1"
-            )
+        require(self.iterations >= 1, "methods.fedgs.iterations", self.iterations, "a whole number of at least 1")
+        require(self.devices >= 1, "methods.fedgs.devices", self.devices, "a whole number of at least 1")
         most = f"from 0 to devices = {self.devices}"
         require(0 <= self.random <= self.devices, "methods.fedgs.random", self.random, most)
         if self.solver not in SOLVERS:
