@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfloor.errors import unknown
-from fedfloor.reproduce import fedsr, rafed, rafed_training
+from fedfloor.reproduce import fedgs, fedsr, rafed, rafed_training
 from fedfloor.reproduce.cells import Table
 from fedfloor.reproduce.study import DRAWS, PARKS, Study
 from fedfloor.reproduce.work import lacking
 
-TABLES: Mapping[str, Table] = {table.name: table for table in (*fedsr.tables(), *rafed_training.tables())}
+TABLES: Mapping[str, Table] = {
+    table.name: table for table in (*fedsr.tables(), *fedgs.tables(), *rafed_training.tables())
+}
 STUDIES: Mapping[str, Study] = {study.name: study for study in rafed.studies()}
 
 

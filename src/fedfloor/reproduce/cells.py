@@ -40,6 +40,48 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class Loss(Accuracy):
+    """The global model's mean loss on the test data, read as :class:`Accuracy`; ``paper`` is the printed loss."""
+
+    def label(self, rounds: int) -> str:
+        """Return its name in a table."""
+        return super().label(rounds).replace("accuracy", "loss")
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """How far the classes of super nodes are from everybody's, ‖Σ counts/Σ total − P‖₂ (FedGS, Eq. 6): the mean over
+    all choices of the first round, by the devices' true counts.
+
+    Args:
+        paper: the printed figure, None where there is none.
+    """
+
+    paper: float | None = None
+
+    def label(self, rounds: int) -> str:  # noqa: ARG002
+        """Return its name in a table."""
+        return "divergence"
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """What a run's censuses come to: ε of all reports of a device together; see :mod:`fedfloor.park.privacy`.
+
+    Args:
+        delta: by advanced composition, with δ = 1e-5.
+        paper: none.
+    """
+
+    delta: bool = False
+    paper: float | None = None
+
+    def label(self, rounds: int) -> str:  # noqa: ARG002
+        """Return its name in a table."""
+        return "composed ε, δ = 1e-5" if self.delta else "composed ε"
+
+
+@dataclass(frozen=True)
 class Rounds:
     """The first round in which the global model has a target accuracy.
 
@@ -75,7 +117,7 @@ class Traffic:
         return f"models sent to {self.target:.0%}"
 
 
-Figure = Accuracy | Rounds | Traffic
+Figure = Accuracy | Divergence | Epsilon | Rounds | Traffic
 
 
 @dataclass(frozen=True)
@@ -107,8 +149,9 @@ class Cell:
 
     @property
     def target(self) -> float | None:
-        """The accuracy its run stops at; None where it does all rounds."""
-        return next((one.target for one in self.figures if not isinstance(one, Accuracy)), None)
+        """The accuracy its run stops at; None where it does all rounds, as figures of the last one are read, too."""
+        targets = [one.target for one in self.figures if isinstance(one, (Rounds, Traffic))]
+        return targets[0] if len(targets) == len(self.figures) else None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 
 from fedfloor.report import ledger
 from fedfloor.report.count import count
-from fedfloor.report.groups import accuracy, half_width, values
+from fedfloor.report.groups import accuracy, half_width, loss, values
 from fedfloor.report.ledger import Run
 from fedfloor.report.table import rounds_to
-from fedfloor.reproduce.cells import Accuracy, Cell, Figure, Rounds
+from fedfloor.reproduce import divergence
+from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Figure, Loss, Rounds
 from fedfloor.reproduce.work import Reproduction
 
 DIVERGED = "diverged"
@@ -99,8 +101,13 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
         rounds: of their schedule.
     """
     seeds = tuple(run.seed for run in runs)
+    if isinstance(figure, Divergence):
+        return _mean([divergence.of(run) for run in runs], seeds)
+    if isinstance(figure, Epsilon):
+        return _composed(figure, runs, seeds)
     if isinstance(figure, Accuracy):
-        wanted, evaluated = figure.round(rounds), [values(run, accuracy) for run in runs]
+        read_off = loss if isinstance(figure, Loss) else accuracy
+        wanted, evaluated = figure.round(rounds), [values(run, read_off) for run in runs]
         common = [number for number in set.intersection(*(set(one) for one in evaluated)) if number <= wanted]
         if not common:
             return Measured(seeds=seeds, note="not evaluated yet")
@@ -115,6 +122,15 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
     pairs = [(number, run.plan) for number, run in zip(known, runs, strict=True) if run.plan is not None]
     sent = [number * count(plan, figure.rule) for number, plan in pairs]
     return _mean(sent, seeds) if len(sent) == len(runs) else Measured(seeds=seeds, note="a run has no plan.json")
+
+
+def _composed(figure: Epsilon, runs: tuple[Run, ...], seeds: tuple[int, ...]) -> Measured:
+    """Return what the runs' reports come to, as they wrote it down when they ended."""
+    told = [run.folder / "privacy.json" for run in runs]
+    if not all(path.is_file() for path in told):
+        return Measured(seeds=seeds, note="without noise there is none")
+    key = "epsilon_advanced" if figure.delta else "epsilon"
+    return _mean([float(json.loads(path.read_text(encoding="utf-8"))[key]) for path in told], seeds)
 
 
 def _unreached(runs: tuple[Run, ...], reached: list[int | None], rounds: int) -> str:
