@@ -72,11 +72,15 @@ def endless(labels: Labels, seed: int, device: int, first: int, count: int, drif
     >>> sorted(both[:4].tolist()), sorted(both[4:].tolist())
     ([0, 1, 2, 3], [0, 1, 2, 3])
     """
-    length = _length(labels, drift)
-    blocks = range(first // length, (first + count - 1) // length + 1)
-    whole = np.concatenate([_block(labels, seed, device, block, drift) for block in blocks])
-    low = first - blocks[0] * length
-    return whole[low : low + count]
+    passes = 1 if drift is None else drift.period
+    length = passes * len(labels)  # of what is put in order together
+    low, high = first // length, -(-(first + count) // length)
+    numbers = range(low * passes, high * passes)
+    whole = np.concatenate([generator(seed, "stream", device, one).permutation(len(labels)) for one in numbers])
+    if drift is not None:
+        stretches = whole.reshape(-1, length)
+        whole = np.concatenate([plain[drift.order(labels[plain], seed, device)] for plain in stretches])
+    return whole[first - low * length :][:count]
 
 
 def windows(labels: Labels, seed: int, device: int, numbers: range, window: int, drift: Cycle | None = None) -> Indices:
@@ -93,20 +97,7 @@ def windows(labels: Labels, seed: int, device: int, numbers: range, window: int,
     >>> windows(np.zeros(5, int), seed=0, device=0, numbers=range(1), window=2).shape
     (2, 2)
     """
-    length = _length(labels, drift)
+    length = len(labels) * (1 if drift is None else drift.period)
     first, enough = numbers.start * window, numbers.stop * window
     count = (-(-enough // length) * length - first) // window
     return endless(labels, seed, device, first, count * window, drift).reshape(count, window)
-
-
-def _length(labels: Labels, drift: Cycle | None) -> int:
-    """Return how many places are put in order together."""
-    return len(labels) * (1 if drift is None else drift.period)
-
-
-def _block(labels: Labels, seed: int, device: int, block: int, drift: Cycle | None) -> Indices:
-    """Return whole passes, as many as the drift puts in order together."""
-    passes = 1 if drift is None else drift.period
-    numbers = range(block * passes, (block + 1) * passes)
-    plain = np.concatenate([generator(seed, "stream", device, one).permutation(len(labels)) for one in numbers])
-    return plain if drift is None else plain[drift.order(labels[plain], seed, device)]

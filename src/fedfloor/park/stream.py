@@ -82,8 +82,8 @@ class Fifo:
         window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
         drift: how the class mix moves with time, if it does.
 
-    >>> Fifo(2).held(np.zeros(5, int), seed=0, device=0, position=Fifo(2).position(tick=2, visits=0)).tolist()
-    [[2, 4]]
+    >>> Fifo(2).held(np.zeros(5, int), seed=0, device=0, position=Fifo(2).position(tick=2, visits=0))[0].tolist()
+    [2, 4]
     """
 
     window: int
