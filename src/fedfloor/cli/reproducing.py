@@ -90,6 +90,7 @@ def select(comparison: Comparison, only: str, scale: float, seeds: list[int], ou
     from fedfloor.terminal import counted, show
 
     what = asked(comparison, only, scale, seeds)
+    print(f"note: {what.work} selections, slow samplers' some seconds each", file=sys.stderr)
     with counted(comparison.name, what.work) as step:
         found, course = selections.rows(what, step), courses.courses(what)
     selected.save(what, found, course, out, _typed(comparison.name, only, scale, seeds))
