@@ -43,3 +43,13 @@ def least(problem: Problem) -> float:
     """The least value of all choices, by plain enumeration."""
     every = itertools.combinations(range(problem.candidates), problem.how_many)
     return min(value(problem, np.array(one, np.int64)) for one in every)
+
+
+def scale(problem: Problem) -> float:
+    """How large the numbers of a problem are."""
+    return 1 + float(np.abs(problem.target).max()) + float(problem.counts.sum())
+
+
+def close(problem: Problem) -> dict[str, float]:
+    """A value is the length of a difference: rounding of what is subtracted."""
+    return {"rel": 1e-9, "abs": 1e-13 * scale(problem)}

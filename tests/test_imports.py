@@ -58,7 +58,7 @@ MAY = {
     "runs": TRAINING,
     "report": {"_version", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
-    "reproduce": BASE | {"config", "data", "experiment", "methods", "network", "plan", "report", "runs", "solvers"},
+    "reproduce": TRAINING | {"report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},

@@ -12,6 +12,7 @@ from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Out, Ranks, Resume
 
 if TYPE_CHECKING:
+    from fedfloor.reproduce.samplers import Comparison
     from fedfloor.reproduce.study import Study
     from fedfloor.reproduce.work import Reproduction
 
@@ -24,7 +25,7 @@ def reproduce(
     out: Out = None, ranks: Ranks = None, resume: Resume = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
-    from fedfloor.reproduce import catalog, study
+    from fedfloor.reproduce import catalog, samplers, study
     from fedfloor.reproduce.work import plan
     from fedfloor.terminal import show
 
@@ -35,6 +36,9 @@ def reproduce(
     found, given = catalog.find(table), shared.numbers("seeds", seeds)
     if isinstance(found, study.Study):
         allocate(found, only, scale, given, folder, as_json=as_json)
+        return
+    if isinstance(found, samplers.Comparison):
+        select(found, only, scale, given, folder, as_json=as_json)
         return
     what = plan(found, only, scale, given, folder)
     if not carry_out(what, shared.ranks(ranks), resume=resume, as_json=as_json):
@@ -61,14 +65,50 @@ def allocate(study: Study, only: str, scale: float, seeds: list[int], out: Path,
     what = asked(study, only, scale, seeds)
     with counted(study.name, len(what.points)) as step:
         found = rows(what, step)
-    changed = (f" --only '{only}'" if only else "") + (f" --scale {scale:g}" if scale != 1 else "")
-    seeded = f" --seeds {','.join(map(str, seeds))}" if seeds != [0] else ""
-    tabulated.save(what, found, out, f"fedfloor reproduce {study.name}{changed}{seeded}")
+    tabulated.save(what, found, out, _typed(study.name, only, scale, seeds))
     if as_json:
         show(found, as_json=True, **tabulated.about(what))
     else:
         show(tabulated.shown(found), as_json=False, title=tabulated.heading(what))
         print(f"table: {out / 'table.md'}")
+
+
+def select(comparison: Comparison, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
+    """Do a comparison of samplers, print it and write it down.
+
+    Args:
+        comparison: which.
+        only, scale, seeds: as they were typed.
+        out: folder for ``table.md``, ``table.json`` and the pictures.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: no point is meant, the scale or a seed is out of range, or the data are not there.
+    """
+    from fedfloor.reproduce import courses, selected, selections
+    from fedfloor.reproduce.samplers import asked
+    from fedfloor.terminal import counted, show
+
+    what = asked(comparison, only, scale, seeds)
+    print(f"note: {what.work} selections, slow samplers' some seconds each", file=sys.stderr)
+    with counted(comparison.name, what.work) as step:
+        found, course = selections.rows(what, step), courses.courses(what)
+    selected.save(what, found, course, out, _typed(comparison.name, only, scale, seeds))
+    if as_json:
+        show(found, as_json=True, **selected.about(what, course))
+    else:
+        print(f"{selected.heading(what)}; in brackets: the paper\n")
+        for point in what.points:
+            here = [row for row in found if row["point"] == point.key]
+            show(selected.shown(here), as_json=False, title=point.key)
+            show(selected.starts(here), as_json=False, title=selected.STARTS)
+        print(f"{selected.proof(found)}\ntable: {out / 'table.md'}")
+
+
+def _typed(name: str, only: str, scale: float, seeds: list[int]) -> str:
+    """Return the command without where it writes."""
+    changed = (f" --only '{only}'" if only else "") + (f" --scale {scale:g}" if scale != 1 else "")
+    return f"fedfloor reproduce {name}{changed}" + (f" --seeds {','.join(map(str, seeds))}" if seeds != [0] else "")
 
 
 def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> bool:

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedfloor.data.sources import looked_in
 from fedfloor.errors import unknown
-from fedfloor.reproduce import fedgs, fedsr, rafed, rafed_training
+from fedfloor.reproduce import fedgs, fedgs_training, fedsr, rafed, rafed_training
 from fedfloor.reproduce.cells import Table
+from fedfloor.reproduce.samplers import SELECTIONS, Comparison
 from fedfloor.reproduce.study import DRAWS, PARKS, Study
 from fedfloor.reproduce.work import lacking
 
 TABLES: Mapping[str, Table] = {
-    table.name: table for table in (*fedsr.tables(), *fedgs.tables(), *rafed_training.tables())
+    table.name: table for made in (fedsr, fedgs_training, rafed_training) for table in made.tables()
 }
 STUDIES: Mapping[str, Study] = {study.name: study for study in rafed.studies()}
+COMPARISONS: Mapping[str, Comparison] = {one.name: one for one in fedgs.comparisons()}
 
 
-def find(name: str) -> Table | Study:
-    """Return a table that takes training, or a figure about allocation, by name.
+def find(name: str) -> Table | Study | Comparison:
+    """Return a table that takes training, a figure about allocation or a comparison of samplers by name.
 
     Raises:
         SettingError: there is none of this name; the nearest one is named.
     """
-    known: Mapping[str, Table | Study] = {**TABLES, **STUDIES}
+    known: Mapping[str, Table | Study | Comparison] = {**TABLES, **STUDIES, **COMPARISONS}
     if name not in known:
         raise unknown("table", name, known)
     return known[name]
@@ -32,7 +35,8 @@ def find(name: str) -> Table | Study:
 def costs(scale: float) -> list[dict[str, Any]]:
     """Return a row per table: its runs and rounds with one seed, and how many of the runs are not possible here.
 
-    A figure about allocation trains nothing: its runs are parks allocated, and it has no rounds.
+    A figure about allocation trains nothing: its runs are parks allocated, and it has no rounds. Nor does a comparison
+    of samplers, whose runs are the selections that each of them makes.
 
     Args:
         scale: share of the papers' rounds.
@@ -51,13 +55,14 @@ def costs(scale: float) -> list[dict[str, Any]]:
         )
     for study in STUDIES.values():
         parks, draws = max(1, round(scale * PARKS)), max(1, round(scale * DRAWS))
-        rows.append(
-            {
-                "table": study.name,
-                "what": study.title,
-                "source": study.source,
-                "runs": len(study.points) * parks * draws,
-            }
-            | {"rounds_each": 0, "rounds": 0, "not_possible_here": 0}
-        )
+        rows.append(_untrained(study, len(study.points) * parks * draws))
+    for one in COMPARISONS.values():
+        each = max(1, round(scale * SELECTIONS))
+        there = [looked_in([str(point.data["name"])])[0]["found"] for point in one.points]
+        rows.append(_untrained(one, each * len(there), each * there.count(False)))
     return rows
+
+
+def _untrained(what: Study | Comparison, runs: int, missing: int = 0) -> dict[str, Any]:
+    row = {"table": what.name, "what": what.title, "source": what.source, "runs": runs}
+    return row | {"rounds_each": 0, "rounds": 0, "not_possible_here": missing}

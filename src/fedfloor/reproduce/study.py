@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -129,19 +129,49 @@ def asked(study: Study, only: str, scale: float, seeds: Sequence[int]) -> Asked:
     Raises:
         SettingError: no point is meant, a seed is none or given twice, or the scale is out of range.
     """
-    require(0 < scale <= 1, "--scale", scale, "a share of the parks and draws, above 0 and at most 1, such as 0.2")
-    require(all(s >= 0 for s in seeds), "--seeds", list(seeds), "whole numbers of at least 0")
-    require(len(set(seeds)) == len(seeds), "--seeds", list(seeds), "different numbers")
-    points = tuple(point for point in study.points if only in point.key)
-    if not points:
-        keys = [point.key for point in study.points]
-        raise SettingError(
-            f"--only {only}: no point of {study.name} has this in its name.{nearest(only, keys)} Names: "
-            f"{'; '.join(keys)}."
-        )
+    points = wanted(study.name, study.points, only, scale, seeds, "parks and draws")
     many = max(1, round(scale * PARKS))
     parks = tuple(PARKS * s + i for s in seeds for i in range(many))
     return Asked(study, points, parks, max(1, round(scale * DRAWS)), scale)
+
+
+class Keyed(Protocol):
+    """A point of a figure; ``--only`` looks in its key."""
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        ...
+
+
+Some = TypeVar("Some", bound=Keyed)
+
+
+def wanted(
+    figure: str, points: Sequence[Some], only: str, scale: float, seeds: Sequence[int], of: str
+) -> tuple[Some, ...]:
+    """Return the points of a figure whose keys hold a text.
+
+    Args:
+        figure: its name.
+        points: all of them.
+        only: the text; empty for all.
+        scale, seeds: checked, too.
+        of: what the scale is a share of.
+
+    Raises:
+        SettingError: no point is meant, a seed is none or given twice, or the scale is out of range.
+    """
+    require(0 < scale <= 1, "--scale", scale, f"a share of the {of}, above 0 and at most 1, such as 0.2")
+    require(all(s >= 0 for s in seeds), "--seeds", list(seeds), "whole numbers of at least 0")
+    require(len(set(seeds)) == len(seeds), "--seeds", list(seeds), "different numbers")
+    found = tuple(point for point in points if only in point.key)
+    if not found:
+        keys = [point.key for point in points]
+        raise SettingError(
+            f"--only {only}: no point of {figure} has this in its name.{nearest(only, keys)} Names: {'; '.join(keys)}."
+        )
+    return found
 
 
 def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]:

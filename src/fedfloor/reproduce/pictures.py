@@ -1,0 +1,84 @@
+"""Courses of selections as SVG, drawn with matplotlib in the colours, dashes and symbols of the reports."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedfloor.report.looks import COLOURS, GREY
+
+DASHES = ("-", "--", "-.", ":", (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1)))
+SYMBOLS = ("o", "s", "D", "^", "X", "P", "*", "v")
+INK, LINE = "#1d2733", "#c3ccd6"
+SIZE_IN = (7.2, 4.2)
+PRINTED = {"mpinv": "pseudo-inverse", "zero": "zero, with its warm-up", "random": "random"}
+# The same file for the same numbers: no date, and names that are no chance. Text stays text.
+SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "fedfloor", "svg.fonttype": "none", "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 10.5,
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": LINE, "xtick.color": INK, "ytick.color": INK,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": LINE, "grid.alpha": 0.5,
+    "axes.axisbelow": True, "legend.frameon": False,
+}  # fmt: skip
+
+
+def steps(starts: Mapping[str, Sequence[float]], optimum: float) -> str:
+    """Draw divergence against steps of GBP-CS, a curve for each start, as in the paper's Fig. 3.
+
+    Args:
+        starts: start → divergence after each step.
+        optimum: the least divergence.
+    """
+
+    def drawn(axes: Any) -> None:
+        for i, (start, values) in enumerate(starts.items()):
+            _curve(axes, i, range(1, len(values) + 1), values, PRINTED.get(start, start))
+        axes.set_xlabel("step")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+
+    return _svg(drawn, optimum)
+
+
+def against_time(courses: Mapping[str, Sequence[tuple[float, float]]], optimum: float) -> str:
+    """Draw the best divergence so far against time.
+
+    Args:
+        courses: sampler → (seconds, divergence), …
+        optimum: the least divergence.
+    """
+
+    def drawn(axes: Any) -> None:
+        for i, (label, pairs) in enumerate(courses.items()):
+            _curve(axes, i, [pair[0] for pair in pairs], [pair[1] for pair in pairs], label)
+        axes.set_xscale("log")
+        axes.set_xlabel("time of the selection (s)")
+
+    return _svg(drawn, optimum)
+
+
+def _curve(axes: Any, i: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
+    hollow = i >= len(COLOURS)  # a second time through the colours
+    look = {
+        "color": COLOURS[i % len(COLOURS)],
+        "marker": SYMBOLS[i % len(SYMBOLS)],
+        "linewidth": 1.9,
+        "markersize": 6.5,
+    }
+    axes.plot(x, y, label=label, linestyle=DASHES[i % len(DASHES)], **look, **({"fillstyle": "none"} if hollow else {}))
+
+
+def _svg(drawn: Any, optimum: float) -> str:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=SIZE_IN, layout="constrained")
+        axes = figure.add_subplot()
+        drawn(axes)
+        axes.axhline(optimum, color=GREY, linewidth=1.3, linestyle=":", label=f"optimum, {optimum:.4f}")
+        axes.set_ylabel("class divergence (L2 distance of shares)")
+        axes.set_ylim(bottom=0.8 * optimum)
+        figure.legend(loc="outside upper left", ncols=3, handlelength=3.2)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
