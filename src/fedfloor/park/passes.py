@@ -108,5 +108,8 @@ def _block(labels: Labels, seed: int, device: int, block: int, drift: Cycle | No
     """Return whole passes, as many as the drift puts in order together."""
     passes = 1 if drift is None else drift.period
     numbers = range(block * passes, (block + 1) * passes)
-    plain = np.concatenate([generator(seed, "stream", device, one).permutation(len(labels)) for one in numbers])
-    return plain if drift is None else plain[drift.order(labels[plain], seed, device)]
+    plain = [generator(seed, "stream", device, one).permutation(len(labels)) for one in numbers]
+    if drift is None:
+        return plain[0]
+    both = np.concatenate(plain)
+    return both[drift.order(labels[both], seed, device)]
