@@ -56,8 +56,7 @@ def exact(
         return solved(known.value, known.bound, known.choice, time.perf_counter() - began)
     deadline = began + time_limit_s if nodes is None else math.inf
     choice, bound = _searched(problem, columns, gram, known, deadline, math.inf if nodes is None else nodes)
-    found = value(problem, choice)
-    return solved(found, max(known.bound, bound), choice, time.perf_counter() - began)
+    return solved(value(problem, choice), max(known.bound, bound), choice, time.perf_counter() - began)
 
 
 def _first(problem: Problem, columns: Floats, gram: Floats) -> Solution[Integers]:
@@ -71,7 +70,7 @@ def _first(problem: Problem, columns: Floats, gram: Floats) -> Solution[Integers
 def _searched(
     problem: Problem, columns: Floats, gram: Floats, known: Solution[Integers], deadline: float, left: float
 ) -> tuple[Integers, float]:
-    """Return the best choice found, and the bound; ``left`` is how many nodes it may take."""
+    """Return the best choice found, and what no other lies below; ``left`` is how many nodes it may take."""
     from fedfloor.solvers.selection import enumeration
 
     y, twin = problem.target, np.empty(len(columns), np.int64)
@@ -91,8 +90,7 @@ def _searched(
         if at >= 0:
             for half in _halves(fixed, twin, int(at)):
                 heapq.heappush(parts, (max(least, bound), next(number), half))
-    choice = np.flatnonzero(found)
-    return choice, value(problem, choice)
+    return np.flatnonzero(found), math.inf
 
 
 def _halves(fixed: Signs, twin: Integers, at: int) -> tuple[Signs, Signs]:
