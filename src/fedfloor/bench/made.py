@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from fedfloor.engine.team import Team
 from fedfloor.park.park import Park
 
 
-def park(shape: tuple[int, ...], classes: int, devices: int, samples: int, factories: int = 1) -> Park:
+def park(
+    shape: tuple[int, ...], classes: int, devices: int, samples: int, factories: int = 1, skew: float | None = None
+) -> Park:
     """Return a park of random pictures and labels: how long a step takes does not depend on them.
 
     Args:
@@ -22,6 +25,7 @@ def park(shape: tuple[int, ...], classes: int, devices: int, samples: int, facto
         devices: K.
         samples: of each device.
         factories: M; the devices stand in them in turn.
+        skew: α > 0, where each device's class shares are to be Dirichlet(α); None: all have all classes alike.
 
     >>> park((1, 4, 4), classes=3, devices=5, samples=2, factories=2).members(1)
     (1, 3)
@@ -29,7 +33,11 @@ def park(shape: tuple[int, ...], classes: int, devices: int, samples: int, facto
     rng = np.random.default_rng(0)
     total = devices * samples
     x = rng.integers(0, 256, (total, *shape), dtype=np.uint8)
-    y = rng.integers(0, classes, total)
+    if skew is None:
+        y = rng.integers(0, classes, total)
+    else:
+        mixes = rng.dirichlet(np.full(classes, skew), devices)
+        y = np.concatenate([rng.choice(classes, samples, p=mix) for mix in mixes])
     data = pooled("random", tuple(map(str, range(classes))), Pool(x, y), Pool(x[:1], y[:1]), digest="")
     parts = tuple(np.arange(k * samples, (k + 1) * samples) for k in range(devices))
     return Park(data, parts, np.arange(devices, dtype=np.int32) % factories)
@@ -42,3 +50,20 @@ def timed(team: Team, work: Callable[[], object]) -> float:
     work()
     taken = struct.pack("d", time.perf_counter() - began)
     return float(max(struct.unpack("d", one[0])[0] for one in team.gather([taken])))
+
+
+def in_turn(team: Team, kinds: Mapping[str, Callable[[int], object]], repeats: int) -> dict[str, list[float]]:
+    """Let all processes of a team do work of several kinds in turn; return the seconds of each, round by round.
+
+    Args:
+        team: the processes; each does its own part of every kind, or nothing.
+        kinds: what is called with the round's number, from 0, which warms up and is not reported.
+        repeats: rounds after it.
+    """
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for number in range(repeats + 1):
+        for kind, work in kinds.items():
+            taken = timed(team, partial(work, number))
+            if number:
+                times[kind].append(taken)
+    return times

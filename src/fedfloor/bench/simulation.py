@@ -98,12 +98,7 @@ def _row(case: Case, size: int, repeats: int, inner: Path, everyone: Team) -> Ro
         "one": lambda number: worker.alone(number) if place == 0 else None,
         "bares": lambda number: worker.work(number) if place < 0 else None,
     }
-    times: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for number in range(repeats + 1):  # the first one warms up
-        for kind, work in kinds.items():
-            taken = made.timed(everyone, partial(work, number))
-            if number:
-                times[kind].append(taken)
+    times = made.in_turn(everyone, kinds, repeats)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 if place >= 0 else 0.0
     memory = max(struct.unpack("d", one[0])[0] for one in everyone.gather([struct.pack("d", peak)]))
     return _figures(case, size, times, memory)

@@ -124,7 +124,7 @@ def get(
 
 def bench(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="simulation, methods, loading, price, allocation or selection")
+        str, typer.Argument(metavar="WHAT", help="simulation, fedgs, methods, loading, price, allocation or selection")
     ] = "simulation",
     ranks: Annotated[
         int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
@@ -168,6 +168,13 @@ def _simulation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]
     return simulation.measure(cases, shared.ranks(ranks), repeats, _say)
 
 
+def _fedgs(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import super_node
+
+    cases = [case for case in super_node.CASES if only in case.name]
+    return super_node.measure(cases, shared.ranks(ranks), repeats, _say)
+
+
 def _price(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import price
 
@@ -200,6 +207,6 @@ def _selection(only: str, ranks: int | None, repeats: int, case: dict[str, Any])
 
 
 BENCHMARKS = {
-    "simulation": _simulation, "methods": _methods, "loading": _loading, "price": _price, "allocation": _allocation,
-    "selection": _selection,
+    "simulation": _simulation, "fedgs": _fedgs, "methods": _methods, "loading": _loading, "price": _price,
+    "allocation": _allocation, "selection": _selection,
 }  # fmt: skip

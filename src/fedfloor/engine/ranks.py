@@ -32,6 +32,8 @@ from fedfloor.plan import choice, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
 
+AHEAD = 8  # turns; Windows keep as many
+
 
 def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
     """Walk a plan with the engine's team; call it on every rank with the same arguments.
@@ -67,6 +69,7 @@ class _Walk:
         self.visits: Counter[int] = Counter()
         self.heard: Answers = {}  # what probes asked so far, for rules that mix by it
         self.beside: list[tuple[Train, ...]] = []  # those that interfere with the branch's visits to come
+        self.ahead: list[list[int]] = []  # what the turns to come of a Repeat have chosen
 
     # -- by the whole team ------------------------------------------------------------------------------------------
 
@@ -179,7 +182,9 @@ class _Walk:
         """Walk a chain: each child starts where and when the last one ended."""
         turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
         done: list[Passed] = []
-        for child in turns:
+        for left, child in zip(range(len(turns), 0, -1), turns, strict=True):
+            if isinstance(node, Repeat) and isinstance(child, Select) and node.tick and not self.ahead:
+                self.ahead = self._chosen_ahead(child, tick, min(left, AHEAD))
             one = step(child, packet, tick)
             packet = one.packet
             done.append(replace(one, packet={}))
@@ -256,10 +261,28 @@ class _Walk:
 
     def _selected(self, node: Select, packet: Packet, tick: int, step: Callable[[Node, Packet, int], Passed]) -> Passed:
         """Choose, and walk the visits to the chosen."""
-        engine = self.engine
-        found = sampling.selected(node, engine.park, engine.seed, self.round, tick, self.visits, engine.memory.visits)
+        found = self.ahead.pop(0) if self.ahead else self._chosen(node, tick, self.visits)
         one = step(choice.visits(node, found), packet, tick)
         return replace(one, resolved=choice.made(node, one.resolved), chosen=(tuple(found),))
+
+    def _chosen(self, node: Select, tick: int, visits: Counter[int]) -> list[int]:
+        engine = self.engine
+        return sampling.selected(node, engine.park, engine.seed, self.round, tick, visits, engine.memory.visits)
+
+    def _chosen_ahead(self, node: Select, tick: int, turns: int) -> list[list[int]]:
+        """Return whom the next turns choose, where that does not hang on what is trained in between.
+
+        A choice costs half as much right after another one: training clears the processor's caches.
+        """
+        stream = self.engine.park.stream
+        if stream.position(tick, 0) != stream.position(tick, 1):
+            return []
+        visits = Counter({k: self.visits[k] for k in node.candidates})
+        found: list[list[int]] = []
+        for turn in range(turns):
+            found.append(self._chosen(node, tick + turn, visits))
+            visits.update(found[-1])
+        return found
 
 
 def _all_chosen(parts: Sequence[Passed]) -> tuple[tuple[int, ...], ...]:

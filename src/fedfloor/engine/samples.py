@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -33,12 +35,7 @@ class Samples:
         self.y = torch.from_numpy(y)
         side = (1,) * (data.dim() - 2)
         form = (1, *side, -1) if self._channels_last else (1, -1, *side)
-        self._factor = (scale / std).view(form)
-        centred = bool((mean != 0).any())
-        # (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as
-        # 1000.1 and 1000.2 divided by 0.01 would lose what tells them apart
-        self._mean = (mean / scale).view(form) if centred and data.is_floating_point() else None
-        self._shift = (-mean / std).view(form) if centred and self._mean is None else None
+        self._factor, self._mean, self._shift = _scaling(mean, std, scale, form, data.is_floating_point())
 
     def __len__(self) -> int:
         return len(self.y)
@@ -63,3 +60,18 @@ class Samples:
         """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
         sample = max(1, self._x[0].numel() * 4)
         return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
+
+
+@lru_cache(maxsize=16)  # tensors are told apart by identity: an engine has one mean and one standard deviation
+def _scaling(
+    mean: Tensor, std: Tensor, scale: float, form: tuple[int, ...], floats: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the factor, the mean that is taken off before it, and what is added after it; None: nothing.
+
+    (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as 1000.1 and
+    1000.2 divided by 0.01 would lose what tells them apart.
+    """
+    factor = (scale / std).view(form)
+    if not bool((mean != 0).any()):
+        return factor, None, None
+    return (factor, (mean / scale).view(form), None) if floats else (factor, None, (-mean / std).view(form))

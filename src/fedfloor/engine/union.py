@@ -112,13 +112,15 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     rule = _rule(node)
     weights = [rule.weight(int(engine.park.holdings[key.device])) for key in keys]
     share = np.array(weights) / (sum(weights) * sizes)
-    network.module.train()
+    if not network.module.training:  # asked, as setting it costs as much as a layer
+        network.module.train()
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     logits = network.module(samples.values(chosen))
     losses = cross_entropy(logits, samples.y[chosen], reduction="none")
-    each = torch.from_numpy(np.repeat(share, sizes)).to(losses.dtype)
-    gradients = torch.autograd.grad(losses.dot(each), network.parameters)
-    stepper(network.flat[: network.trained], network.shaped_like(network.parameters), work)(gradients, None)
+    each = torch.from_numpy(np.repeat(share, sizes)).to(losses.dtype)  # c_k of each sample
+    gradients = torch.autograd.grad(losses, network.parameters, grad_outputs=each)
+    shaped = network.shaped_like(network.parameters) if work.momentum else lambda _: network.own
+    stepper(network.flat[: network.trained], shaped, work)(gradients, None)
     return _told(losses.detach(), logits.detach(), samples.y[chosen], sizes, engine.park.holdings, keys, work)
 
 
@@ -143,9 +145,10 @@ def _told(
     losses: Tensor, logits: Tensor, y: Tensor, sizes: np.ndarray, holdings: np.ndarray, keys: Sequence[Key], work: Work
 ) -> list[Told]:
     starts = sizes.cumsum() - sizes
-    mean = np.add.reduceat(losses.double().numpy(), starts) / sizes
-    for key, loss in zip(keys, mean.tolist(), strict=True):
+    both = np.empty((2, len(y)))
+    both[0], both[1] = losses.numpy(), (logits.argmax(1) == y).numpy()
+    means, right = (np.add.reduceat(both, starts, axis=1) / sizes).tolist()
+    for key, loss in zip(keys, means, strict=True):
         check_finite(loss, key, work)
-    right = np.add.reduceat((logits.argmax(1) == y).numpy().astype(np.int64), starts) / sizes
     held = [int(holdings[key.device]) for key in keys]
-    return [(1, n, loss, loss, hit) for n, loss, hit in zip(held, mean.tolist(), right.tolist(), strict=True)]
+    return [(1, n, loss, loss, hit) for n, loss, hit in zip(held, means, right, strict=True)]

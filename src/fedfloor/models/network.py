@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -91,6 +92,11 @@ class Network:
     def views(self, vector: Tensor) -> list[Tensor]:
         """Return views of another flat vector shaped like the trained parameters."""
         return self.shaped_like(self.parameters)(vector[: self.trained])
+
+    @cached_property
+    def own(self) -> list[Tensor]:
+        """The views of ``flat`` shaped like the trained parameters."""
+        return self.views(self.flat)
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """Return views of another flat vector (the model as it arrived, say) by name, shaped as in the module."""

@@ -25,12 +25,14 @@ class Block(NamedTuple):
     Args:
         windows: int64 [P, n], the local numbers of the samples; None: all of them, and P = 1.
         counts: int64 [P, F], of the classes.
+        before: the block that was used up before this one.
     """
 
     first: int
     end: int
     windows: Indices | None
     counts: NDArray[np.int64]
+    before: Block | None = None
 
 
 class Windows:
@@ -38,7 +40,8 @@ class Windows:
 
     Passes are shuffled whole, so that the other windows in them cost next to nothing. Who has used up a block is given
     one of twice as many windows, up to ``BLOCK_BYTES``: of a device that is asked once little is worked out for
-    nothing, and hardly any pass is shuffled twice for one that is asked at position after position. When they come to
+    nothing, and hardly any pass is shuffled twice for one that is asked at position after position. The block that was
+    used up is kept beside it, for who chooses some ticks ahead and trains afterwards. When they come to
     more than ``KEPT_BYTES``, the oldest blocks go.
 
     Args:
@@ -74,7 +77,9 @@ class Windows:
             position = position_of(tick, seen)
             block = blocks.get(device)
             if block is None or not block.first <= position < block.end:
-                block = self._next(device, position)
+                before = None if block is None else block.before
+                back = before is not None and before.first <= position < before.end
+                block = before if before is not None and back else self._next(device, position)
             found.append((block, position))
         return found
 
@@ -88,6 +93,8 @@ class Windows:
         last = self._blocks.pop(device, None)
         used_up = last is not None and position == last.end
         block = self._made(device, position, 2 * (last.end - last.first) if last is not None and used_up else 1)
+        if last is not None and used_up:
+            block = block._replace(before=last._replace(before=None))
         self._blocks[device] = block
         self._bytes += _bytes(block) - (0 if last is None else _bytes(last))
         while self._bytes > KEPT_BYTES and len(self._blocks) > 1:
@@ -109,4 +116,5 @@ class Windows:
 
 
 def _bytes(block: Block) -> int:
-    return OBJECT_BYTES + block.counts.nbytes + (0 if block.windows is None else block.windows.nbytes)
+    own = OBJECT_BYTES + block.counts.nbytes + (0 if block.windows is None else block.windows.nbytes)
+    return own + (0 if block.before is None else _bytes(block.before))

@@ -33,6 +33,7 @@ KINDS: dict[str, type[Any]] = {
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NAMES}
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make one for every word
 UNSAID = ("settings", "random", "share", "census_free")  # where there is nothing to say of them
 
 
@@ -139,4 +140,4 @@ def _canonical(node: Node, known: dict[int, str]) -> str:
 
 
 def _dense(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _ENCODER.encode(value)

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import require
-from fedfloor.solvers.selection.problem import Integers, Problem, value
+from fedfloor.solvers.selection.problem import Floats, Integers, Problem, value, whole_bound
 from fedfloor.solvers.selection.swap import swap
 from fedfloor.solvers.solution import Solution, solved
 
 ROOT, PART = 10_000_000, 50_000  # nodes within which the whole tree, or a part of it, should be settled
 MANY = 1000  # candidates up to which a proof is tried: the factor takes N³/6 steps
+FEW = 40  # candidates up to which the tree is settled sooner than kicks would have come nearer
 Signs = NDArray[np.int8]
 
 
@@ -43,23 +44,36 @@ def exact(
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     require(nodes is None or nodes >= 1, "nodes", nodes, "a whole number of at least 1")
     began = time.perf_counter()
-    known = swap(problem, seed=seed)
     if not 0 < problem.how_many < problem.candidates:
+        known = swap(problem, seed=seed)
         return solved(known.value, known.value, known.choice, time.perf_counter() - began)
-    if known.status == "optimal" or problem.candidates > MANY:
-        return known
+    if problem.candidates > MANY:
+        return swap(problem, seed=seed)
+    columns = np.ascontiguousarray(problem.counts.T)
+    gram = columns @ problem.counts
+    known = _first(problem, columns, gram) if problem.candidates <= FEW else swap(problem, seed=seed)
+    if known.status == "optimal":
+        return solved(known.value, known.bound, known.choice, time.perf_counter() - began)
     deadline = began + time_limit_s if nodes is None else math.inf
-    choice, bound = _searched(problem, known, deadline, math.inf if nodes is None else nodes)
-    found = value(problem, choice)
-    return solved(found, max(known.bound, bound), choice, time.perf_counter() - began)
+    choice, bound = _searched(problem, columns, gram, known, deadline, math.inf if nodes is None else nodes)
+    return solved(value(problem, choice), max(known.bound, bound), choice, time.perf_counter() - began)
 
 
-def _searched(problem: Problem, known: Solution[Integers], deadline: float, left: float) -> tuple[Integers, float]:
-    """Return the best choice found, and the bound; ``left`` is how many nodes it may take."""
+def _first(problem: Problem, columns: Floats, gram: Floats) -> Solution[Integers]:
+    """Return what one descent finds; ``columns`` is Aᵀ, ``gram`` AᵀA."""
+    from fedfloor.solvers.selection import exchange
+
+    choice = exchange.first(columns, gram, problem.target, problem.how_many)
+    return solved(value(problem, choice), whole_bound(problem), choice, 0.0)
+
+
+def _searched(
+    problem: Problem, columns: Floats, gram: Floats, known: Solution[Integers], deadline: float, left: float
+) -> tuple[Integers, float]:
+    """Return the best choice found, and what no other lies below; ``left`` is how many nodes it may take."""
     from fedfloor.solvers.selection import enumeration
 
-    columns, y = np.ascontiguousarray(problem.counts.T), problem.target
-    gram, twin = columns @ problem.counts, np.empty(len(columns), np.int64)
+    y, twin = problem.target, np.empty(len(columns), np.int64)
     enumeration.twins(columns, gram, twin)
     best, found = np.array([known.value**2]), np.zeros(len(twin), np.int8)
     found[known.choice] = 1
@@ -76,8 +90,7 @@ def _searched(problem: Problem, known: Solution[Integers], deadline: float, left
         if at >= 0:
             for half in _halves(fixed, twin, int(at)):
                 heapq.heappush(parts, (max(least, bound), next(number), half))
-    choice = np.flatnonzero(found)
-    return choice, value(problem, choice)
+    return np.flatnonzero(found), math.inf
 
 
 def _halves(fixed: Signs, twin: Integers, at: int) -> tuple[Signs, Signs]:

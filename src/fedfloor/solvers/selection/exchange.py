@@ -103,6 +103,23 @@ def kicked(G: Floats, g: Floats, inside: Integers, outside: Integers, kicks: Flo
 
 
 @compiled
+def first(columns: Floats, G: Floats, y: Floats, k: int) -> Integers:
+    """Return the choice of one descent from :func:`greedy`'s, ascending.
+
+    Args:
+        columns, G, y: Aᵀ [N, F], AᵀA [N, N], target [F].
+        k: how many, 1 … N − 1.
+    """
+    x, g = np.zeros(len(columns), np.bool_), -(columns @ y)
+    greedy(columns, y, k, x)
+    inside, outside = np.flatnonzero(x), np.flatnonzero(~x)
+    for j in inside:
+        g += G[j]
+    descend(G, g, inside, outside, GAIN * np.max(np.diag(G)))
+    return np.sort(inside)
+
+
+@compiled
 def best_pair(products: Floats, enter: Floats, leave: Floats) -> tuple[float, int, int]:
     """Return the least of enter[i] + leave[j] − 2·products[j, i], with j and i."""
     least, a, b = np.inf, -1, -1
