@@ -101,22 +101,3 @@ def windows(labels: Labels, seed: int, device: int, numbers: range, window: int,
     first, enough = numbers.start * window, numbers.stop * window
     count = (-(-enough // length) * length - first) // window
     return endless(labels, seed, device, first, count * window, drift).reshape(count, window)
-<<<<<<< HEAD
-=======
-
-
-def _length(labels: Labels, drift: Cycle | None) -> int:
-    """Return how many places are put in order together."""
-    return len(labels) * (1 if drift is None else drift.period)
-
-
-def _block(labels: Labels, seed: int, device: int, block: int, drift: Cycle | None) -> Indices:
-    """Return whole passes, as many as the drift puts in order together."""
-    passes = 1 if drift is None else drift.period
-    numbers = range(block * passes, (block + 1) * passes)
-    plain = [generator(seed, "stream", device, one).permutation(len(labels)) for one in numbers]
-    if drift is None:
-        return plain[0]
-    both = np.concatenate(plain)
-    return both[drift.order(labels[both], seed, device)]
->>>>>>> w-speed
