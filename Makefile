@@ -25,7 +25,7 @@ demo: $(READY)  ## Train twice on rendered factory labels, and compare (about 2 
 
 .PHONY: test
 test: check  ## Run everything: make check, then the tests on real data, real processes and in a browser
-	$(BIN)/pytest -m slow -n $(SLOW_WORKERS)
+	$(BIN)/pytest -m slow -n $(SLOW_WORKERS) --maxschedchunk 1
 
 .PHONY: check
 check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
@@ -33,7 +33,7 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src -q
-	$(BIN)/pytest -m 'not slow' -n 2
+	$(BIN)/pytest -m 'not slow' -n 2 --maxschedchunk 8
 
 .PHONY: twins
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)

@@ -39,6 +39,25 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     shutil.rmtree(folder)
 
 
+def _threads() -> set[str]:
+    return set(os.listdir("/proc/self/task")) if Path("/proc/self/task").is_dir() else set()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ranks_are_copies() -> Iterator[None]:
+    """Ranks start as a command's do: the thread in which a worker of xdist waits for messages does not count.
+
+    It runs nothing of ours, so that copies are as safe as without it; ranks in fresh interpreters import PyTorch anew.
+    """
+    from fedfloor.runs import processes
+
+    known = _threads() - {str(os.getpid())}
+    with pytest.MonkeyPatch.context() as patch:
+        if known:
+            patch.setattr(processes, "single_threaded", lambda: len(_threads() - known) == 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def labels_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of logistic regression on rendered labels, 124 test samples; do not write in it."""
@@ -65,3 +84,16 @@ def server() -> Iterator[Server]:
 
     with serve() as has:
         yield has
+
+
+# Those that take longest, longest first: one that starts last would keep a single core busy.
+LONG = (
+    "test_the_tutorial_runs", "in_the_docs_work[README.md]", "plain_twin_of_its_objective", "test_fedsr_mnist_is",
+    "killed_ten_times", "in_the_docs_work[your-method.md]", "in_the_docs_work[reproduce.md]", "killed_twice",
+    "test_disturbed_and_resumed", "in_the_docs_work", "test_torchrun", "is_its_plain_twin", "on_200_parks",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest."""
+    items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)))

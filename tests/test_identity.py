@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm
 from commands import lines
 from fedfloor import config
 from fedfloor.experiment import Experiment
@@ -79,6 +80,7 @@ def test_every_method_is_the_same_with_one_two_and_three_ranks(tmp_path: Path, m
 @pytest.mark.slow
 def test_ranks_in_fresh_interpreters_are_the_same_as_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = config.read(small(tmp_path, "hierfavg", 0.1))
+    assert processes.single_threaded()
     copies = on_ranks(what, tmp_path / "copies", (2,))
     monkeypatch.setattr(processes, "single_threaded", lambda: False)
     assert on_ranks(what, tmp_path / "fresh", (2,)) == copies
@@ -86,8 +88,8 @@ def test_ranks_in_fresh_interpreters_are_the_same_as_copies(tmp_path: Path, monk
 
 @pytest.fixture(scope="module")
 def fedsr_mnist(data_root: Path) -> tuple[Experiment, Park]:
-    """The real experiment and its park, parsed once."""
-    what = config.read(HERE.parent / "experiments" / "fedsr-mnist.toml")
+    """The real experiment and its park, parsed once; two laps of five, the second of which begins with what came."""
+    what = config.read(HERE.parent / "experiments" / "fedsr-mnist.toml", ["methods.fedsr.laps=2"])
     what = replace(what, data=replace(what.data, root=str(data_root)))
     return what, launch.build_park(what)
 
@@ -102,7 +104,7 @@ def test_fedsr_mnist_is_the_same_with_one_two_and_three_ranks(
     assert others == [one] * 2
     rounds = lines(tmp_path / "1")
     assert len(rounds) == 2
-    assert (sum(row["lost"] for row in rounds) > 0) == (lost > 0)  # of 200 visits
+    assert (sum(row["lost"] for row in rounds) > 0) == (lost > 0)  # of 80 visits
 
 
 # -- processes that are started, interrupted and killed ----------------------------------------------------------------
@@ -125,7 +127,7 @@ def begin(*words: str | Path, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def ended(process: subprocess.Popen[bytes], log: Path, code: int = 0) -> None:
+def ended(process: subprocess.Popen[bytes] | warm.Started, log: Path, code: int = 0) -> None:
     try:
         got = process.wait(60)
     finally:
@@ -139,7 +141,7 @@ def written(out: Path) -> int:
     return ledger.read_bytes().count(b"\n") if ledger.exists() else 0
 
 
-def until(process: subprocess.Popen[bytes], out: Path, rounds: int, log: Path) -> None:
+def until(process: subprocess.Popen[bytes] | warm.Started, out: Path, rounds: int, log: Path) -> None:
     """Wait until the ledger has so many lines."""
     limit = time.monotonic() + 60
     while written(out) < rounds:
@@ -148,7 +150,7 @@ def until(process: subprocess.Popen[bytes], out: Path, rounds: int, log: Path) -
         time.sleep(0.002)
 
 
-def killed(process: subprocess.Popen[bytes]) -> None:
+def killed(process: subprocess.Popen[bytes] | warm.Started) -> None:
     """Kill the whole group, and wait until nobody of it is left who could hold the folder's lock."""
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(10) == -signal.SIGKILL
@@ -172,12 +174,19 @@ def test_a_run_killed_ten_times_is_as_if_nothing_had_happened(tmp_path: Path) ->
         resume = ["--resume"] if (out / "experiment.toml").exists() else []
         pause = ("0", "0", "0.15")[life % 3]  # after the last kind of life the ledger is ahead of the checkpoint
         before = written(out)
-        process = begin("-c", OFTEN, pause, "run", toml, "--ranks", "2", "--out", out, *resume, log=log)
+        words = ("run", str(toml), "--ranks", "2", "--out", str(out), *resume)
+        process: subprocess.Popen[bytes] | warm.Started
+        if life in (0, 5):  # killed while it starts, which takes a while
+            log = tmp_path / "log"
+            process = begin("-c", OFTEN, pause, *words, log=log)
+        else:
+            process = warm.begin(words, HERE, tmp_path / "warm", float(pause))
+            log = process.err
         if life == 10:
             ended(process, log)
             break
         if life in (0, 5):
-            time.sleep(chance.uniform(0, 1.5))  # while it starts
+            time.sleep(chance.uniform(0, 1.5))
         else:
             until(process, out, before + chance.randint(1, 4), log)
             time.sleep(chance.uniform(0, 0.1))
@@ -201,14 +210,14 @@ def test_torchrun_writes_the_same_files(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ctrl_c_finishes_the_line_and_the_run_can_go_on(tmp_path: Path, ranks: int) -> None:
-    toml, out, log = small(tmp_path, "fedsr", 0.1, rounds=40), tmp_path / "out", tmp_path / "log"
+    toml, out, log = small(tmp_path, "fedsr", 0.1, rounds=20), tmp_path / "out", tmp_path / "log"
     command = ("-m", "fedfloor", "run", toml, "--ranks", str(ranks), "--out", out)
     process = begin(*command, log=log)
     until(process, out, 2, log)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everybody
     ended(process, log, code=130)
     done = written(out)
-    assert 2 <= done < 40
+    assert 2 <= done < 20
     assert (out / "ledger.jsonl").read_bytes().endswith(b"\n")
     latest = checkpoint.latest(out / "checkpoint")
     assert latest is not None

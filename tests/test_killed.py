@@ -6,14 +6,13 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
 from commands import TINY, lines
 
 pytestmark = pytest.mark.slow
@@ -33,12 +32,10 @@ def moments(command: str, total: int) -> list[int]:
     return [early, total // 2 // ROUNDS * ROUNDS + rng.randrange(1, ROUNDS // 2), late]
 
 
-def begin(folder: Path, command: str, *more: str) -> subprocess.Popen[str]:
+def begin(folder: Path, command: str, *more: str) -> warm.Started:
     """Start the command in a process group of its own."""
     words = (command, "tiny.toml", *WORDS[command], "--set", f"rounds={ROUNDS}", "--out", "all", "--json", *more)
-    start = [sys.executable, "-c", "from fedfloor.cli import main; main()", *words]
-    pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    return subprocess.Popen(start, cwd=folder, start_new_session=True, **pipe)
+    return warm.begin(words, folder, folder / "log")
 
 
 def done(folder: Path) -> int:
@@ -56,16 +53,15 @@ def disturb(folder: Path, command: str, moment: int, by: signal.Signals, *more: 
     if by is signal.SIGKILL:
         os.killpg(process.pid, by)
     else:
-        process.send_signal(by)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == (130 if by is signal.SIGINT else -by)
-    assert command == "compare" or out == ""  # a table of half a sweep would not be fair
+        os.kill(process.pid, by)
+    assert process.wait(60) == (130 if by is signal.SIGINT else -by)
+    assert command == "compare" or process.out.read_text() == ""  # a table of half a sweep would not be fair
 
 
 def said(folder: Path, command: str, *more: str) -> tuple[str, dict[str, Any]]:
     process = begin(folder, command, *more)
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
+    assert process.wait(120) == 0
+    out = process.out.read_text()
     document = json.loads(out)
     for row in document["rows"]:
         row.pop("wall_s", None)

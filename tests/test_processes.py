@@ -105,9 +105,9 @@ def test_torchrun_refuses_folders_that_are_not_shared(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_torchrun_tells_every_rank_why_it_does_not_start(tmp_path: Path) -> None:
-    assert torchrun(SHARED, tmp_path, "run", "tiny.toml", "--out", "out", "--stop-after", "1").returncode == 0
-    again = torchrun(SHARED, tmp_path, "run", "tiny.toml", "--out", "out")
+def test_torchrun_tells_every_rank_why_it_does_not_start(command: Command) -> None:
+    assert command.run("--stop-after", "1").code == 0
+    again = torchrun(SHARED, command.folder, "run", "tiny.toml", "--out", "out")
     assert again.returncode != 0
     assert again.stderr.count("error: out already holds a run") == 2
 

@@ -37,7 +37,7 @@ class Floor:
 
     def __init__(self, seed: int, root: str | None = None, dataset: str = "mnist", network: str = "mlp-2nn") -> None:
         torch.set_num_threads(1)
-        self.seed, self.epochs = seed, 5
+        self.seed, self.epochs, self.turns = seed, 5, 5
         self.park = park_of(dataset, seed, root)
         pairs = [self.park.samples(k) for k in range(20)]
         self.x = [torch.from_numpy(x).float() / 255 for x, _ in pairs]
@@ -97,28 +97,28 @@ class Floor:
         return rings, rng.permutation(20).tolist()
 
     def fedavg(self, w: Weights, number: int) -> Weights:
-        """Five epochs on every device, then the mean."""
+        """Some epochs on every device, then the mean."""
         return self.mean([self.local(w, k, number, 0, self.epochs) for k in range(20)], [[k] for k in range(20)])
 
     def fedsr(self, w: Weights, number: int) -> Weights:
-        """Five laps around each factory's ring, then the mean of the factories."""
+        """Some laps around each factory's ring, then the mean of the factories."""
         rings, _ = self.draw(number)
         models = []
         for ring in rings:
             model = w
-            for lap in range(5):
+            for lap in range(self.turns):
                 for k in ring:
                     model = self.local(model, k, number, lap, 1)
             models.append(model)
         return self.mean(models, rings)
 
     def hierfavg(self, w: Weights, number: int) -> Weights:
-        """Five means in each factory after one epoch each, then the mean of the factories."""
+        """Some means in each factory after one epoch each, then the mean of the factories."""
         rings, _ = self.draw(number)
         models = []
         for ring in rings:
             model, members = w, sorted(ring)
-            for turn in range(5):
+            for turn in range(self.turns):
                 model = self.mean([self.local(model, k, number, turn, 1) for k in members], [[k] for k in members])
             models.append(model)
         return self.mean(models, rings)
@@ -225,9 +225,13 @@ def apart(one: Weights, other: Weights) -> float:
     return max(float((value - other[name]).abs().max()) for name, value in one.items())
 
 
-def compare(method: str, seed: int, rounds: int, root: str | None = None) -> Pair:
-    """Run both on the experiment file."""
-    return beside(method, [f"method.name={method}"], Floor(seed, root), method, rounds, root)
+def compare(method: str, seed: int, rounds: int, root: str | None = None, turns: int = 5) -> Pair:
+    """Run both on the experiment file, with this many epochs, laps or means in each factory a round."""
+    floor = Floor(seed, root)
+    floor.epochs = floor.turns = turns
+    names = ("fedavg.work.epochs", "fedsr.laps", "hierfavg.edge_rounds")
+    changes = [f"method.name={method}", *(f"methods.{name}={turns}" for name in names)]
+    return beside(method, changes, floor, method, rounds, root)
 
 
 def table(pairs: Sequence[Pair]) -> str:
