@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedfloor import config
+from fedfloor.engine import ranks
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
 from fedfloor.methods.centralized import Centralized
@@ -111,6 +112,17 @@ def test_ranks_agree_to_the_bit(settings: dict[str, Any]) -> None:
         return json.loads(json.dumps(digest(of.run(), of.outcomes)))
 
     assert everywhere(2, body) == [body(Alone())] * 2
+
+
+@pytest.mark.parametrize("stream", [FIFO, Recycle(4)], ids=str)
+def test_how_far_ahead_is_chosen_changes_nothing(stream: Fifo | Recycle, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    for ahead in (1, 2, 16):
+        monkeypatch.setattr(ranks, "AHEAD", ahead)
+        of = job(floor_(stream), 2, loss=0.3, iterations=5)
+        told.append(digest(of.run(), of.outcomes))
+        assert any(one.lost for one in of.outcomes[0].receipts)
+    assert told[0] == told[1] == told[2]
 
 
 # -- what is asked, and what that tells --------------------------------------------------------------------------------

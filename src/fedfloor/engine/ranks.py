@@ -32,7 +32,7 @@ from fedfloor.plan import choice, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
 
-AHEAD = 8  # turns; Windows keep as many
+AHEAD = 16  # turns, which two of the blocks that Windows keep of a device mostly hold
 
 
 def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
