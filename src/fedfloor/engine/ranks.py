@@ -105,8 +105,11 @@ class _Walk:
         everyone = team.gather([json.dumps(said).encode(), *meeting.unfinished()])
         whole = Meeting(node, meeting.start)
         branches: list[Passed] = []
-        for heard, *parts in everyone:
+        for rank, (heard, *parts) in enumerate(everyone):
             whole.take(parts)
+            if rank == team.rank:
+                branches += done
+                continue
             for chosen, rows, answers in json.loads(bytes(heard)):
                 known, whom = choice.resolved(node.children[len(branches)], iter(chosen)), tuple(map(tuple, chosen))
                 receipts = [Receipt(*row) for row in rows]
