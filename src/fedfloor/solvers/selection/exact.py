@@ -56,7 +56,10 @@ def exact(
         return solved(known.value, known.bound, known.choice, time.perf_counter() - began)
     deadline = began + time_limit_s if nodes is None else math.inf
     choice, bound = _searched(problem, columns, gram, known, deadline, math.inf if nodes is None else nodes)
-    return solved(value(problem, choice), max(known.bound, bound), choice, time.perf_counter() - began)
+    found = value(problem, choice)
+    if bound < found:  # no proof from the tree
+        bound = max(bound, whole_bound(problem))
+    return solved(found, bound, choice, time.perf_counter() - began)
 
 
 def _first(problem: Problem, columns: Floats, gram: Floats) -> Solution[Integers]:
@@ -64,7 +67,7 @@ def _first(problem: Problem, columns: Floats, gram: Floats) -> Solution[Integers
     from fedfloor.solvers.selection import exchange
 
     choice = exchange.first(columns, gram, problem.target, problem.how_many)
-    return solved(value(problem, choice), whole_bound(problem), choice, 0.0)
+    return solved(value(problem, choice), 0.0, choice, 0.0)
 
 
 def _searched(
