@@ -13,7 +13,7 @@ from fedfloor import config
 from fedfloor.config import method_of
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence, Train, Work, device, edge
 from fedfloor.report import ledger
-from fedfloor.reproduce import catalog, divergence, fedgs_training, figures
+from fedfloor.reproduce import catalog, divergence, fedgs_training, figures, work
 from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Loss, Rounds, Table
 from fedfloor.runs.launch import build_park, ignore, start
 from fedfloor.runs.orders import Orders
@@ -56,13 +56,13 @@ def test_cells_with_steps_train_on_as_many_samples_as_fedgs() -> None:
     for cell in TABLES[0].cells:
         what = TABLES[0].experiment(cell, 100)
         method = method_of(what)
-        work = method.work.at(1, 100)  # type: ignore[attr-defined]
+        visit = method.work.at(1, 100)  # type: ignore[attr-defined]
         if "/steps/" not in cell.key:
-            assert (work.epochs, work.steps, what.data.stream.kind) == (1, None, "static")
+            assert (visit.epochs, visit.steps, what.data.stream.kind) == (1, None, "static")
             continue
         window, places = what.data.stream.window, 100  # type: ignore[union-attr]
         iterations = method.iterations if cell.method == "fedgs" else 1  # type: ignore[attr-defined]
-        assert window == work.steps * work.batch_size  # type: ignore[operator]
+        assert window == visit.steps * visit.batch_size  # type: ignore[operator]
         assert places * iterations * window == 10 * 10 * 50 * 32
         if cell.method == "fedgs":
             assert (method.devices, what.park.factories) == (10, 10)  # type: ignore[attr-defined]
@@ -81,6 +81,14 @@ def test_the_paper_s_figures_stand_beside_its_own_network_only() -> None:
     grid = {cell.key: cell.figures[0].paper for cell in TABLES[1].cells}
     assert (grid["cnn/T10/n8"], grid["cnn/M20/L40"], grid["2nn/T10/n8"]) == (0.792, 0.867, None)
     assert sum(key.startswith("cnn/") for key in grid) == 3 * 4 + 3 * 4
+
+
+def test_a_cell_s_whole_name_means_it_alone(tmp_path: Path) -> None:
+    def asked(only: str) -> list[str]:
+        return [cell.key for cell in work.plan(TABLES[0], only, 0.02, [0], tmp_path).cells]
+
+    assert asked("2nn/steps/fedgs") == ["2nn/steps/fedgs"]
+    assert len(asked("2nn/steps/fedg")) == 6
 
 
 def test_losses_and_epsilons_are_read_off_a_run(tmp_path: Path) -> None:

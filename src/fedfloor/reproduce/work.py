@@ -65,7 +65,7 @@ def plan(table: Table, only: str, scale: float, seeds: Sequence[int], out: Path)
 
     Args:
         table: which.
-        only: a text that the keys of the wanted cells hold; empty for all.
+        only: a cell's key, or a text that the keys of the wanted cells hold; empty for all.
         scale: share of the paper's rounds, in (0, 1].
         seeds: each cell is run with each of them.
         out: holds a folder per run.
@@ -74,7 +74,8 @@ def plan(table: Table, only: str, scale: float, seeds: Sequence[int], out: Path)
         SettingError: no cell is meant, a seed is none or given twice, or the scale is out of range.
     """
     each_once("seeds", seeds)
-    cells = tuple(cell for cell in table.cells if only in cell.key)
+    named = tuple(cell for cell in table.cells if cell.key == only)
+    cells = named or tuple(cell for cell in table.cells if only in cell.key)
     if not cells:
         first = table.cells[0].key
         raise SettingError(
