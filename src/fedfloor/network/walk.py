@@ -156,13 +156,25 @@ class Walk:
         targets = list(enumerate(map(device, node.devices)))
 
         def then(i: int, there: _Stand, own: Branch) -> Steps:
-            asked = yield from self._move(there, targets[i][1], question, own)
-            time = asked.time + self.spent.compute(node.devices[i], passes, own)
-            told = yield from self._move(_Stand(time, asked.site, answer), node.at, answer, own)
-            return told.time
+            return self._asked(targets[i][1], there, own, (question, answer, passes), node.at)
 
         whole = question >= self._size("all")  # the model goes along with the question
         return (yield from self._hand_out(stand, targets, question, branch, then, whole=whole))
+
+    def _asked(self, site: Site, stand: _Stand, own: Branch, asked: tuple[int, int, float], at: Site) -> Steps:
+        """Ask a device and carry its answer to ``at``: there can be many, so in one generator."""
+        (question, answer, passes), time, clock = asked, stand.time, self.clock
+        there = () if site == stand.site or site.index in stand.held else self.routes.route(stand.site, site).hops
+        for hop in there:
+            if hop.resource >= 0 and time > clock.now:
+                yield time
+            time = self.spent.take(hop, time, question, own)
+        time += self.spent.compute(site.index, passes, own)
+        for hop in () if site == at else self.routes.route(site, at).hops:
+            if hop.resource >= 0 and time > clock.now:
+                yield time
+            time = self.spent.take(hop, time, answer, own)
+        return time
 
     def _hand_out(
         self, stand: _Stand, targets: Sequence[Target], size: int, branch: Branch, then: Then, *, whole: bool
