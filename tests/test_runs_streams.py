@@ -73,7 +73,7 @@ def test_streams_are_read_from_a_file_and_written_again(tmp_path: Path) -> None:
         ({"kind": "fifo", "window": 0}, r"data\.stream\.window = 0"),
         ({"kind": "recycle", "window": 2.5}, r"data\.stream\.window = 2\.5: must be a whole number"),
         ({"kind": "recicle", "window": 2}, "Did you mean 'recycle'"),
-        ({"window": 2}, "needs kind = one of fifo, recycle, static"),
+        ({"window": 2}, "needs kind = one of augmented, fifo, recycle, static"),
         ({"kind": "fifo", "window": 2, "drift": {"kind": "cycle", "strength": 2}}, r"drift\.strength = 2"),
         ({"kind": "fifo", "window": 2, "drift": {"strenth": 1}}, "Did you mean 'strength'"),
     ],
