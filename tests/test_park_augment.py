@@ -62,7 +62,7 @@ def test_factor_one_and_a_whole_crop_are_the_picture_to_the_bit() -> None:
         np.testing.assert_array_equal(off.shown(x, 0, 1, 2), x)
 
 
-@pytest.mark.parametrize("shape", [(40, 1, 28, 28), (6, 3, 32, 20), (3, 1, 140, 130)])
+@pytest.mark.parametrize("shape", [(40, 1, 28, 28), (6, 3, 32, 20), (5, 1, 500, 400)])
 def test_crops_are_resized_as_pytorch_does_it(shape: tuple[int, ...]) -> None:
     x = noise(*shape)
     what = crops(shape[0], shape[2], shape[3], (0.3, 1.0), (0.5, 2.0), np.random.default_rng(1))
@@ -70,7 +70,8 @@ def test_crops_are_resized_as_pytorch_does_it(shape: tuple[int, ...]) -> None:
     for one, top, height, left, width, mine in zip(x, *what, got, strict=True):
         part = torch.from_numpy(one[None, :, top : top + height, left : left + width]).double()
         theirs = torch.nn.functional.interpolate(part, shape[2:], mode="bilinear", align_corners=False)[0].numpy()
-        # theirs is exact but for roundings of numbers up to 255, mine is the nearest whole number
+        # theirs is exact but for roundings of numbers up to 255, mine the nearest whole number; of a million pixels
+        # some would not be in single precision
         assert np.abs(mine - theirs).max() <= 0.5 + 1e-9
 
 
