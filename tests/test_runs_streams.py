@@ -73,7 +73,7 @@ def test_streams_are_read_from_a_file_and_written_again(tmp_path: Path) -> None:
         ({"kind": "fifo", "window": 0}, r"data\.stream\.window = 0"),
         ({"kind": "recycle", "window": 2.5}, r"data\.stream\.window = 2\.5: must be a whole number"),
         ({"kind": "recicle", "window": 2}, "Did you mean 'recycle'"),
-        ({"window": 2}, "needs kind = one of fifo, recycle, static"),
+        ({"window": 2}, "needs kind = one of augmented, fifo, recycle, static"),
         ({"kind": "fifo", "window": 2, "drift": {"kind": "cycle", "strength": 2}}, r"drift\.strength = 2"),
         ({"kind": "fifo", "window": 2, "drift": {"strenth": 1}}, "Did you mean 'strength'"),
     ],
@@ -91,7 +91,7 @@ def test_mini_batches_larger_than_the_window_are_refused(tmp_path: Path) -> None
 # -- stopped and killed ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", ["fifo", "recycle"])
+@pytest.mark.parametrize("stream", ["fifo", "recycle", "augmented"])
 def test_a_run_stopped_and_resumed_is_as_if_it_had_not_been(tmp_path: Path, stream: str) -> None:
     what = experiment(data={**TABLE["data"], "stream": {"kind": stream, "window": 8}})  # type: ignore[dict-item]
     park = launch.build_park(what)
@@ -132,7 +132,7 @@ def test_a_run_killed_under_a_recycled_stream_is_as_if_it_had_not_been(tmp_path:
 # -- forecast and price ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", ["fifo", "recycle"])
+@pytest.mark.parametrize("stream", ["fifo", "recycle", "augmented"])
 def test_a_forecast_knows_whom_training_will_choose_and_what_it_will_cost(tmp_path: Path, stream: str) -> None:
     # lost visits, noise on the census, devices that move: all of it is drawn, none hangs on what training brings
     what = experiment(

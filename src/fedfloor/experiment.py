@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fedfloor.data.reading import Reading
 from fedfloor.errors import require
 from fedfloor.network.settings import NetworkSettings
+from fedfloor.park.augment import Augmented
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Normalise
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
@@ -37,7 +38,7 @@ class DataSettings(Reading):
     root: str | None = None
     path: str | None = None
     partition: Natural | Iid | Dirichlet | Shards | Dominant | None = None
-    stream: Static | Fifo | Recycle = field(default_factory=Static)
+    stream: Static | Fifo | Recycle | Augmented = field(default_factory=Static)
     normalise: Normalise = "auto"
     samples_per_device: int = 300
 

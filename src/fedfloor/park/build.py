@@ -11,6 +11,7 @@ from fedfloor.chance import generator
 from fedfloor.data.dataset import Dataset, Indices, Owners
 from fedfloor.data.sources import load
 from fedfloor.errors import SettingError
+from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.factories import Assignment, assign
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Park, owner_of
@@ -60,6 +61,8 @@ def build(
     split = partition or Natural()
     if isinstance(data, str):
         data = load(data, root=root, devices=devices, samples_per_device=samples_per_device, seed=seed)
+    if isinstance(stream, Augmented):
+        pictures_only(data)
     number = _owners(data, split) if devices is None else devices
     rng = generator(seed, "partition")
     parts = split.split(data.y, data.owner, len(data.classes), number, rng)

@@ -122,8 +122,8 @@ class Park:
             SettingError: no device, or ``visits`` has not one number per device.
         """
         require(len(devices) >= 1, "devices together", len(devices), "at least 1")
-        held = self._windows.held(devices, tick, visits)
-        return *self._joined(devices, held), self.holdings[np.asarray(devices)]
+        x, y = self._joined(devices, self._windows.held(devices, tick, visits))
+        return self._windows.shown(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.

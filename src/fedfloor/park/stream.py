@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedfloor.data.dataset import Indices, Labels
+from fedfloor.data.dataset import Indices, Labels, Values
 from fedfloor.errors import SettingError, require
 from fedfloor.park.passes import Cycle, windows
 
@@ -40,6 +40,22 @@ class Stream(Protocol):
             device: whose.
             position: what :meth:`position` returned.
             least: at least 1.
+        """
+        ...
+
+
+@runtime_checkable
+class Altering(Stream, Protocol):
+    """A stream whose samples are not as they are stored, in a way that is a pure function of (seed, k, position)."""
+
+    def shown(self, x: Values, seed: int, device: int, position: int) -> Values:
+        """Return what the device's samples of a position look like, an array of the same shape and type.
+
+        Args:
+            x: [n, *shape], as they are stored.
+            seed: of the draws.
+            device: whose.
+            position: what :meth:`position` returned.
         """
         ...
 

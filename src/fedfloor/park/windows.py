@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Indices, Labels
+from fedfloor.data.dataset import Indices, Labels, Values
 from fedfloor.errors import SettingError
-from fedfloor.park.stream import Stream
+from fedfloor.park.stream import Altering, Stream
 
 BLOCK_BYTES = 1 << 16  # 64 KiB, some 90 windows of 32 samples and 62 classes
 KEPT_BYTES = 1 << 27  # 128 MiB
@@ -56,6 +56,7 @@ class Windows:
         self, stream: Stream, seed: int, y: Labels, indices: Sequence[Indices], counts: NDArray[np.int64]
     ) -> None:
         self.stream, self.seed, self.y, self.indices, self.counts = stream, seed, y, indices, counts
+        self._altering = stream if isinstance(stream, Altering) else None
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._bytes = 0
 
@@ -87,6 +88,22 @@ class Windows:
         """Return for each device the local numbers of the samples that it holds now, as :meth:`at` is asked."""
         now = self.at(devices, tick, visits)
         return [WHOLE if one.windows is None else one.windows[position - one.first] for one, position in now]
+
+    def shown(self, x: Values, devices: Sequence[int], tick: int, visits: Sequence[int]) -> Values:
+        """Return what the samples that devices hold now look like: most streams show them as they are stored.
+
+        Args:
+            x: the stored ones, of one device after the other.
+            devices, tick, visits: as :meth:`at` takes them.
+        """
+        if self._altering is None:
+            return x
+        parts, end = [], 0
+        for device, seen in zip(devices, visits, strict=True):
+            begin, end = end, end + self.stream.holds(len(self.indices[device]))
+            place = self.stream.position(tick, seen)
+            parts.append(self._altering.shown(x[begin:end], self.seed, device, place))
+        return np.concatenate(parts)  # type: ignore[return-value]  # of one type, as the parts are
 
     def _next(self, device: int, position: int) -> Block:
         """Work out a device's block from a position on, and keep it in the place of the one it had."""

@@ -1,0 +1,214 @@
+"""Augmented streams: with every tick other samples of the local set, made brighter or darker, cropped and resized."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.chance import generator
+from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Values
+from fedfloor.errors import SettingError, require
+
+TRIES = 10  # crops drawn for a picture; if none of them fits in it, it stays whole
+CHUNK = 1 << 16  # numbers of pictures worked on at once: what is made of them stays in the processor's cache
+Range = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """One-shot windows of altered pictures: with every tick a device draws n = ``window`` new samples of its local set.
+
+    They are drawn by (seed, device, tick), each at most once; of a local set smaller than n all are drawn as often as
+    they fit in whole, each time in another order, and the rest are some of them. Each picture is multiplied by a factor
+    uniform in 1 ± ``brightness`` and clipped to 0 … 255 (:func:`brightened`); then a part of it is cut out, of an area
+    uniform in ``scale`` of the whole (:func:`crops`), and resized to the picture's own size (:func:`resized`). Labels
+    stay. Without brightness, and with a scale of (1, 1), it is the picture itself to the bit.
+
+    The streaming data of HFedMS: Zeng et al., "HFedMS: Heterogeneous Federated Learning with Memorable Data Semantics
+    in Industrial Metaverse", IEEE Transactions on Cloud Computing 2023, arXiv 2211.03300. Its reference code differs
+    from its text: it draws 49 samples, and new ones only when devices are regrouped.
+
+    Args:
+        window: n, samples held at a time, at least 1.
+        brightness: from 0, which switches it off, to 1.
+        scale: the smallest and the largest area, above 0 and at most 1; (1, 1): nothing is cut off.
+        ratio: the smallest and the largest width : height of what is cut out, in units of the picture's own.
+
+    >>> stream = Augmented(window=3)
+    >>> stream.held(np.zeros(5, int), seed=0, device=0, position=stream.position(tick=2, visits=0)).shape
+    (1, 3)
+    """
+
+    window: int = 50
+    brightness: float = 0.1
+    scale: Range = (0.8, 1.0)
+    ratio: Range = (0.8, 1.2)
+    kind: Literal["augmented"] = "augmented"
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "ratio"):  # lists, where nobody has checked their types
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
+        require(0 <= self.brightness <= 1, "data.stream.brightness", self.brightness, "from 0 to 1")
+        two = "two numbers, the smaller one first"
+        scaled = len(self.scale) == 2 and 0 < self.scale[0] <= self.scale[1] <= 1
+        require(scaled, "data.stream.scale", list(self.scale), f"{two}, above 0 and at most 1")
+        shaped = len(self.ratio) == 2 and 0 < self.ratio[0] <= self.ratio[1] < math.inf
+        require(shaped, "data.stream.ratio", list(self.ratio), f"{two}, above 0")
+        low, high = self.scale[0], 1 / self.scale[0]
+        reaches = self.ratio[0] <= high and low <= self.ratio[1]
+        fitting = (
+            f"two numbers with some of {low:g} … {high:g} between them: nothing else that large fits in the picture"
+        )
+        require(reaches, "data.stream.ratio", list(self.ratio), fitting)
+
+    def position(self, tick: int, visits: int) -> int:
+        """Return the tick."""
+        del visits
+        return tick
+
+    def holds(self, size: int) -> int:
+        """Return the window's size."""
+        del size
+        return self.window
+
+    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
+        """Return the device's windows from number ``position`` on, ``least`` of them: each one costs a draw."""
+        size = len(labels)
+        found = []
+        for number in range(position, position + least):
+            rng = generator(seed, "drawn", device, number)
+            whole = [rng.permutation(size) for _ in range(-(-self.window // size))]
+            found.append(np.concatenate(whole)[: self.window])
+        return np.array(found)
+
+    def shown(self, x: Values, seed: int, device: int, position: int) -> Images:
+        """Return altered pictures, uint8 [n, C, H, W]. What is switched off changes nothing in what else is drawn.
+
+        Args:
+            x: uint8 [n, C, H, W], those of the device's window.
+            seed: of the draws.
+            device: whose.
+            position: the tick.
+        """
+        rng = generator(seed, "augment", device, position)
+        factors = rng.uniform(1 - self.brightness, 1 + self.brightness, len(x))
+        images: Images = brightened(x, factors) if self.brightness else x.astype(np.uint8, copy=False)
+        if self.scale == (1, 1):
+            return images
+        return resized(images, crops(len(x), x.shape[2], x.shape[3], self.scale, self.ratio, rng))
+
+
+def pictures_only(dataset: Dataset) -> None:
+    """Refuse to augment what are no pictures.
+
+    Raises:
+        SettingError: the samples are rows or windows of sensors.
+    """
+    if dataset.inputs.kind != "image" or len(dataset.shape) != 3:
+        raise SettingError(
+            f"[data] stream = 'augmented' changes the brightness of pictures and crops them; the samples of data set "
+            f"'{dataset.name}' are no pictures. Use {{ kind = \"fifo\", window = … }}, whose windows the clock moves "
+            "on, too."
+        )
+
+
+class Crops(NamedTuple):
+    """What is cut out of n pictures: int64 [n] each, in whole pixels."""
+
+    top: Indices
+    height: Indices
+    left: Indices
+    width: Indices
+
+
+def brightened(x: Values, factors: NDArray[np.float64]) -> Images:
+    """Return min(255, factor·x) in single precision, rounded to whole numbers, halves to even ones.
+
+    Args:
+        x: uint8 [n, C, H, W].
+        factors: [n], not negative; one for all channels of a picture.
+
+    >>> brightened(np.array([0, 5, 7, 250], np.uint8).reshape(1, 1, 1, 4), np.array([1.5])).ravel().tolist()
+    [0, 8, 10, 255]
+    """
+    bright: NDArray[np.float32] = x * factors.astype(np.float32)[:, None, None, None]
+    np.minimum(bright, 255, out=bright)
+    return np.rint(bright, out=bright).astype(np.uint8)
+
+
+def crops(count: int, height: int, width: int, scale: Range, ratio: Range, rng: np.random.Generator) -> Crops:
+    """Draw what is cut out of pictures: of H × W pixels round(H√(s/r)) × round(W√(s·r)), anywhere in it.
+
+    The area s is uniform in ``scale``, ln r uniform between those of ``ratio``; ten pairs are drawn, and the first that
+    fits in the picture is taken. Where none does, it stays whole. All this is as in MXNet (``random_size_crop``), whose
+    r is width : height itself: for squares the same.
+
+    Args:
+        count: n, pictures.
+        height, width: H and W.
+        scale, ratio: as of :class:`Augmented`.
+        rng: where the draws come from.
+    """
+    area = rng.uniform(scale[0], scale[1], (TRIES, count))
+    shape = np.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1]), (TRIES, count)))
+    place = rng.random((2, count))
+    tall = np.rint(height * np.sqrt(area / shape)).clip(1).astype(np.int64)
+    wide = np.rint(width * np.sqrt(area * shape)).clip(1).astype(np.int64)
+    fits = (tall <= height) & (wide <= width)
+    first, each, some = fits.argmax(axis=0), np.arange(count), fits.any(axis=0)
+    high, broad = np.where(some, tall[first, each], height), np.where(some, wide[first, each], width)
+    top, left = (place * (height - high + 1, width - broad + 1)).astype(np.int64)
+    return Crops(top, high, left, broad)
+
+
+def resized(x: Images, what: Crops) -> Images:
+    """Return what is cut out of pictures, resized to their own size by bilinear interpolation between pixels' centres.
+
+    Pixel i of W shows the place (i + ½)·w/W − ½ of a crop w wide, and no place beyond the centres of its outermost
+    pixels. Weights are multiples of 1/(2W) and 1/(2H), so sums are whole numbers in units of 1/(4WH), without any
+    rounding; the quotient is rounded to a whole number, halves to even ones. All processes agree to the bit.
+
+    Args:
+        x: uint8 [n, C, H, W].
+        what: for each picture.
+
+    >>> row = np.array([0, 40, 80, 120], np.uint8).reshape(1, 1, 1, 4)
+    >>> resized(row, Crops(*(np.array([one]) for one in (0, 1, 1, 2)))).ravel().tolist()
+    [40, 50, 70, 80]
+    """
+    _, _, height, width = x.shape
+    parts = 4 * height * width
+    exact = np.float32 if 255 * parts <= 1 << 24 else np.float64  # whole numbers up to 2²⁴, or 2⁵³
+    result = np.empty_like(x, order="C")
+    step = max(1, CHUNK // math.prod(x.shape[1:]))
+    for begin in range(0, len(x), step):
+        piece = slice(begin, begin + step)
+        down = _between(x[piece].astype(exact), what.top[piece], what.height[piece])
+        across = _between(down.swapaxes(2, 3), what.left[piece], what.width[piece])
+        across /= parts
+        result[piece] = np.rint(across, out=across).swapaxes(2, 3)
+    return result
+
+
+def _between(x: NDArray[Any], start: Indices, length: Indices) -> NDArray[Any]:
+    """Interpolate [n, C, H, W] along H, times 2H: rows are copied whole, which is fast."""
+    count, channels, whole, across = x.shape
+    twice = 2 * whole
+    place = ((2 * np.arange(whole) + 1) * length[:, None] - whole).clip(0, twice * (length[:, None] - 1))
+    one, part = np.divmod(place, twice)  # in units of 1/2H
+    one += start[:, None]
+    other = one + (part > 0)
+    rows = np.ascontiguousarray(x).reshape(-1, across)
+    picture = whole * np.arange(count * channels).reshape(count, channels, 1)
+    weight = part.astype(x.dtype)[:, None, :, None]
+    result: NDArray[Any] = rows.take(picture + one[:, None], axis=0)
+    result *= twice - weight
+    second = rows.take(picture + other[:, None], axis=0)
+    second *= weight
+    result += second
+    return result
