@@ -151,6 +151,35 @@ def test_a_layer_of_ones_own_that_mixes_samples_is_found_out() -> None:
     assert not engine(park(TINY), own).separable
 
 
+class Gated(nn.Module):
+    """Lets samples see each other through a gate that is shut at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.gate * x.mean(0)
+
+
+def test_samples_that_will_see_each_other_are_found_out_whatever_the_weights_are_now() -> None:
+    own = nn.Sequential(nn.Flatten(), Gated(), nn.Linear(9, 3))
+    of = engine(park(TINY), own)
+    before = of.network.flat.clone()
+    assert before[0] == 0  # the gate: as it is, no sample sees another
+    assert not of.separable
+    assert of.network.flat.equal(before)
+    shut = engine(park(TINY))
+    shut.network.flat.fill_(float("nan"))  # what a rank's last branch left
+    assert shut.separable
+
+
+def test_statistics_kept_of_samples_are_not_fused() -> None:
+    # each sample is normed by itself, but the running mean would be that of the union, not that of the devices' means
+    own = nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.Flatten(), nn.Linear(9, 3))
+    assert not engine(park(TINY), own).separable
+
+
 def test_nothing_else_may_travel_and_shortcuts_may_be_off() -> None:
     of, plan = engine(park(TINY)), SUPER.child
     assert isinstance(plan, Parallel)

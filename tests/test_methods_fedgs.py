@@ -152,7 +152,7 @@ def test_a_census_is_asked_of_every_candidate_in_every_iteration_unless_it_is_fr
 def test_the_classes_of_all_are_asked_once_and_only_where_they_are_needed() -> None:
     here = floor_()
     assert job(here).method.setup(job(here).view(0)) == Probe(tuple(range(12)), "classes")
-    for settings in ({"solver": "random"}, {"random": 2}):
+    for settings in ({"solver": "random"}, {"random": 2}, {"devices": 4}):  # four a factory: all of them are visited
         assert job(here, **settings).method.setup(job(here).view(0)) is None
 
 

@@ -21,7 +21,7 @@ from fedfloor.park.passes import Cycle
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Select, Sequence, Work
-from fedfloor.runs import forecast, launch, pricing, privacy
+from fedfloor.runs import forecast, launch, preview, pricing, privacy
 from fedfloor.runs.orders import Limits, Orders
 
 HERE = Path(__file__).parent
@@ -154,6 +154,25 @@ def test_a_forecast_knows_whom_training_will_choose_and_what_it_will_cost(tmp_pa
         assert isinstance(one.plan, Parallel)
         for m, branch in enumerate(one.plan.children):
             assert walk.devices(branch) <= {k for k in range(6) if stands[k] == m}
+
+
+@pytest.mark.parametrize("choose", ["round", "iteration"])
+def test_a_drawn_round_begins_when_it_does_and_after_those_who_were_trained(choose: str) -> None:
+    # rounds of three ticks: the third begins at 6, with guests and by the windows that two rounds of visits left
+    what = experiment(
+        park={**TABLE["park"], "mobility": {"every": 4, "share": 0.5}},  # type: ignore[dict-item]
+        method={"name": "fedgs"}, methods={"fedgs": {"iterations": 3, "devices": 2, "random": 0, "choose": choose}},
+        work={"batch_size": 8, "steps": 1}, network={"profile": "lte-cat-m2"},
+    )  # fmt: skip
+    park = launch.build_park(what)
+    assert park.factory_at(6).tolist() != park.factory_of.tolist()
+    told = {one.number: one.plan for one in forecast.rounds(what, park, 3)}
+    drawn = preview.plan_of(what, park, 3)
+    if choose == "round":
+        assert drawn == told[3]
+    meeting = drawn if choose == "iteration" else walk.children(drawn)[1]
+    for m, branch in enumerate(walk.children(meeting)):
+        assert walk.devices(branch) == {k for k in range(6) if park.factory_at(6)[k] == m} or choose == "round"
 
 
 def test_a_visit_computes_on_its_window(tmp_path: Path) -> None:

@@ -85,7 +85,8 @@ class FedGS(Method):
 
     def setup(self, view: View) -> Node | None:
         """Ask for the classes of all data, if anybody will be chosen by them."""
-        return None if self.blind else Probe(tuple(view.devices), "classes")
+        few = max(map(len, view.factories)) <= self.devices  # everyone is visited, and factories keep their sizes
+        return None if self.blind or few else Probe(tuple(view.devices), "classes")
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
         """Work out the class shares P."""
@@ -95,7 +96,7 @@ class FedGS(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Let every factory that has devices synchronise T times at its edge."""
         work = self.work.at(view.round, view.rounds, self.objective)
-        share = () if self.blind else tuple(state.notes["share"])
+        share = tuple(state.notes.get("share", ()))
         branches = []
         for m, members in enumerate(view.factories):
             if members:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
 
 from fedfloor.chance import generator
 from fedfloor.config import combined
@@ -10,6 +10,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
+from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
 from fedfloor.runs import forecast
 
@@ -17,17 +18,26 @@ from fedfloor.runs import forecast
 def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
     """Return the plan of a round, for methods whose plan does not depend on what earlier rounds brought.
 
+    The rounds before it are planned, too, where it matters when it begins and who was trained by then.
+
     Raises:
         SettingError: the round is not one of the experiment's.
     """
     if not 1 <= number <= experiment.rounds:
         raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
-    method = combined(experiment)
-    view = View(number, experiment.rounds, park.sizes, park.factory_of, {})
+    seed, method, costs = experiment.seed, combined(experiment), None
+    view = View(0, experiment.rounds, park.sizes, park.factory_of, {}, held=park.holdings)
     if method.reads_network or method.reads_census:
-        seen, costs = forecast.seen(experiment, park, method)
-        view = forecast.at(seen, costs, park, method, number, number - 1, {})
-    asked = method.setup(replace(view, round=0))
+        view, costs = forecast.seen(experiment, park, method)
+    asked = method.setup(view)
     answers = {} if asked is None else forecast.pretended(asked, view.trained, park)
-    state = method.init(view, answers, generator(experiment.seed, "init"))
-    return method.plan(state, view, generator(experiment.seed, "plan", number))
+    state, tick, trained = method.init(view, answers, generator(seed, "init")), 0, Counter[int]()
+    first = 1 if method.reads_census or park.mobility is not None else number  # else the clock says nothing
+    for now in range(first, number + 1):
+        paid = None if costs is None else costs.at(park.factory_at(tick))
+        seen = forecast.at(view, paid, park, method, now, tick, trained)
+        plan = method.plan(state, seen, generator(seed, "plan", now))
+        if now < number and method.reads_census:
+            forecast.resolved(plan, park, forecast.Place(seed, now, tick, experiment.faults.visit), trained)
+        tick += max(1, walk.span(plan))
+    return plan
