@@ -45,7 +45,7 @@ TUNED: dict[str, dict[str, tuple[float | None, float]]] = {
         "fedyogi": (0.03, 0.3),
     },
     "steps": {
-        "fedavg": (None, 0.1), "fedavgm": (1.0, 0.1), "fedadagrad": (0.03, 0.1), "fedadam": (0.03, 0.1),
+        "fedavg": (None, 0.1), "fedavgm": (1.0, 0.1), "fedadagrad": (0.01, 0.1), "fedadam": (0.03, 0.1),
         "fedyogi": (0.03, 0.1),
     },
 }  # fmt: skip
