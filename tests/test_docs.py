@@ -156,6 +156,14 @@ def toml(setting: dataclasses.Field[object]) -> str:
 
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        for target, place in re.findall(r"\]\(([^)#:]*)(?:#([^):]*))?\)", page.read_text(encoding="utf-8")):
+            there = page.parent / target if target else page
             made = target.startswith("reference/")  # when the site is built, which checks them too
-            assert made or (page.parent / target).exists(), f"{page.name}: {target}"
+            assert made or there.exists(), f"{page.name}: {target}"
+            assert made or not place or place in anchors(there), f"{page.name}: {target}#{place}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", one).strip().lower()) for one in headings}

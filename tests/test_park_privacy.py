@@ -45,7 +45,13 @@ def test_a_device_says_the_same_when_asked_twice_in_a_tick() -> None:
     assert not np.array_equal(one, here.census([2, 0], 4, [0, 0]))
     noises = here.census([0, 1, 2], 3, [0] * 3) - here.counts()
     assert not np.array_equal(noises[0], noises[1])
-    assert (replace(here, census_epsilon=0.01).census([0, 1, 2], 3, [0] * 3) >= 0).all()
+    # with ε = 0.01 about half of the counts fall below 0: of a hundred reports some lose all three
+    little = replace(here, census_epsilon=0.01)
+    reports = np.concatenate([little.census([0, 1, 2], tick, [0] * 3) for tick in range(34)])
+    assert (reports >= 0).all()
+    assert (reports == 0).any()
+    assert reports.sum(1).min() > 0
+    assert (reports == 1).all(1).any()
 
 
 def test_another_window_in_the_same_tick_has_noise_of_its_own() -> None:

@@ -128,7 +128,8 @@ class Park:
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
 
-        With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); those below 0 are given as 0.
+        With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); those below 0 are given as 0,
+        and where nothing is left every class as 1: by noise nobody is taken for one who holds nothing.
 
         Args:
             devices: whose.
@@ -143,6 +144,7 @@ class Park:
         if self.census_epsilon is not None:
             told = zip(rows, devices, now, strict=True)
             rows = [noisy(row, self.census_epsilon, self.seed, tick, k, place).clip(0) for row, k, (_, place) in told]
+            rows = [row if row.any() else row + 1 for row in rows]
         return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes))
 
     def classes(self, device: int) -> NDArray[np.int64]:
