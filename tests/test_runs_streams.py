@@ -23,6 +23,7 @@ from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Select, Sequence, Work
 from fedfloor.runs import forecast, launch, preview, pricing, privacy
 from fedfloor.runs.orders import Limits, Orders
+from streaming import streamed
 
 HERE = Path(__file__).parent
 TABLE = {
@@ -232,7 +233,10 @@ def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.Log
     with caplog.at_level("INFO"):
         launch.start(what, Orders(tmp_path / "run", resume=True), 1, launch.ignore, park)
     told = json.loads((tmp_path / "run" / "privacy.json").read_text())
-    assert told == {"census_epsilon": 0.5, "reports": 12, "epsilon": 6.0, "epsilon_advanced": 6.0, "delta": 1e-5}
+    assert told == {
+        "census_epsilon": 0.5, "report_epsilon": 0.5, "reports": 12, "epsilon": 6.0, "epsilon_advanced": 6.0,
+        "delta": 1e-5,
+    }  # fmt: skip
     assert "at most 12 reports of a device with ε = 0.5 each, together ε = 6 " in caplog.text
     # noise changes who is chosen, and a run without it tells nothing
     plain = replace(what, park=replace(what.park, census_epsilon=None))
@@ -240,6 +244,21 @@ def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.Log
     assert not (tmp_path / "plain" / "privacy.json").exists()
     hashes = [[line["plan_hash"] for line in priced_lines(tmp_path / name)] for name in ("run", "plain")]
     assert hashes[0] != hashes[1]
+
+
+def test_a_window_larger_than_the_local_set_tells_more_of_each_sample(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # windows of 9 of sets of 6, 10, 4, 9 and 5: up to 2, 1, 3, 1 and 2 times; 5 reports of 3ε are more than 7 of 2ε
+    here = streamed(Fifo(9))
+    what = replace(experiment(), park=replace(experiment().park, census_epsilon=0.5))
+    with caplog.at_level("WARNING"):
+        privacy.tell(tmp_path, what, {0: 7, 1: 9, 2: 5}, here)
+    told = json.loads((tmp_path / "privacy.json").read_text())
+    assert (told["report_epsilon"], told["reports"], told["epsilon"]) == (1.5, 5, 7.5)
+    assert "samples of device 2 up to 3 times" in caplog.text
+    privacy.tell(tmp_path, what, {}, here)
+    assert json.loads((tmp_path / "privacy.json").read_text())["epsilon"] == 0.0
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedsr", "hierfavg", "ring", "centralized", "moon", "scaffold", "fedl"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -26,12 +24,7 @@ def of(run: Run) -> float:
 
     Li et al. (FedGS), arXiv 2202.01512, Eq. 6. Of one-shot streams, whose windows do not hang on what was trained.
     """
-    return _first(run.folder)
-
-
-@lru_cache
-def _first(folder: Path) -> float:
-    experiment = config.read(folder / "experiment.toml")
+    experiment = config.read(run.folder / "experiment.toml")
     park, method = build_park(experiment), combined(experiment)
     view, costs = forecast.seen(experiment, park, method)
     asked = method.setup(view)

@@ -268,7 +268,7 @@ class _Run:
         if not self.first:
             return
         self.save(point)
-        privacy.tell(self.orders.out, self.experiment, point.reports)
+        privacy.tell(self.orders.out, self.experiment, point.reports, self.engine.park)
         results.write_evaluation(self.orders.out, self.experiment, point.round, score)
         results.write_model(self.orders.out, self.experiment, self.engine, point)
 

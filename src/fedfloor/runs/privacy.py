@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedfloor.experiment import Experiment
+from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select
@@ -58,25 +59,35 @@ def _asked(node: Node, tick: int) -> list[tuple[int, int]]:
     return found
 
 
-def tell(out: Path, experiment: Experiment, counted: Mapping[int, int]) -> None:
+def tell(out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park) -> None:
     """Write ``privacy.json`` and log what it says; nothing where censuses carry no noise.
+
+    A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
 
     Args:
         out: the run's folder.
         experiment: says what ε is.
         counted: device → how often it reported.
+        park: what the devices have, and hold at a time.
     """
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
         return
-    most = max(counted.values(), default=0)
-    whole, advanced = composed(epsilon, most), composed(epsilon, most, DELTA)
-    told = {"census_epsilon": epsilon, "reports": most, "epsilon": whole, "epsilon_advanced": advanced, "delta": DELTA}
-    folder.write_json(out / "privacy.json", told)
+    times = -(-park.holdings // park.sizes)
+    worst = max(counted, key=lambda k: counted[k] * int(times[k]), default=None)
+    most, each = (0, epsilon) if worst is None else (counted[worst], epsilon * int(times[worst]))
+    whole, advanced = composed(each, most), composed(each, most, DELTA)
+    told = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
+    folder.write_json(out / "privacy.json", {**told, "epsilon_advanced": advanced, "delta": DELTA})
     if not most:
         log.info("census: no device was asked for its own.")
         return
     log.info(
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
-        most, epsilon, whole, advanced, DELTA,
+        most, each, whole, advanced, DELTA,
     )  # fmt: skip
+    if each > epsilon:
+        log.warning(
+            "census: windows hold samples of device %d up to %d times, and a report tells as many times "
+            "park.census_epsilon of them.", worst, int(times[worst]),
+        )  # fmt: skip
