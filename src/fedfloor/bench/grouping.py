@@ -86,7 +86,8 @@ def problem(case: Case, deal: Deal, seed: int) -> Problem:
         deal: draws the batches.
         seed: of the draw.
     """
-    return Problem(deal(case.devices, generator(seed, "grouping", case.devices)).T, case.groups)
+    counts = deal(case.devices, generator(seed, "grouping", case.devices))
+    return Problem(counts.T.astype(np.float64), case.groups)
 
 
 def row(case: Case, solver: str, problems: list[Problem], reference: list[float], repeats: int) -> Row:
