@@ -13,7 +13,7 @@ from fedfloor.solvers.solution import Solution, solved
 
 ROUNDS, LONG = 20, 300
 TURNS = 4  # so often the centre is looked up
-TRIED = 30_000  # exchanges: a problem that is through with fewer starts again,
+TRIED = 20_000  # exchanges: a problem that is through with fewer starts again,
 STARTS = 32  # as often at most
 TABLE = 2048  # devices up to which the products of all are kept: 32 MiB
 GAIN = 1e-12  # of squared shares: a smaller one is rounding

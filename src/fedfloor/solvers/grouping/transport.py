@@ -26,6 +26,26 @@ def cheapest(cost: Floats, members: Integers, held: Integers, a: int, b: int) ->
 
 
 @compiled
+def cheapest_of_all(cost: Floats, price: Floats, label: Integers) -> Integers:
+    """Give every point the cluster with the least cost and price, in ``label`` [n]; return how many each holds [L]."""
+    held = np.zeros(len(price), np.int64)
+    for i in range(len(cost)):
+        a = 0
+        for b in range(1, len(price)):
+            if cost[i, b] + price[b] < cost[i, a] + price[a]:
+                a = b
+        label[i] = a
+        held[a] += 1
+    return held
+
+
+@compiled
+def excess(held: Integers, size: int) -> int:
+    """Return how many points have to move to other clusters."""
+    return int(np.maximum(held - size, 0).sum())
+
+
+@compiled
 def offered(cost: Floats, move: Floats, who: Integers, i: int, a: int, p: int) -> None:
     """Keep point i, the p-th of cluster a, wherever it is the one that costs least to move."""
     for b in range(cost.shape[1]):
@@ -79,15 +99,14 @@ def assign(cost: Floats, price: Floats, size: int, label: Integers) -> None:
         label: the cluster of each point [L·size]; overwritten.
     """
     n, L = cost.shape
-    members, held = np.empty((L, n), np.int64), np.zeros(L, np.int64)
+    held, plain = cheapest_of_all(cost, price, label), np.zeros(L)
+    if excess(held, size) > excess(cheapest_of_all(cost, plain, label), size):  # the prices are out of date
+        price[:] = 0.0
+    held = cheapest_of_all(cost, price, label)
+    members, place = np.empty((L, n), np.int64), np.zeros(L, np.int64)
     for i in range(n):
-        a = 0
-        for b in range(1, L):
-            if cost[i, b] + price[b] < cost[i, a] + price[a]:
-                a = b
-        label[i] = a
-        members[a, held[a]] = i
-        held[a] += 1
+        members[label[i], place[label[i]]] = i
+        place[label[i]] += 1
     move, who = np.full((L, L), np.inf), np.full((L, L), -1, np.int64)
     for a in range(L):
         for p in range(held[a]):
