@@ -87,35 +87,38 @@ def measure(only: str, repeats: int, said: Callable[[str], None]) -> list[Row]:
     return rows
 
 
-def census(said: Callable[[str], None]) -> tuple[Floats, Deal]:
+def census(said: Callable[[str], None], size: int = BATCH) -> tuple[Floats, Deal]:
     """Return the class shares of all devices, and what draws the next batches of some of them.
 
     Args:
         said: told where they are from.
+        size: samples of a batch.
     """
     if not sources.looked_in(["femnist"])[0]["found"]:
         said("femnist: not there (fedfloor datasets says where it is looked for): devices are made up")
         share = generator(0, "selection").dirichlet(np.full(CLASSES, 2.0))
-        return share, lambda devices, rng: made_up(devices, share, rng)
+        return share, lambda devices, rng: made_up(devices, share, rng, size)
     data = sources.load("femnist")
     writer = np.zeros(len(data.y), np.int32) if data.owner is None else data.owner
     order = np.argsort(writer, kind="stable")
     owner, y = writer[order], np.asarray(data.y)[order]
     labels = np.split(y, np.flatnonzero(np.diff(owner)) + 1)
-    return np.bincount(y, minlength=CLASSES) / y.size, lambda devices, rng: written(devices, labels, rng)
+    return np.bincount(y, minlength=CLASSES) / y.size, lambda devices, rng: written(devices, labels, rng, size)
 
 
-def written(devices: int, labels: list[NDArray[np.int64]], rng: np.random.Generator) -> NDArray[np.int64]:
+def written(
+    devices: int, labels: list[NDArray[np.int64]], rng: np.random.Generator, size: int = BATCH
+) -> NDArray[np.int64]:
     """Return the counts of a batch of each of some writers, different ones where there are enough [F, devices]."""
     drawn = rng.choice(len(labels), devices, replace=devices > len(labels))
-    held = [rng.choice(labels[one], BATCH, replace=labels[one].size < BATCH) for one in drawn]
+    held = [rng.choice(labels[one], size, replace=labels[one].size < size) for one in drawn]
     return np.stack([np.bincount(one, minlength=CLASSES) for one in held], axis=1)
 
 
-def made_up(devices: int, share: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+def made_up(devices: int, share: Floats, rng: np.random.Generator, size: int = BATCH) -> NDArray[np.int64]:
     """Return the counts of a batch of each of some devices, whose shares are Dirichlet(0.3·F·P) [F, devices]."""
     own = [rng.dirichlet(SKEW * share.size * share + 1e-3) for _ in range(devices)]
-    return np.stack([rng.multinomial(BATCH, one) for one in own], axis=1)
+    return np.stack([rng.multinomial(size, one) for one in own], axis=1)
 
 
 def problem(case: Case, share: Floats, deal: Deal, seed: int) -> Problem:

@@ -124,7 +124,10 @@ def get(
 
 def bench(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="simulation, fedgs, methods, loading, price, allocation or selection")
+        str,
+        typer.Argument(
+            metavar="WHAT", help="simulation, fedgs, methods, loading, price, allocation, selection or grouping"
+        ),
     ] = "simulation",
     ranks: Annotated[
         int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
@@ -139,7 +142,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, each method's cost beside FedAvg's, loading, pricing, allocation and selection."""
+    """Measure how fast rounds are, a method's cost beside FedAvg's, loading, pricing, and the solvers."""
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
@@ -206,7 +209,13 @@ def _selection(only: str, ranks: int | None, repeats: int, case: dict[str, Any])
     return selection.measure(only, repeats, _say)
 
 
+def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import grouping
+
+    return grouping.measure(only, repeats, _say)
+
+
 BENCHMARKS = {
     "simulation": _simulation, "fedgs": _fedgs, "methods": _methods, "loading": _loading, "price": _price,
-    "allocation": _allocation, "selection": _selection,
+    "allocation": _allocation, "selection": _selection, "grouping": _grouping,
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Which devices form groups whose classes are mixed alike: HFedMS's grouping problem."""

@@ -1,0 +1,151 @@
+"""The grouping problem: groups of equally many devices whose classes are mixed alike.
+
+Zeng, Liu, Niyato et al., "HFedMS: Heterogeneous Federated Learning with Memorable Data Semantics in Industrial
+Metaverse", IEEE TCC 2023, arXiv 2211.03300, Eq. 1-6. There the distance of two groups is left open; here it is that
+of their class shares.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import RunError, require
+from fedfloor.solvers.solution import Solution
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+SAME = 1e-9  # relative: two ways of adding up the same numbers
+ROUNDING = 1e-12  # of shares, which are at most 1
+BLOCK = 1 << 22  # distances that are looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """minimise 2/(M(M − 1))·Σ_{m<m′} ‖p_m − p_m′‖₂ over M disjoint groups of L devices each.
+
+    p_m = Σ_{k∈m} V_k/Σ_{k∈m} ΣV_k are the class shares of group m; 0 where its devices hold nothing. K − M·L devices
+    are left out; which ones is part of the choice. With one group there is no distance: 0.
+
+    Args:
+        counts: V [K, F], samples of each class in each device's current batch.
+        groups: M, 1 … K.
+        size: L, 1 … ⌊K/M⌋; default: ⌊K/M⌋.
+
+    Raises:
+        SettingError: shapes or numbers that do not fit, negative counts, nobody has a sample.
+    """
+
+    counts: Floats
+    groups: int
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", np.ascontiguousarray(self.counts, dtype=np.float64))
+        shape = self.counts.shape
+        require(len(shape) == 2 and min(shape) > 0, "shape of counts", shape, "(K, F), with a device and a class")
+        bad = self.counts[~(np.isfinite(self.counts) & (self.counts >= 0))]
+        require(bad.size == 0, "counts", float(bad[0]) if bad.size else None, "finite and at least 0")
+        require(self.counts.max() > 0, "sum of counts", 0, "above 0: nobody has a sample")
+        devices = self.devices
+        whole = isinstance(self.groups, int | np.integer) and 1 <= self.groups <= devices
+        require(whole, "groups", self.groups, f"a whole number of 1 … {devices}, the devices")
+        object.__setattr__(self, "groups", int(self.groups))
+        most = devices // self.groups
+        whole = isinstance(self.size, int | np.integer) and 0 <= self.size <= most
+        require(whole, "size", self.size, f"a whole number of 1 … {most}, devices/groups, or left out (0) for {most}")
+        object.__setattr__(self, "size", int(self.size) or most)
+
+    @property
+    def devices(self) -> int:
+        """K."""
+        return int(self.counts.shape[0])
+
+    @property
+    def left_out(self) -> int:
+        """K − M·L."""
+        return self.devices - self.groups * self.size
+
+
+def shares(problem: Problem, choice: Integers) -> Floats:
+    """Return p [M, F], the class shares of the groups; zeros where a group holds nothing.
+
+    Args:
+        problem: the problem.
+        choice: [M, L], the devices of each group.
+
+    >>> shares(Problem(np.array([[3.0, 1], [1, 3], [0, 0]]), 3), np.array([[0], [1], [2]])).tolist()
+    [[0.75, 0.25], [0.25, 0.75], [0.0, 0.0]]
+    """
+    held = problem.counts[choice].sum(1)
+    total = held.sum(1, keepdims=True)
+    return np.asarray(np.divide(held, total, out=np.zeros_like(held), where=total > 0))
+
+
+def value(problem: Problem, choice: Integers) -> float:
+    """Return the mean of ‖p_m − p_m′‖₂ over all pairs of groups.
+
+    Args:
+        problem: the problem.
+        choice: [M, L], the devices of each group.
+
+    >>> value(Problem(np.array([[3.0, 1], [1, 3]]), 2), np.array([[0], [1]]))  # (0.5, −0.5)
+    0.7071067811865476
+    """
+    from scipy.spatial.distance import cdist
+
+    p = shares(problem, choice)
+    m = len(p)
+    rows = max(1, BLOCK // m)
+    total = math.fsum(float(cdist(p[at : at + rows], p).sum()) for at in range(0, m, rows))
+    return total / (m * (m - 1)) if m > 1 else 0.0
+
+
+def spread(problem: Problem, choice: Integers) -> float:
+    """Return Σ_m ‖p_m − p̄‖², p̄ = Σ_m p_m/M; times M it is Σ_{m<m′} ‖p_m − p_m′‖².
+
+    Args:
+        problem: the problem.
+        choice: [M, L], the devices of each group.
+
+    >>> spread(Problem(np.array([[3.0, 1], [1, 3]]), 2), np.array([[0], [1]]))  # 2·(1/16 + 1/16) = 0.7071²/2
+    0.25
+    """
+    p = shares(problem, choice)
+    return float(((p - p.mean(0)) ** 2).sum())
+
+
+def canonical(choice: Integers) -> Integers:
+    """Return the groups with the devices of each in ascending order, as :func:`check` wants them."""
+    return np.sort(np.asarray(choice, np.int64), axis=1)
+
+
+def check(problem: Problem, choice: Integers) -> None:
+    """Refuse a choice that the problem does not allow.
+
+    Raises:
+        SettingError: not M rows of L devices in ascending order, or a device twice.
+    """
+    k, m, size = problem.devices, problem.groups, problem.size
+    fits = choice.shape == (m, size) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
+    fits = fits and int(choice.min()) >= 0 and int(choice.max()) < k and np.unique(choice).size == choice.size
+    allowed = f"int64 [{m}, {size}]: in each row a group's devices of 0 … {k - 1}, ascending, none of them twice"
+    require(fits, "choice", choice.tolist() if choice.size < 50 else f"of shape {choice.shape}", allowed)
+
+
+def verify(problem: Problem, solution: Solution[Integers]) -> None:
+    """Recompute a solution's value with plain NumPy.
+
+    Raises:
+        RunError: it is another, or lies below the bound.
+        SettingError: the choice breaks a constraint.
+    """
+    check(problem, solution.choice)
+    found = value(problem, solution.choice)
+    if not math.isclose(found, solution.value, rel_tol=SAME, abs_tol=ROUNDING):
+        raise RunError(f"grouping: its value is {found!r}, the solver said {solution.value!r}.")
+    if solution.bound > found * (1 + SAME) + ROUNDING:
+        raise RunError(f"grouping: the bound {solution.bound!r} lies above the value {found!r}.")

@@ -1,0 +1,303 @@
+"""The grouping solvers: examples by hand, laws, errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from fedfloor.errors import RunError, SettingError
+from fedfloor.solvers.grouping import exchange as exchange_module
+from fedfloor.solvers.grouping.astraea import astraea
+from fedfloor.solvers.grouping.cpd import cpd
+from fedfloor.solvers.grouping.exchange import exchange
+from fedfloor.solvers.grouping.icg import DISTANCES, clusters, icg
+from fedfloor.solvers.grouping.kernels import between
+from fedfloor.solvers.grouping.problem import Problem, check, shares, spread, value, verify
+from fedfloor.solvers.grouping.sampling import random
+from fedfloor.solvers.grouping.solve import SOLVERS, solve
+from fedfloor.solvers.grouping.transport import assign
+from fedfloor.solvers.solution import solved
+from groupings import femnist_like, groupings, least, strange
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+# -- the problem, by hand ----------------------------------------------------------------------------------------------
+
+
+def test_values_by_hand() -> None:
+    # shares of the groups: (4, 4)/8, (2, 6)/8, (9, 3)/12 = (1/2, 1/2), (1/4, 3/4), (3/4, 1/4)
+    counts = np.array([[4.0, 0], [0, 4], [1, 3], [1, 3], [9, 0], [0, 3], [7, 7]])
+    problem, choice = Problem(counts, 3), np.array([[0, 1], [2, 3], [4, 5]])
+    assert (problem.size, problem.left_out) == (2, 1)
+    assert shares(problem, choice).tolist() == [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]
+    r = math.sqrt(2)  # pairs are (1/4, −1/4), (1/4, −1/4) and (1/2, −1/2) apart
+    assert value(problem, choice) == pytest.approx((r / 4 + r / 4 + r / 2) / 3)
+    assert spread(problem, choice) == pytest.approx((2 / 16 + 2 / 16 + 2 / 4) / 3)  # squares of all pairs, by M
+    assert value(Problem(counts, 1), np.array([range(7)])) == 0  # no pair
+
+
+def test_many_groups_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = femnist_like(0, 40, 20)
+    choice = random(problem).choice
+    whole = value(problem, choice)
+    monkeypatch.setattr("fedfloor.solvers.grouping.problem.BLOCK", 3 * 20)  # seven blocks, the last with two rows
+    assert value(problem, choice) == pytest.approx(whole, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("groups", "size", "each"),
+    [  # K = 368 (facts of HFedMS): L = ⌊K/M⌋, clusters of ⌊K/L⌋
+        (10, 36, 10), (20, 18, 20), (30, 12, 30), (40, 9, 40), (50, 7, 52), (60, 6, 61), (70, 5, 73), (80, 4, 92),
+        (90, 4, 92), (100, 3, 122),
+    ],
+)  # fmt: skip
+def test_sizes_as_the_growth_function_goes(groups: int, size: int, each: int) -> None:
+    problem = femnist_like(1, groups=groups, classes=10)
+    assert (problem.size, problem.left_out) == (size, 368 - groups * size)
+    label = clusters(problem.counts[: size * each], size, "squared", np.random.default_rng(0))
+    assert np.bincount(label).tolist() == [each] * size
+    for name in SOLVERS:
+        found = solve(name, problem)
+        verify(problem, found)
+        assert found.choice.size == groups * size  # 300 of 368 for M = 100
+
+
+def test_icg_gives_every_group_one_of_each_kind() -> None:
+    # three kinds of five devices, a sample or two apart; with one of each kind no two groups can differ by more
+    kinds = np.array([[90, 0, 0], [0, 90, 0], [0, 0, 90]])
+    noise = np.random.default_rng(0).integers(0, 3, (15, 3))
+    problem = Problem(np.repeat(kinds, 5, 0) + noise, 5)
+    for distance in DISTANCES:
+        for seed in range(5):
+            found = icg(problem, distance=distance, seed=seed)
+            assert (found.choice // 5 == [0, 1, 2]).all()
+    assert random(problem).value > 5 * found.value
+
+
+def test_astraea_by_hand() -> None:
+    # alone, (3, 1) and (1, 3) are nearest to equal shares; the first opens, and the other makes it (4, 4)
+    counts = np.array([[0.0, 0], [4, 0], [0, 4], [3, 1], [1, 3]])
+    assert astraea(Problem(counts, 2)).choice.tolist() == [[3, 4], [1, 2]]
+    # (0, 0) does not open; (4, 0) does, as good as (0, 4), which then makes it (4, 4)
+    assert astraea(Problem(counts[:3], 1, 2)).choice.tolist() == [[1, 2]]
+    # (9, 1) opens, nearer than (4, 0); (0, 0) leaves it as it is, (4, 0) would make it (13, 1)
+    assert astraea(Problem(np.array([[0.0, 0], [9, 1], [4, 0]]), 1, 2)).choice.tolist() == [[0, 1]]
+
+
+def test_cpd_is_the_kernels_discrepancy() -> None:
+    rng = np.random.default_rng(0)
+    p, sigma = rng.dirichlet(np.ones(4), 3), 0.8
+    K = np.where(np.eye(4) > 0, 1.0, math.exp(-2 / (2 * sigma**2)))  # two one-hot vectors: ‖x − y‖² = 2
+    want = [p[a] @ K @ p[a] - 2 * p[a] @ K @ p[b] + p[b] @ K @ p[b] for a, b in ((0, 1), (0, 2), (1, 2))]
+    np.testing.assert_allclose(cpd(p, sigma), want, rtol=1e-12)
+    # two devices with one class each, by σ = √2: 1 − 2·0 + 1 without, 2 − 2e^{−1/2} with the kernel
+    assert cpd(np.eye(2)).tolist() == [pytest.approx(2 - 2 * math.exp(-1 / 2))]
+    with pytest.raises(SettingError, match="bandwidth = 0: must be above 0"):
+        cpd(p, 0)
+    with pytest.raises(SettingError, match=r"shape of p = \(4,\)"):
+        cpd(p[0])
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEEDS)
+def test_every_solver_answers_any_problem(seed: int) -> None:
+    problem = strange(seed)
+    for name in SOLVERS:
+        found = solve(name, problem, seed=seed)
+        verify(problem, found)
+        assert found.value >= 0
+        assert exchange(problem, found.choice, seed=seed).value <= found.value
+
+
+@settings(max_examples=200, deadline=None)
+@given(SEEDS)
+def test_the_assignment_is_the_cheapest(seed: int) -> None:
+    """Against the assignment problem with every cluster as often as it has places, from any prices."""
+    rng = np.random.default_rng(seed)
+    L, size = int(rng.integers(1, 7)), int(rng.integers(1, 9))
+    cost = rng.random((L * size, L)) if rng.random() < 0.5 else rng.integers(0, 4, (L * size, L)).astype(float)
+    price, label = rng.normal(size=L) * rng.integers(0, 3), np.empty(L * size, np.int64)
+    assign(cost, price, size, label)
+    assert np.bincount(label, minlength=L).tolist() == [size] * L
+    wide = np.repeat(cost, size, axis=1)
+    got = np.take_along_axis(cost, label[:, None], 1)[:, 0]
+    assert got.sum() == pytest.approx(wide[linear_sum_assignment(wide)].sum(), abs=1e-9)
+    # and the prices prove it: nobody has a cheaper cluster
+    assert (got + price[label] <= (cost + price).min(1) + 1e-9).all()
+
+
+def test_the_assignment_at_the_papers_size() -> None:
+    rng = np.random.default_rng(0)
+    points = femnist_like(0).counts[:364]
+    cost = ((points[:, None] - points[rng.permutation(364)[:7]]) ** 2).sum(2) / 2
+    label = np.empty(364, np.int64)
+    assign(cost, np.zeros(7), 52, label)
+    wide = np.repeat(cost, 52, axis=1)
+    assert np.take_along_axis(cost, label[:, None], 1).sum() == wide[linear_sum_assignment(wide)].sum()  # halves
+
+
+def steepest(x: np.ndarray, c: np.ndarray, a: list[int], b: list[int], reserve: bool) -> tuple[list[int], list[int]]:
+    """The best exchange for as long as one gains, everything computed anew."""
+
+    def off(one: list[int], other: list[int]) -> float:
+        groups = [one] if reserve else [one, other]
+        return sum(float(((x[g].sum(0) / x[g].sum() - c) ** 2).sum()) for g in groups)
+
+    while True:
+        tried = []
+        for p in range(len(a)):
+            for q in range(len(b)):
+                one, other = [*a], [*b]
+                one[p], other[q] = b[q], a[p]
+                tried.append((off(one, other), one, other))
+        best = min(tried, key=lambda t: t[0])
+        if best[0] >= off(a, b) - 1e-12:
+            return a, b
+        _, a, b = best
+
+
+@pytest.mark.parametrize("reserve", [False, True])
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS)
+def test_two_groups_that_meet_make_the_best_exchanges(reserve: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, rest, classes = int(rng.integers(1, 7)), int(rng.integers(1, 7)), int(rng.integers(2, 6))
+    x = rng.random((size + rest, classes)) * rng.random((size + rest, 1))  # fractions: no ties
+    c = rng.dirichlet(np.ones(classes))
+    ids = rng.permutation(size + rest)
+    a, b = ids[:size].copy(), ids[size:].copy()
+    made = between(x @ x.T, x.sum(1), x @ c, float(c @ c), 1e-12, a, b, reserve)
+    want = steepest(x, c, ids[:size].tolist(), ids[size:].tolist(), reserve)
+    parts = [{frozenset(one), frozenset(other)} for one, other in (want, (a.tolist(), b.tolist()))]
+    assert parts[0] == parts[1]  # two and two: to exchange the one pair or the other is the same
+    assert (made == 0) == (np.concatenate([a, b]) == ids).all()
+
+
+def test_all_groupings_are_enumerated_once() -> None:
+    # K!/(L!^M·M!·(K − M·L)!) = 7!/(3!²·2!·1!) = 70
+    every = [tuple(map(tuple, one)) for one in groupings(tuple(range(7)), 2, 3)]
+    assert len(every) == len(set(every)) == 70
+
+
+@pytest.mark.parametrize(("devices", "groups", "classes"), [(8, 2, 6), (8, 4, 6), (9, 3, 6), (9, 2, 10), (7, 3, 5)])
+def test_tiny_problems_are_all_but_solved(devices: int, groups: int, classes: int) -> None:
+    gaps = []
+    for seed in range(12):
+        problem = femnist_like(seed, devices, groups, classes)
+        gaps.append(exchange(problem).value / least(problem) - 1)
+    assert min(gaps) >= -1e-12
+    assert np.mean(gaps) < 0.02  # squares are not distances, and 32 starts not all
+
+
+@pytest.mark.parametrize("groups", [10, 52, 100])
+def test_at_the_papers_size(groups: int) -> None:
+    for seed in range(3):
+        problem = femnist_like(seed, groups=groups)
+        found = {name: solve(name, problem, seed=seed).value for name in SOLVERS}
+        assert found["exchange-long"] < found["exchange"] < 0.85 * found["icg"]
+        assert found["icg"] < found["random"]
+
+
+def test_the_products_need_not_all_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = femnist_like(2, 60, 8)  # whole counts: every product is exact, whichever way it is computed
+    assert problem.left_out == 4
+    whole = exchange(problem)
+    monkeypatch.setattr(exchange_module, "TABLE", 10)
+    assert exchange(problem).choice.tolist() == whole.choice.tolist()
+
+
+def test_the_same_seed_gives_the_same_groups() -> None:
+    problem = femnist_like(5, 60, 8)
+    for name in SOLVERS:
+        assert solve(name, problem, seed=3).choice.tolist() == solve(name, problem, seed=3).choice.tolist()
+    for name in ("random", "icg", "exchange"):
+        assert len({solve(name, problem, seed=seed).choice.tobytes() for seed in range(5)}) == 5
+
+
+def test_devices_that_are_all_alike_make_groups_that_are() -> None:
+    problem = Problem(np.tile([3.0, 0, 7], (23, 1)), 4)
+    for name in SOLVERS:
+        found = solve(name, problem)
+        assert (found.value, found.status) == (0, "optimal")
+
+
+def test_who_is_left_out_is_chosen() -> None:
+    # 4 alike and one that is not: the best two groups of two leave it out
+    problem = Problem(np.array([[5.0, 5], [5, 5], [0, 9], [5, 5], [5, 5]]), 2)
+    assert all(exchange(problem, seed=seed).value == 0 for seed in range(10))
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"groups": 7}, "groups = 7: must be a whole number of 1 … 6, the devices"),
+        ({"groups": 0}, "groups = 0: must be"),
+        ({"groups": 2.0}, "groups = 2.0: must be a whole number"),
+        ({"size": 4}, "size = 4: must be a whole number of 1 … 3, devices/groups"),
+        ({"size": -1}, "size = -1: must be"),
+        ({"counts": np.zeros((6, 3))}, "sum of counts = 0: must be above 0: nobody has a sample"),
+        ({"counts": -np.ones((6, 3))}, "counts = -1.0: must be finite and at least 0"),
+        ({"counts": np.full((6, 3), np.nan)}, "counts = nan: must be finite"),
+        ({"counts": np.ones(6)}, r"shape of counts = \(6,\)"),
+        ({"counts": np.empty((0, 3))}, r"shape of counts = \(0, 3\)"),
+    ],
+)
+def test_problems_that_cannot_be(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        Problem(**{"counts": np.ones((6, 3)), "groups": 2, **change})
+
+
+def test_calls_that_cannot_be() -> None:
+    problem = Problem(np.eye(4), 2)
+    with pytest.raises(SettingError, match=r"unknown grouping solver 'exchang'. Did you mean 'exchange'"):
+        solve("exchang", problem)
+    with pytest.raises(SettingError, match="seed = -1"):
+        solve("icg", problem, seed=-1)
+    with pytest.raises(SettingError, match=r"unknown distance 'square'. Did you mean 'squared'"):
+        icg(problem, distance="square")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="rounds = -1"):
+        exchange(problem, rounds=-1)
+    with pytest.raises(SettingError, match=r"choice = \[\[0, 1\], \[1, 2\]\]"):
+        exchange(problem, np.array([[0, 1], [1, 2]]))
+
+
+@pytest.mark.parametrize(
+    "choice", [[[0, 1]], [[0, 1], [2, 4]], [[1, 0], [2, 3]], [[0, 1], [1, 2]], [[-1, 0], [1, 2]], [[0], [1]]]
+)
+def test_choices_that_are_none(choice: list[list[int]]) -> None:
+    with pytest.raises(
+        SettingError, match=r"must be int64 \[2, 2\]: in each row a group's devices of 0 … 3, ascending"
+    ):
+        check(Problem(np.eye(4), 2), np.array(choice, np.int64))
+
+
+def test_wrong_values_and_bounds_are_found_out() -> None:
+    # (1/2, 1/2, 0, 0) and (0, 0, 1/2, 1/2) are 1 apart
+    problem, choice = Problem(np.eye(4), 2), np.array([[0, 1], [2, 3]])
+    verify(problem, solved(1.0, 0.0, choice, 0.0))
+    with pytest.raises(RunError, match=r"its value is 1.0, the solver said 0.9"):
+        verify(problem, solved(0.9, 0.0, choice, 0.0))
+    with pytest.raises(RunError, match=r"the bound 1.1 lies above the value 1.0"):
+        verify(problem, dataclasses.replace(solved(1.0, 0.0, choice, 0.0), bound=1.1))
+
+
+def test_numba_is_not_imported_before_it_is_needed() -> None:
+    program = "import sys, fedfloor.solvers.grouping.solve; print({'numba', 'ortools', 'sklearn'} & set(sys.modules))"
+    got = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert got.stdout == "set()\n", got.stderr
