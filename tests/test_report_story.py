@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -118,6 +119,19 @@ def test_runs_that_are_not_done_are_named(tmp_path: Path) -> None:
         "Not the whole schedule: FedSR (seed 1) did 1 of 2 rounds, stopped early or still at work. All other runs did "
         "all rounds."
     )
+
+
+def test_noisy_censuses_are_told_by_the_seed_that_tells_most(tmp_path: Path) -> None:
+    for seed, epsilon in ((0, 50.5), (1, 60.0)):
+        folder = make_run(tmp_path / f"a{seed}", [0.5, 0.7], method="fedgs", seed=seed)
+        body = {"reports": 101, "epsilon": epsilon, "epsilon_advanced": min(epsilon, 55.25), "delta": 1e-5}
+        (folder / "privacy.json").write_text(json.dumps(body))
+    make_run(tmp_path / "b", [0.5, 0.6], method="fedavg")
+    said = "With noise: in FedGS a device told its class counts 101 times, together ε = 60, or 55.25 with δ = 1e-05."
+    assert told(tmp_path)[-1] == said
+    for seed in (0, 1):
+        (tmp_path / f"a{seed}" / "privacy.json").write_text("{}")
+    assert not any("noise" in sentence for sentence in told(tmp_path))
 
 
 def test_lost_visits_are_counted(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def test_losses_and_epsilons_are_read_off_a_run(tmp_path: Path) -> None:
     assert figures.measure(Loss(None), (run,), 3).value == pytest.approx(0.25)  # 1 − accuracy, in these
     assert figures.measure(Accuracy(None), (run,), 3).value == pytest.approx(0.75)
     assert figures.measure(Epsilon(), (run,), 3).note == "without noise there is none"
-    (folder / "privacy.json").write_text(json.dumps({"epsilon": 50.5, "epsilon_advanced": 20.25}))
+    body = {"reports": 101, "epsilon": 50.5, "epsilon_advanced": 20.25, "delta": 1e-5}
+    (folder / "privacy.json").write_text(json.dumps(body))
     assert figures.measure(Epsilon(), (run,), 3).value == 50.5
     assert figures.measure(Epsilon(delta=True), (run,), 3).value == 20.25
     assert Loss(None).label(500) == "loss"

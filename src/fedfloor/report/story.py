@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fedfloor.report.groups import Group, accuracy, last_lines
 from fedfloor.report.numbers import count, figure, interval, listed
 from fedfloor.report.price import KINDS, amount
+from fedfloor.report.privacy import privacy
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 
 LEAST = {
@@ -44,7 +45,7 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
     rows = summary(runs, target)
     told = [verdict(rows), prices(rows), standing(found), winner(found)]
     told += [devices(best) for best in _leader(found)]
-    told += [diverged(found), unfinished(found), lost(found)]
+    told += [diverged(found), unfinished(found), lost(found), reported(found)]
     return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
             for sentence in told if sentence]  # fmt: skip
 
@@ -239,3 +240,18 @@ def lost(found: Sequence[Group]) -> str:
         if gone:
             told.append(f"{count(gone, 'visit')} of {spoken(group.label)} ({gone / rounds:.1f} a round)")
     return f"Lost on the way: {listed(told)}." if told else ""
+
+
+def reported(found: Sequence[Group]) -> str:
+    """Say which ε noisy censuses come to, of the seed that tells most; nothing where there is no noise."""
+    parts = []
+    for group in found:
+        told = [one for one in map(privacy, group.runs) if one is not None and one.reports]
+        if told:
+            most = max(told, key=lambda one: one.epsilon)
+            better = f", or {most.advanced:.4g} with δ = {most.delta:g}" if most.advanced < most.epsilon else ""
+            parts.append(
+                f"in {spoken(group.label)} a device told its class counts {count(most.reports, 'time')}, together "
+                f"ε = {most.epsilon:.4g}{better}"
+            )
+    return f"With noise: {listed(parts)}." if parts else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from fedfloor.report import ledger
 from fedfloor.report.count import count
 from fedfloor.report.groups import accuracy, half_width, loss, values
 from fedfloor.report.ledger import Run
+from fedfloor.report.privacy import privacy
 from fedfloor.report.table import rounds_to
 from fedfloor.reproduce import divergence
 from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Figure, Loss, Rounds
@@ -126,11 +126,10 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
 
 def _composed(figure: Epsilon, runs: tuple[Run, ...], seeds: tuple[int, ...]) -> Measured:
     """Return what the runs' reports come to, as they wrote it down when they ended."""
-    told = [run.folder / "privacy.json" for run in runs]
-    if not all(path.is_file() for path in told):
+    told = [one for one in map(privacy, runs) if one is not None]
+    if len(told) < len(runs):
         return Measured(seeds=seeds, note="without noise there is none")
-    key = "epsilon_advanced" if figure.delta else "epsilon"
-    return _mean([float(json.loads(path.read_text(encoding="utf-8"))[key]) for path in told], seeds)
+    return _mean([one.advanced if figure.delta else one.epsilon for one in told], seeds)
 
 
 def _unreached(runs: tuple[Run, ...], reached: list[int | None], rounds: int) -> str:
