@@ -86,6 +86,7 @@ def test_storage_by_the_means_of_the_last_window() -> None:
     z = torch.tensor([[0.0], [1.0], [8.0], [4.0], [10.0], [9.0], [11.0]])
     y = torch.tensor([0, 0, 0, 2, 2, 0, 0])
     assert nearest(z, y, 4, "window", window=2)[0].flatten().tolist() == [8, 4, 9, 11]
+    assert nearest(z, y, 5, "window", window=2)[0].flatten().tolist() == [8, 4, 10, 9, 11]
     assert nearest(z, y, 4, "candidates")[0].flatten().tolist() == [8, 4, 10, 9]
     # a window of all candidates is the first rule
     for keep in range(8):
@@ -216,16 +217,10 @@ def test_another_generator_keeps_others_and_all_are_as_likely() -> None:
 def test_dtype_and_device_stay(dtype: torch.dtype) -> None:
     z, was = NOW.to(dtype), BEFORE.to(dtype)
     moved = drift(z, was, Y, 2)
-    for got in (
-        class_means(z, Y, 2)[0],
-        moved,
-        compensated(was, Y, moved),
-        nearest(z, Y, 2)[0],
-        fused(z, Y, was, Y)[0],
-    ):
+    (means, counts), (kept, of), (both, y) = class_means(z, Y, 2), nearest(z, Y, 2), fused(z, Y, was, Y)
+    for got in (means, moved, compensated(was, Y, moved), kept, both):
         assert (got.dtype, got.device) == (dtype, z.device)
-    for labels in (class_means(z, Y, 2)[1], nearest(z, Y, 2)[1], fused(z, Y, was, Y)[1]):
-        assert labels.dtype == torch.int64
+    assert counts.dtype == of.dtype == y.dtype == torch.int64
     # these small numbers are exact in every dtype
     assert (moved.tolist(), z.tolist(), was.tolist()) == (MOVED.tolist(), NOW.tolist(), BEFORE.tolist())
 
@@ -250,10 +245,7 @@ def test_an_empty_window_and_an_empty_memory() -> None:
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 ASKED: dict[str, tuple[Callable[[], object], str]] = {
-    "one feature": (
-        lambda: class_means(NOW[0], Y, 2),
-        r"features = 'torch.float32 \[3\]': must be a float tensor \[samples, length\]",
-    ),
+    "one feature": (lambda: class_means(NOW[0], Y, 2), r"features = 'torch.float32 \[3\]': must be a float tensor"),
     "whole numbers": (lambda: nearest(NOW.long(), Y, 2), r"the candidates' features = 'torch.int64 \[4, 3\]'"),
     "labels too few": (lambda: class_means(NOW, Y[:3], 2), r"labels of features = .*int64 \[3\]': must be int64 \[4\]"),
     "labels as floats": (lambda: fused(NOW, Y.float(), NOW, Y), "labels of the window's features = 'torch.float32"),
@@ -266,10 +258,7 @@ ASKED: dict[str, tuple[Callable[[], object], str]] = {
         r"the window and the memory are torch.float32 \[4, 3\] and torch.float32 \[4, 2\]: they must be of one dtype",
     ),
     "another dtype": (lambda: compensated(NOW.double(), Y, MOVED), "the memory and its drift are torch.float64"),
-    "fewer before": (
-        lambda: drift(NOW, BEFORE[:3], Y, 2),
-        "samples seen by the extractor before = 3: must be as many as now, 4",
-    ),
+    "fewer before": (lambda: drift(NOW, BEFORE[:3], Y, 2), "extractor before = 3: must be as many as now, 4"),
     "one before for all": (lambda: drift(NOW, BEFORE[:1], Y, 2), "samples seen by the extractor before = 1"),
     "negative memory": (lambda: nearest(NOW, Y, -1), "semantics to keep = -1: must be a whole number of at least 0"),
     "mistyped rule": (
