@@ -60,7 +60,7 @@ def trained(network: Network, objective: Objective, work: Work) -> slice:
 
 def met(network: Network, node: Node) -> slice | None:
     """Return the part of the flat model that is mixed where a node's branches meet; None for the whole model."""
-    found = walk.scopes(node)
+    found = set[str]().union(*map(walk.scopes, walk.children(node)))
     return network.part(found.pop()) if len(found) == 1 and "all" not in found else None
 
 
