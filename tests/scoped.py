@@ -26,7 +26,7 @@ class Alternating(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         scope = "all" if view.round % 2 else "classifier"
         branches = visits(view.devices, replace(WORK, momentum=0.0, scope=scope))
-        return Chain((Parallel(branches), Broadcast(view.devices, scope)))
+        return Chain((Parallel(branches), Broadcast(tuple(view.devices), scope)))
 
 
 @dataclass(frozen=True)
@@ -84,3 +84,8 @@ def layered(kind: str) -> nn.Module:
     net = nn.Sequential(*body[kind])
     net.add_module("last", nn.Linear(6, 3))
     return net
+
+
+def convolved(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that ends in a convolution, whose classifier nobody can tell."""
+    return nn.Sequential(nn.Conv2d(shape[0], classes, shape[1:]), nn.Flatten())  # type: ignore[arg-type]
