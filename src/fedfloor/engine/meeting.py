@@ -26,15 +26,16 @@ class Meeting:
     Args:
         node: where they meet.
         start: the packet that goes out; it comes back where too little arrives.
+        part: the part of the model that was trained, alone mixed; the rest is the start's. None: the whole model.
 
     Raises:
         SettingError: an unknown rule, too few branches for it, or none.
     """
 
-    def __init__(self, node: Parallel, start: Packet) -> None:
+    def __init__(self, node: Parallel, start: Packet, part: slice | None = None) -> None:
         if not node.children:
             raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
-        self._node, self.start = node, start
+        self._node, self.start, self.part = node, start, part
         self._rule = mix.rule(node.mix, node.settings)
         mix.check(self._rule, node.mix, len(node.children))
         self._sums = TreeSum(len(node.children))
@@ -48,6 +49,8 @@ class Meeting:
             packet: named flat tensors.
             samples: samples of the distinct devices that trained in it; 0 leaves it out.
         """
+        if self.part is not None:
+            packet = {**packet, "w": packet["w"][self.part]}
         if self._rule.whole:
             if samples:
                 self._models[index] = packet["w"].clone()
@@ -75,19 +78,26 @@ class Meeting:
             classes: number of classes.
             trained: how many numbers at the front of the model are trained.
         """
-        packet = self._sums.mean(self.start)
-        if not self._rule.whole:
+        start = self.start["w"] if self.part is None else self.start["w"][self.part]
+        packet = self._sums.mean({**self.start, "w": start})
+        if self._rule.whole:
+            order = sorted(self._models)
+            if len(order) < self._rule.least:
+                return dict(self.start)
+            models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
+            trained = trained if self.part is None else len(start)
+            met = mix.Meeting(start, models, branches, self._rate(), classes, trained)
+            packet["w"] = self._checked(self._rule.mixed(met), start)
+        if self.part is None:
             return packet
-        order = sorted(self._models)
-        if len(order) < self._rule.least:
+        if packet["w"] is start:  # all were lost
             return dict(self.start)
-        models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
-        met = mix.Meeting(self.start["w"], models, branches, self._rate(), classes, trained)
-        return {**packet, "w": self._checked(self._rule.mixed(met))}
+        model = self.start["w"].clone()
+        model[self.part] = packet["w"]
+        return {**packet, "w": model}
 
-    def _checked(self, model: object) -> Tensor:
+    def _checked(self, model: object, start: Tensor) -> Tensor:
         """Return what a rule mixed; one of the user's own may return anything."""
-        start = self.start["w"]
         if not isinstance(model, Tensor) or (model.shape, model.dtype) != (start.shape, start.dtype):
             got = f"{model.dtype} {list(model.shape)}" if isinstance(model, Tensor) else type(model).__name__
             raise SettingError(

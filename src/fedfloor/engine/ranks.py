@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from fedfloor.engine import union
+from fedfloor.engine import scopes, union
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.gradient import full
@@ -25,7 +25,6 @@ from fedfloor.engine.probe import ask, no_vector
 from fedfloor.engine.team import Alone, Team
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, is_lost, train
-from fedfloor.errors import SettingError
 from fedfloor.parts import objectives, sampling
 from fedfloor.parts.objective import Visit
 from fedfloor.plan import choice, walk
@@ -46,10 +45,11 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
         tick: the park's clock at the round's start.
 
     Raises:
-        SettingError: the plan names what does not exist.
+        SettingError: the plan names what does not exist, or trains parts of the model that cannot meet.
         RunError: a loss became infinite or not a number, or another rank failed.
     """
     walk.check(plan, engine.park.devices)
+    scopes.check(engine.network, plan, packet)
     job = _Walk(engine, round_number)
     try:
         passed = job.team_walk(plan, packet, tick)
@@ -103,7 +103,7 @@ class _Walk:
         meeting, done = self._branches(node, packet, tick, mine)
         said = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
         everyone = team.gather([json.dumps(said).encode(), *meeting.unfinished()])
-        whole = Meeting(node, meeting.start)
+        whole = Meeting(node, meeting.start, meeting.part)
         branches: list[Passed] = []
         for rank, (heard, *parts) in enumerate(everyone):
             whole.take(parts)
@@ -139,7 +139,7 @@ class _Walk:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
         own = self.engine.network.flat
         start = {name: value.clone() if value is own else value for name, value in packet.items()}
-        meeting, done = Meeting(node, start), []
+        meeting, done = Meeting(node, start, scopes.met(self.engine.network, node)), []
         before, kept, heard = self.visits, self.engine.memory, self.heard
         ahead: Counter[int] = Counter()
         around = walk.beside(node) if self.engine.air is not None and not any(map(walk.meets, node.children)) else None
@@ -208,15 +208,13 @@ class _Walk:
         device = node.site.index if node.site.kind == "device" else -1
         key = Key(engine.seed, self.round, tick, device, self.visits[device])
         self.visits[device] += 1
-        size = sum(value.numel() * value.element_size() for value in packet.values())
+        size = scopes.sent_bytes(engine.network, node.work.scope, packet)
         others = self.beside.pop(0) if self.beside else ()  # of the cloud's visits, too, so that the next finds its own
         lost = device >= 0 and self._is_lost(node, others, key)
         if lost:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
         goal = objectives.objective(node.work.objective, node.work.settings)
-        if node.work.scope != "all":
-            raise SettingError(f"work.scope = {node.work.scope!r}: this version trains and sends 'all' parameters.")
         flat, samples = engine.network.flat, engine.samples(device, tick)
         if packet["w"] is not flat:
             flat.copy_(packet["w"])
@@ -246,7 +244,7 @@ class _Walk:
         keys = [Key(engine.seed, self.round, tick, k, self.visits[k]) for k in known]
         lost = [is_lost(key, engine.loss_chance) for key in keys]
         went = union.step(engine, node, packet, [key for key, gone in zip(keys, lost, strict=True) if not gone])
-        size = sum(value.numel() * value.element_size() for value in packet.values())
+        size = scopes.sent_bytes(engine.network, "all", packet)
         receipts, told = [], iter(went)
         for key, gone in zip(keys, lost, strict=True):
             said = (0, self._size(key.device), 0.0, 0.0, 0.0) if gone else next(told)

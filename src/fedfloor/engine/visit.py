@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
+from fedfloor.engine import scopes
 from fedfloor.engine.samples import Samples
 from fedfloor.errors import DivergedError, FedfloorError, RunError
 from fedfloor.models.network import Network
@@ -59,6 +60,9 @@ class Trained:
 def train(network: Network, samples: Samples, work: Work, objective: Objective, visit: Visit, key: Key) -> Trained:
     """Train the network in place by stochastic gradient descent, v ← βv + ∇F, w ← w − ηv.
 
+    With a scope other than ``all`` only the parameters of that part are trained; the rest of the flat vector, batch
+    norm's statistics included, stays to the bit. The network is in training mode all the same.
+
     The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
     process's default PyTorch generator, as PyTorch has no other way: every visit re-seeds that generator by its key and
     leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
@@ -72,13 +76,17 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
         key: what chance is keyed by.
 
     Raises:
+        SettingError: the objective trains nothing of the work's scope.
         RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
     """
     torch.default_generator.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
     rng = generator(key.seed, "batches", *key.place())
+    part = scopes.trained(network, objective, work)
+    visit = replace(visit, first=part.start)
     visit = _told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
-    part = objective.trains(network)
     parameters = network.within(part)
+    behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
+    statistics = behind.clone() if work.scope != "all" else behind
     step = stepper(network.flat[part], network.shaped_like(parameters), work)
     asides = _Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
@@ -97,6 +105,8 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
                 losses[-1].append(loss)
                 outputs.append(logits)
         asides.known = True
+    if statistics is not behind:
+        behind.copy_(statistics)
     right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
     return _account(losses, int(right), len(used), work, key)
 

@@ -115,6 +115,7 @@ class Combined(Method):
         if self.parts.mix is not None and walk.rates(node):  # a round that trains nobody has nothing to mix
             node = self._mixed(node, self.parts.mix)
         self._check_visits(node)
+        self._check_scope(node)
         return node
 
     def absorb(self, state: State, outcome: Outcome) -> State:
@@ -165,3 +166,12 @@ class Combined(Method):
                     f"objective '{work.objective}' with visits of work.steps = {work.steps}: it needs visits of at "
                     f"least {goal.least_steps} mini-batches. Set work.steps or work.epochs, or another objective."
                 )
+
+    def _check_scope(self, node: Node) -> None:
+        parts = sorted(walk.scopes(node) - {"all"})
+        if parts and self.server != Sgd():
+            raise SettingError(
+                f"method.server with method '{self.name}': a round of it trains only part of the model (work.scope = "
+                f"'{parts[0]}'), and the server's momentum or rate would move the rest. Leave method.server out: the "
+                "model is then taken as it comes."
+            )

@@ -84,8 +84,21 @@ def no_layer(said: str, model: str, module: nn.Module, path: str) -> SettingErro
     """Build the error for a layer that a network does not have."""
     known = layers(module)
     near = nearest(path, known) or nearest(path.rpartition(".")[0], known)  # "head.weight" is a tensor of "head"
-    shown = ", ".join(["…"] * (len(known) > NAMED) + known[-NAMED:])
-    return SettingError(f"{said}: model '{model}' has no such layer.{near} Layers with trained parameters: {shown}.")
+    return SettingError(
+        f"{said}: model '{model}' has no such layer.{near} Layers with trained parameters: {_shown(known)}."
+    )
+
+
+def not_known(said: str, model: str, module: nn.Module) -> SettingError:
+    """Build the error for a network whose classifier could not be told."""
+    return SettingError(
+        f"{said}: which layer of model '{model}' is its classifier is not known. Name it with model.classifier. Layers "
+        f"with trained parameters: {_shown(layers(module))}."
+    )
+
+
+def _shown(known: list[str]) -> str:
+    return ", ".join(["…"] * (len(known) > NAMED) + known[-NAMED:])
 
 
 def _trains(part: nn.Module) -> bool:

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from fedfloor.chance import torch_seed
-from fedfloor.errors import SettingError, unknown
+from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.models import classifier as classifiers
 from fedfloor.models.fit import as_found, check
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import load as load_outside
 
+SCOPES = ("all", "classifier")  # the parts of a model that a visit can train
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
 
@@ -140,6 +141,32 @@ class Network:
                     found.append(slice(start, stop))
             start = stop
         return found
+
+    def part(self, scope: str) -> slice:
+        """Return the part of the flat vector that a scope names: ``"all"`` that is trained, or the ``"classifier"``.
+
+        Raises:
+            SettingError: another scope, or a network whose classifier is unknown or lies in several pieces.
+
+        >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
+        >>> network.part("all"), network.part("classifier")
+        (slice(0, 43, None), slice(25, 43, None))
+        """
+        if scope == "all":
+            return slice(0, self.trained)
+        said, model = f"work.scope = '{scope}'", type(self.module).__name__
+        if scope != "classifier":
+            raise SettingError(f"{said}:{nearest(scope, SCOPES)} A visit trains one of: {', '.join(SCOPES)}.")
+        if self.classifier is None:
+            raise classifiers.not_known(said, model, self.module)
+        found = self.span(self.classifier)
+        if len(found) != 1:
+            raise SettingError(
+                f"{said}: the trained parameters of classifier '{self.classifier}' of model '{model}' lie in "
+                f"{len(found)} pieces of the model: they must be one. Name a layer whose parameters are its own with "
+                "model.classifier, or train 'all'."
+            )
+        return found[0]
 
     @property
     def classifier_parameters(self) -> int:

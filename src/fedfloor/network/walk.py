@@ -87,7 +87,7 @@ class Walk:
         return stand
 
     def _train(self, node: Train, stand: _Stand, branch: Branch, number: int) -> Walking:
-        size, since = self._size(node.work.scope), stand.time
+        size, since = self._carried(stand, self._size(node.work.scope), branch), stand.time
         if stand.visit < 0 and stand.since >= 0:
             since = stand.since
         stand = yield from self._move(stand, node.site, size, branch)
@@ -107,7 +107,8 @@ class Walk:
                 scopes.add(first_scope(child))
             targets.append((i, site))
         size = max(map(self._size, scopes), default=stand.size)
-        stand = yield from self._move(stand, node.at, size, branch)
+        carried = self._carried(stand, size, branch)
+        stand = yield from self._move(stand, node.at, carried, branch)
 
         def then(i: int, there: _Stand, own: Branch) -> Steps:
             child = node.children[i]
@@ -116,7 +117,7 @@ class Walk:
             return self._branch(child, there, own, numbers[i], node.at)
 
         end = yield from self._fan(stand, targets, size, branch, then)
-        return _Stand(end, node.at, size)
+        return _Stand(end, node.at, carried)
 
     def _branch(self, node: Node, stand: _Stand, own: Branch, first: int, at: Site) -> Steps:
         done = yield from self._node(node, stand, own, first)
@@ -277,6 +278,10 @@ class Walk:
         if scope not in self.packet:
             raise unknown("scope to price", scope, self.packet)
         return self.packet[scope]
+
+    def _carried(self, stand: _Stand, size: int, branch: Branch) -> int:
+        """Return what goes on to visits of this size: what was trained since the cloud goes along, of any scope."""
+        return size if stand.site == CLOUD or branch is not self.root else max(size, stand.size)
 
     def _visits(self, node: Node) -> int:
         return 1 if isinstance(node, Train) else self.inside[id(node)]

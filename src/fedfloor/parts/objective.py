@@ -30,6 +30,7 @@ class Visit:
             present weights, float32 [trained]; it costs a pass over the samples.
         ready: what :meth:`Objective.begin` worked out on arrival.
         aside: what :meth:`Objective.aside` says of the present mini-batch.
+        first: where in the flat model the weights begin that are trained; known while the device trains.
     """
 
     start: Tensor | None
@@ -41,6 +42,7 @@ class Visit:
     gradient: Callable[[], Tensor] | None = None
     ready: Mapping[str, Tensor] = field(default_factory=dict)
     aside: Mapping[str, Tensor] = field(default_factory=dict)
+    first: int = 0
 
     def arrived(self) -> Tensor:
         """Return the flat model as it arrived, [P].
@@ -153,8 +155,8 @@ class Objective(Protocol):
         """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
 
         Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
-        ``loss``, with the weights that are trained; the losses reported include it. The gradient is read before it is
-        asked for again, and never changed.
+        ``loss``, with the weights that are trained, which begin at :attr:`Visit.first` of the model; the losses
+        reported include it. The gradient is read before it is asked for again, and never changed.
         """
         return None
 

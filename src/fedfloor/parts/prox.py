@@ -51,5 +51,6 @@ class Prox(Objective):
         import torch
 
         room = (visit.ready or self.begin(visit))["away"]
-        away = torch.sub(weights, visit.arrived()[: len(weights)], out=room[: len(weights)])
+        start = visit.arrived()[visit.first : visit.first + len(weights)]
+        away = torch.sub(weights, start, out=room[: len(weights)])
         return away.dot(away).mul_(self.mu / 2), away.mul_(self.mu)

@@ -57,7 +57,8 @@ class Work:
         rate: learning rate η.
         momentum: β in [0, 1).
         weight_decay: added to the gradient as weight_decay·w.
-        scope: which parameters are trained and sent.
+        scope: which parameters are trained and sent: ``all``, or the layer that is the network's ``classifier``; the
+            rest of the model, its statistics included, then stays as it arrived.
         settings: the objective's own numbers, such as FedProx's μ.
     """
 

@@ -169,6 +169,28 @@ def rates(node: Node) -> set[float]:
     return fold(node, found)
 
 
+def scopes(node: Node) -> set[str]:
+    """Return the parts of the model that visits train."""
+
+    def found(at: Node, below: list[set[str]]) -> set[str]:
+        own = {at.work.scope} if isinstance(at, (Select, Train)) else set[str]()
+        own = own.union(*below)
+        if isinstance(at, Parallel) and len(own) > 1:
+            raise SettingError(
+                f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.scope "
+                f"{', '.join(map(repr, sorted(own)))}): their models cannot meet. Give all its visits one scope, or "
+                "put a Parallel for each scope into a Sequence."
+            )
+        return own
+
+    return fold(node, found)
+
+
+def handed(node: Node) -> set[str]:
+    """Return the parts of the model that are handed to devices to keep."""
+    return fold(node, lambda at, below: {at.scope} if isinstance(at, Broadcast) else set[str]().union(*below))
+
+
 def devices(node: Node) -> set[int]:
     """Return every device the plan names, trained or not."""
 

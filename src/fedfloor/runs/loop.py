@@ -76,7 +76,7 @@ def execute(
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     memory = DeviceMemory(orders.out / "memory", *((point.memory, point.visits) if point else ()))
     chance, normalise = experiment.faults.visit, experiment.data.normalise
-    costs = pricing.tariff(experiment, park, network.trained)
+    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
     sites = None if costs is None else costs.sites
     shortcuts = experiment.engine.shortcuts == "auto"
     engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.network import air, settings, sites, uplink
@@ -17,6 +18,7 @@ from fedfloor.network.air import Air
 from fedfloor.network.price import Payload, Price, price
 from fedfloor.network.sites import Sites
 from fedfloor.park.park import Park
+from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 
@@ -37,12 +39,14 @@ class Tariff:
         air: the radio of its uplink, if it is one.
         classes: F, of which a census counts samples.
         trained: how many numbers of the model are trained.
+        classifier: how many of them are its classifier's; 0 where that is unknown.
     """
 
     sites: Sites
     air: Air | None
     classes: int
     trained: int
+    classifier: int = 0
 
     def at(self, factory_of: NDArray[np.int32]) -> Tariff:
         """Return the tariff with devices in these factories; itself where they are there."""
@@ -54,15 +58,19 @@ class Tariff:
     def payload(self, packet: Mapping[str, Tensor]) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
 
-        Where the radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's. A
+        A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
+        radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
+        part of the model would come to is not known. A
         census are F counts of 4 bytes; the mean loss takes a pass forward, the gradient a whole pass, and both need
         the model; resources are two numbers of 8 bytes.
         """
         radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
         number = next(iter(packet.values())).element_size()
         gradient = number * self.trained
+        parts = {"classifier": number * self.classifier} if self.classifier else {}
         if radio is not None and radio.payload_nats is not None:
-            size = gradient = round(radio.payload_nats / math.log(2) / 8)
+            size, parts = round(radio.payload_nats / math.log(2) / 8), {}
+            gradient = size
         asked = {
             "census": (0, COUNT_BYTES * self.classes, 0.0),
             "classes": (0, COUNT_BYTES * self.classes, 0.0),
@@ -70,7 +78,7 @@ class Tariff:
             "gradient": (size, gradient, 1.0),
             "resources": (0, RESOURCES_BYTES, 0.0),
         }
-        return Payload({"all": size}, asked)
+        return Payload({"all": size, **parts}, asked)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return what methods may know of the devices on the network."""
@@ -87,19 +95,34 @@ class Tariff:
         tick: int,
         receipts: Sequence[Receipt] | None = None,
     ) -> Price:
-        """Return the price of a resolved plan: the packet that it starts with and, once it is done, its receipts."""
+        """Return the price of a resolved plan: the packet that it starts with and, once it is done, its receipts.
+
+        Raises:
+            SettingError: the plan carries a part of the model whose size is not known, or there is no such part.
+        """
         visits = None if receipts is None else [one.visit for one in receipts]
         size = self.payload(packet)
+        if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
+            raise SettingError(f"work.scope = 'classifier': it has no price, as {self._why_unknown()}")
         return price(plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits)
 
+    def _why_unknown(self) -> str:
+        if self.classifier:
+            return (
+                "radio.payload_nats fixes what a whole model comes to on the air, and says nothing of a part. Leave it "
+                "out of the network, or train 'all'."
+            )
+        return "the network's classifier is not known. Name its layer with model.classifier."
 
-def tariff(experiment: Experiment, park: Park, trained: int) -> Tariff | None:
+
+def tariff(experiment: Experiment, park: Park, trained: int, classifier: int = 0) -> Tariff | None:
     """Return what an experiment's rounds are priced by, or None where it names no network.
 
     Args:
         experiment: its ``[network]``, and the seed by which devices' properties are drawn.
         park: the devices.
         trained: how many numbers of the model are trained.
+        classifier: how many of them are its classifier's; 0 where that is unknown.
 
     Raises:
         SettingError: something is wrong with the network, or a device is out of reach.
@@ -109,7 +132,7 @@ def tariff(experiment: Experiment, park: Park, trained: int) -> Tariff | None:
         return None
     bits = park.dataset.sample_bits
     there = sites.sites(network, experiment.seed, park.factory_of, park.holdings, bits)
-    return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained)
+    return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained, classifier)
 
 
 def stamped(outcome: Outcome, paid: Price | None) -> Outcome:

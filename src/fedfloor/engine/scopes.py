@@ -1,0 +1,73 @@
+"""Parts of the model: which numbers a visit trains and sends, and which are mixed where models meet."""
+
+from __future__ import annotations
+
+from fedfloor.engine.tree import Packet
+from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
+from fedfloor.parts.objective import Objective
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Work
+
+
+def check(network: Network, plan: Node, packet: Packet) -> None:
+    """Check that the network has the parts a plan names, and that they can travel.
+
+    Args:
+        network: the model.
+        plan: what to do.
+        packet: what goes in.
+
+    Raises:
+        SettingError: a part that the network does not have, a ``Parallel`` whose visits train different parts, or a
+            visit of a part while something travels beside the model.
+    """
+    trained = walk.scopes(plan)
+    for scope in sorted(trained | walk.handed(plan)):
+        network.part(scope)
+    beside, parts = sorted(set(packet) - {"w"}), sorted(trained - {"all"})
+    if beside and parts:
+        raise SettingError(
+            f"work.scope = '{parts[0]}': '{beside[0]}' travels beside the model, and what a visit that trains a part "
+            "makes of it is not defined. Use scope 'all', or a method and an objective that send the model alone."
+        )
+
+
+def trained(network: Network, objective: Objective, work: Work) -> slice:
+    """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's scope.
+
+    Raises:
+        SettingError: that is nothing, or the objective puts numbers of the device's own into the model.
+    """
+    wanted = objective.trains(network)
+    if work.scope == "all":
+        return wanted
+    if objective.personal:
+        raise SettingError(
+            f"work.scope = '{work.scope}' with objective '{work.objective}': it puts numbers of the device's own into "
+            "the model, and what lies outside of the scope would not stay. Use scope 'all', or another objective."
+        )
+    part = network.part(work.scope)
+    both = slice(max(wanted.start, part.start), min(wanted.stop, part.stop))
+    if both.start >= both.stop:
+        raise SettingError(
+            f"work.scope = '{work.scope}' with objective '{work.objective}': the objective trains the numbers "
+            f"{wanted.start} to {wanted.stop} of the model, the scope are {part.start} to {part.stop}: nothing is left "
+            "to train. Use scope 'all', or another objective."
+        )
+    return both
+
+
+def met(network: Network, node: Node) -> slice | None:
+    """Return the part of the flat model that is mixed where a node's branches meet; None for the whole model."""
+    found = set[str]().union(*map(walk.scopes, walk.children(node)))
+    return network.part(found.pop()) if len(found) == 1 and "all" not in found else None
+
+
+def sent_bytes(network: Network, scope: str, packet: Packet) -> int:
+    """Return how many bytes travel to a visit of this scope, and on from it."""
+    if scope == "all":
+        return sum(value.numel() * value.element_size() for value in packet.values())
+    part = network.part(scope)
+    numbers: int = part.stop - part.start
+    return numbers * packet["w"].element_size()

@@ -1,0 +1,91 @@
+"""Plans, a method and networks in which visits train a part of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.models.network import Network
+from fedfloor.parts.objective import Plain, Visit
+from fedfloor.plan.nodes import Broadcast, Node, Parallel
+from fedfloor.plan.nodes import Sequence as Chain
+from floor import WORK, visits
+
+PART = replace(WORK, scope="classifier")
+
+
+@dataclass(frozen=True)
+class Alternating(Method):
+    """Rounds in which everybody trains the whole model alternate with rounds that train the classifier alone."""
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        scope = "all" if view.round % 2 else "classifier"
+        branches = visits(view.devices, replace(WORK, momentum=0.0, scope=scope))
+        return Chain((Parallel(branches), Broadcast(tuple(view.devices), scope)))
+
+
+@dataclass(frozen=True)
+class First(Plain):
+    """An objective that trains the first layer's weights alone."""
+
+    def trains(self, network: Network) -> slice:
+        return slice(0, network.parameters[0].numel())
+
+
+@dataclass(frozen=True)
+class Personal(Plain):
+    """An objective that evaluates devices with numbers of their own."""
+
+    @property
+    def personal(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Ridge(Plain):
+    """Cross-entropy + (1/2)‖w‖² of what is trained; it notes where that begins."""
+
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        SEEN.append((visit.first, len(weights)))
+        return weights.dot(weights) / 2, weights
+
+
+SEEN: list[tuple[int, int]] = []
+
+
+class Counted(nn.Module):
+    """A layer whose buffer counts the samples that it saw, in training mode or not."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += len(x)
+        return x
+
+
+def layered(kind: str) -> nn.Module:
+    """Return a network for pictures [1, 3, 3] and three classes, whose classifier is layer "last"."""
+    torch.manual_seed(0)
+    body: Mapping[str, list[nn.Module]] = {
+        "plain": [nn.Flatten(), nn.Linear(9, 6), nn.Tanh()],
+        "dropout": [nn.Flatten(), nn.Linear(9, 6), nn.Dropout(0.5)],
+        "batch norm": [nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, 6)],
+        "buffer": [nn.Flatten(), nn.Linear(9, 6), Counted()],
+    }
+    net = nn.Sequential(*body[kind])
+    net.add_module("last", nn.Linear(6, 3))
+    return net
+
+
+def convolved(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that ends in a convolution, whose classifier nobody can tell."""
+    return nn.Sequential(nn.Conv2d(shape[0], classes, shape[1:]), nn.Flatten())  # type: ignore[arg-type]

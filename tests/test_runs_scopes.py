@@ -1,0 +1,104 @@
+"""What rounds that train a part of the model cost, and what the server may do in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedfloor
+from fedfloor import config
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.network.settings import NetworkSettings
+from fedfloor.plan.nodes import Broadcast, Parallel, Sequence, Work, edge
+from fedfloor.runs import forecast, launch
+from fedfloor.runs.reprice import reprice
+from priced import BYTES, priced, visit
+
+PART = Work(epochs=1, scope="classifier")  # 10 bytes, a hundredth of the packet
+
+TABLE: dict[str, Any] = {
+    "name": "scoped", "rounds": 3, "data": {"name": "labels", "samples_per_device": 12},
+    "park": {"devices": 4, "factories": 2}, "method": {"name": "scoped:Alternating"}, "model": {"name": "mlp-2nn"},
+}  # fmt: skip
+CLASSIFIER = 4 * (200 + 1) * 62  # bytes: 200 features and a bias for each of 62 characters
+WHOLE = 4 * ((784 + 1) * 200 + (200 + 1) * 200) + CLASSIFIER
+
+
+def experiment(**more: Any) -> Experiment:
+    return config.from_table({**TABLE, **more})
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_rounds_of_both_scopes() -> None:
+    # all: 4 + 1 down, 16, 2 + 8 up; then the classifier, 0.05 down, 16, 0.1 up; then 0.05 down to both who keep it
+    whole, part = Parallel((visit(0), visit(3))), Parallel((visit(0, PART), visit(3, PART)))
+    found = priced(Sequence((whole, part, Broadcast((0, 3), "classifier"))))
+    assert found.seconds == pytest.approx(31 + 16.15 + 0.05, abs=1e-12)
+    down, up = 2 * (BYTES + 10 + 10), 2 * (BYTES + 10)
+    assert found.bytes == {
+        "device_edge_down": down, "device_edge_up": up, "edge_cloud_down": down, "edge_cloud_up": up,
+    }  # fmt: skip
+
+
+def test_what_was_trained_since_the_cloud_goes_along() -> None:
+    # device 3 trains the classifier of what device 0 trained, and all of it goes on to the cloud: two ways down, two up
+    both = dict.fromkeys(("device_edge_down", "device_edge_up", "edge_cloud_down", "edge_cloud_up"), 2 * BYTES)
+    assert priced(Sequence((visit(0), visit(3, PART)))).bytes == both
+    # the other way round only the first way down is the classifier's: device 3 needs the whole model
+    found = priced(Sequence((visit(0, PART), visit(3)))).bytes
+    assert found == both | dict.fromkeys(("device_edge_down", "edge_cloud_down"), BYTES + 10)
+    # what met at an edge stands there: the devices send 10 bytes, the edge what it has
+    found = priced(Sequence((Parallel((visit(0),), at=edge(0)), Parallel((visit(0, PART),), at=edge(0))))).bytes
+    near, far = ("device_edge_down", "device_edge_up"), ("edge_cloud_down", "edge_cloud_up")
+    assert found == dict.fromkeys(near, BYTES + 10) | dict.fromkeys(far, BYTES)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_its_forecast_and_its_copy_on_another_network(tmp_path: Path) -> None:
+    what = experiment(network={"profile": "lte-cat-m2"})
+    fedfloor.run(what, tmp_path / "run", ranks=1)
+    free = fedfloor.run(experiment(), tmp_path / "free", ranks=1).folder
+    paid = [line["priced"] for line in lines(tmp_path / "run")]
+    for number, size in enumerate((WHOLE, CLASSIFIER, WHOLE)):  # to four devices who train, and again to keep it
+        assert paid[number]["bytes"]["device_edge_up"] == 4 * size
+        assert paid[number]["bytes"]["device_edge_down"] == 8 * size
+    told = list(forecast.rounds(what, launch.build_park(what), 3))
+    assert [one.price.seconds for one in told] == [one["seconds"] for one in paid]
+    (copy,) = reprice([free], NetworkSettings("lte-cat-m2"), tmp_path / "copies", lambda _: None)
+    assert [line["priced"] for line in lines(copy)] == paid
+
+
+def test_a_part_that_has_no_price_is_refused_by_name() -> None:
+    def said(**more: Any) -> str:
+        what = experiment(**more)
+        with pytest.raises(SettingError) as caught:
+            list(forecast.rounds(what, launch.build_park(what), 2))
+        return str(caught.value)
+
+    unknown = said(model={"name": "scoped:convolved"}, network={"profile": "lte-cat-m2"})
+    assert "the network's classifier is not known. Name its layer with model.classifier." in unknown
+    assert "radio.payload_nats fixes" in said(network={"profile": "rafed"})
+
+
+def test_a_server_that_steps_is_refused() -> None:
+    def rounds(**server: Any) -> list[forecast.Round]:
+        method = {"name": "scoped:Alternating", "server": {"kind": "sgd", **server}}
+        what = experiment(method=method, network={"profile": "lte-cat-m2"})
+        return list(forecast.rounds(what, launch.build_park(what), 2))
+
+    assert len(rounds()) == 2
+    for server in ({"momentum": 0.9}, {"rate": 0.5}):
+        with pytest.raises(SettingError, match=r"method\.server with method 'scoped:Alternating'.*'classifier'"):
+            rounds(**server)
