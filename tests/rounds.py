@@ -24,7 +24,10 @@ from floor import bits
 
 WORK = {"epochs": 2, "batch_size": 4, "lr": 0.05}
 
-OWN = {"fedcs": {"fraction": 1.0}}  # so that parts.selection may say who takes part
+# so that parts.selection may say who takes part; so that few devices have to be chosen from, and rounds are short
+OWN: dict[str, dict[str, Any]] = {
+    "fedcs": {"fraction": 1.0}, "fedgs": {"iterations": 3, "devices": 2, "random": 1},
+}  # fmt: skip
 NETWORKED = ("fedcs", "rafed")  # they choose by what the network says
 RADIO = {
     "device_edge": {"sharing": "sinr"},
