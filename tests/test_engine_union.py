@@ -115,6 +115,7 @@ def plans() -> dict[str, Node]:
         "a device twice": Parallel((one[0], one[0]), at=edge(0)),
         "chains": Parallel((Sequence(one), one[0]), at=edge(0)),
         "the cloud's data": Parallel((Train(CLOUD, STEP), one[0]), at=edge(0)),
+        "a rule of the user's own": Parallel(one, edge(0), "floor:Nobody"),
         "a rule that looks at every model": Parallel((*one, Train(device(3), STEP)), edge(0), "median"),
         "an objective that looks at its start": Parallel(
             visits((0, 1), replace(STEP, objective="floor:Counting")), edge(0)

@@ -57,7 +57,8 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
         if one.work.batches(int(held[one.site.index])) != 1:
             return False
         known.add(one.site.index)
-    return len(known) == len(node.children) and not _rule(node).whole and engine.separable
+    mean = ":" not in node.mix and not _rule(node).whole  # a rule of the user's own may give everybody no weight
+    return len(known) == len(node.children) and mean and engine.separable
 
 
 def _rule(node: Parallel) -> Mix:
