@@ -135,7 +135,7 @@ WORKS = {
 def test_a_visit_is_one_to_a_network_whose_rest_is_frozen(what: str, kind: str) -> None:
     # decay and pull are added where torch does not: some four roundings of 2^-25 a step, of numbers below 1/2 or so;
     # without them 3 steps of rate 0.1 end 0.01 apart
-    here, work = of(kind), WORKS[what]
+    here, work = of(kind, shortcuts=False), WORKS[what]
     got = split(here, walk(here, Train(device(1), work)).packet["w"])[0]
     expected = by_torch(of(kind), work, 1)
     if "decay" in what or what == "prox":

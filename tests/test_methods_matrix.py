@@ -46,6 +46,13 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     few = kind.get("selection", "everyone") != "everyone"  # a tenth of 6 devices is one
     if few and kind.get("mix", "").endswith("krum"):
         return "it needs at least 3"
+    if name == "hfedms":
+        if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
+            return "devices keep something between visits already"
+        if kind.get("server", "sgd") != "sgd":
+            return "train only part of the model"
+    if kind.get("objective") == "replay":
+        return "it trains the classifier alone"
     if OWNERS.get(kind.get("objective", ""), name) != name:
         return "to travel beside the model"
     return None

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 
 from fedfloor.data.dataset import Labels, Values
-from fedfloor.engine import union
+from fedfloor.engine import features, union
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Team
@@ -31,7 +31,8 @@ class Engine:
         loss_chance: chance that a visit is lost, in [0, 1).
         normalise: ``"auto"``, ``"unit"`` or ``"standard"``.
         sites: the devices on the network, over whose air results may be lost, too; None without one.
-        shortcuts: whether super nodes take one step on the union of their mini-batches.
+        shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
+            classifier alone extract their features once.
     """
 
     park: Park
@@ -54,6 +55,11 @@ class Engine:
     def separable(self) -> bool:
         """Whether the network treats every sample by itself."""
         return union.separable(self.network, self.park.dataset.shape)
+
+    @cached_property
+    def headed(self) -> bool:
+        """Whether the network says what its classifier says."""
+        return features.headed(self.network, self.park.dataset.shape)
 
     def samples(self, device: int, tick: int = 0) -> Samples:
         """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""

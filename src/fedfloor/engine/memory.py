@@ -1,11 +1,15 @@
-"""What devices keep between visits: one content-addressed safetensors file per device in the run's folder."""
+"""What devices keep between visits: one content-addressed safetensors file per device in the run's folder.
+
+What a device keeps may belong to the extractor of an earlier global model. It then refers to that, and the extractor is
+a file of its own, one for all devices.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,13 +18,16 @@ from torch import Tensor
 
 from fedfloor.errors import RunError, disk_error
 
+LOADED = 2  # extractors that are kept at hand: devices that come back together often left together, too
+TO = "+"  # between the digest of what a device keeps and that of the extractor it belongs to
+
 
 class DeviceMemory:
     """The devices' own tensors. Any rank may load any device; only what changed is written.
 
     Args:
         folder: where the files lie; None keeps nothing (and refuses objectives that remember).
-        held: device → digest, as a checkpoint recorded it.
+        held: device → digest, as a checkpoint recorded it; what belongs to an extractor: "digest+its digest".
         visits: device → how often it was trained so far in the run, which moves a recycled stream on; −1 is the cloud.
     """
 
@@ -31,11 +38,16 @@ class DeviceMemory:
         self.held: dict[int, str] = dict(held or {})
         self.visits: Counter[int] = Counter(visits or {})
         self._settled: set[str] = set(self.held.values())
+        self._loaded: OrderedDict[str, Tensor] = OrderedDict()
 
-    def _path(self, device: int, digest: str) -> Path:
+    def _path(self, whose: int | str, digest: str) -> Path:
         if self._folder is None:
             raise RunError("this run has no folder, but the method's devices keep things between visits: give --out.")
-        return self._folder / f"{device}-{digest[:32]}.safetensors"
+        return self._folder / f"{whose}-{digest[:32]}.safetensors"
+
+    def _paths(self, device: int, held: str) -> list[Path]:
+        digest, _, extractor = held.partition(TO)
+        return [self._path(device, digest), *([self._path("extractor", extractor)] if extractor else [])]
 
     def load(self, device: int) -> dict[str, Tensor]:
         """Return what the device kept; nothing if it kept nothing yet.
@@ -45,21 +57,36 @@ class DeviceMemory:
         """
         if device not in self.held:
             return {}
-        path = self._path(device, self.held[device])
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise RunError(
-                f"device {device}'s memory cannot be read: {error}. It belongs to the run's folder."
-            ) from error
-        if hashlib.sha256(data).hexdigest() != self.held[device]:
-            raise RunError(f"device {device}'s memory {path.name} does not match its digest: the file was changed.")
-        return load(data)
+        digest = self.held[device].partition(TO)[0]
+        return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
-    def commit(self, device: int, entries: Mapping[str, Tensor]) -> str:
+    def extractor(self, device: int) -> str:
+        """Return the digest of the extractor that belongs to what a device keeps; nothing where there is none."""
+        return self.held.get(device, "").partition(TO)[2]
+
+    def numbers(self, extractor: str) -> Tensor:
+        """Return the numbers of an extractor that a device refers to.
+
+        Raises:
+            RunError: its file is gone or changed.
+        """
+        if extractor not in self._loaded:
+            path = self._path("extractor", extractor)
+            self._loaded[extractor] = _read(path, extractor, "an earlier model's extractor")["numbers"]
+            while len(self._loaded) > LOADED:
+                self._loaded.popitem(last=False)
+        self._loaded.move_to_end(extractor)
+        return self._loaded[extractor]
+
+    def commit(self, device: int, entries: Mapping[str, Tensor], extractor: str = "") -> str:
         """Keep ``entries`` for the device (a whole new memory) and return their digest.
 
         The file may still wait in the system's memory: see :meth:`settle`.
+
+        Args:
+            device: whose.
+            entries: what it keeps.
+            extractor: digest of the extractor it belongs to, which :meth:`keep` returned.
 
         Raises:
             RunError: the disk is full or the folder gone; what the device held before stays.
@@ -69,8 +96,18 @@ class DeviceMemory:
         path = self._path(device, digest)
         if not path.exists():
             _write(path, data)
-        self.held[device] = digest
-        return digest
+        self.held[device] = f"{digest}{TO}{extractor}" if extractor else digest
+        return self.held[device]
+
+    def keep(self, numbers: Tensor, digest: str) -> None:
+        """Write an extractor's numbers, of the digest that :func:`extractor_bytes` have, unless they are there.
+
+        Raises:
+            RunError: the disk is full or the folder gone.
+        """
+        path = self._path("extractor", digest)
+        if not path.exists():
+            _write(path, extractor_bytes(numbers))
 
     def now(self, devices: Iterable[int]) -> dict[int, tuple[str | None, int]]:
         """Return for each device the digest of what it keeps, None for nothing, and how often it was trained."""
@@ -97,19 +134,19 @@ class DeviceMemory:
         for device, digest in held.items():
             if digest in self._settled:
                 continue
-            path = self._path(device, digest)
-            try:
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-            except OSError as error:
-                raise disk_error(path, error) from error
+            for path in self._paths(device, digest):
+                try:
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
+                except OSError as error:
+                    raise disk_error(path, error) from error
         self._settled = set(held.values())
 
     def sweep(self, keep: set[str]) -> None:
         """Delete the files of memories that are neither held now nor among ``keep`` (the checkpoints' digests)."""
         if self._folder is None or not self._folder.is_dir():
             return
-        wanted = {digest[:32] for digest in keep | set(self.held.values())}
+        wanted = {digest[:32] for held in keep | set(self.held.values()) for digest in held.split(TO)}
         for path in self._folder.glob("*.safetensors"):
             if path.stem.rpartition("-")[2] not in wanted:
                 path.unlink(missing_ok=True)
@@ -119,6 +156,21 @@ class DeviceMemory:
         if self._folder is not None:
             for half in self._folder.glob("*.part"):
                 half.unlink(missing_ok=True)
+
+
+def extractor_bytes(numbers: Tensor) -> bytes:
+    """Return an extractor's file."""
+    return save({"numbers": numbers})
+
+
+def _read(path: Path, digest: str, what: str) -> dict[str, Tensor]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{what} cannot be read: {error}. It belongs to the run's folder.") from error
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise RunError(f"{what} {path.name} does not match its digest: the file was changed.")
+    return load(data)
 
 
 def _write(path: Path, data: bytes) -> None:

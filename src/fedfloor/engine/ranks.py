@@ -12,21 +12,19 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 from fedfloor.engine import scopes, union
+from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.gradient import full
 from fedfloor.engine.meeting import Meeting, learnt
 from fedfloor.engine.passed import Answers, Passed, merged
 from fedfloor.engine.probe import ask, no_vector
 from fedfloor.engine.team import Alone, Team
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key, is_lost, train
-from fedfloor.parts import objectives, sampling
-from fedfloor.parts.objective import Visit
+from fedfloor.engine.visit import Key, is_lost
+from fedfloor.parts import sampling
 from fedfloor.plan import choice, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -50,7 +48,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     """
     walk.check(plan, engine.park.devices)
     scopes.check(engine.network, plan, packet)
-    job = _Walk(engine, round_number)
+    job = _Walk(engine, round_number, Still(walk.scopes(plan) == {"classifier"}))
     try:
         passed = job.team_walk(plan, packet, tick)
     except BaseException as error:
@@ -63,9 +61,8 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
 class _Walk:
     """One walk over one plan, and the counts of visits that key its chance."""
 
-    def __init__(self, engine: Engine, round_number: int) -> None:
-        self.engine = engine
-        self.round = round_number
+    def __init__(self, engine: Engine, round_number: int, still: Still) -> None:
+        self.engine, self.round, self.still = engine, round_number, still
         self.visits: Counter[int] = Counter()
         self.heard: Answers = {}  # what probes asked so far, for rules that mix by it
         self.beside: list[tuple[Train, ...]] = []  # those that interfere with the branch's visits to come
@@ -214,23 +211,8 @@ class _Walk:
         if lost:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
-        goal = objectives.objective(node.work.objective, node.work.settings)
-        flat, samples = engine.network.flat, engine.samples(device, tick)
-        if packet["w"] is not flat:
-            flat.copy_(packet["w"])
-        kept = engine.memory.load(device) if goal.remembers else {}
-        goal.arrive(flat, kept, engine.network)
-        beside = objectives.beside(goal, node.work.objective, packet)
-        steps, start = node.work.batches(len(samples)), flat.clone() if goal.needs_start else None
-        gradient = partial(full, engine.network, samples)
-        about = Visit(start, kept, engine.network, beside, node.work, steps, gradient)
-        got = train(engine.network, samples, node.work, goal, about, key)
-        engine.memory.visits[device] += 1
-        digest = engine.memory.commit(device, goal.remember(flat, about)) if goal.remembers else None
-        said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
-        receipt = Receipt(device, key.visit, tick, *said, size, lost=False, memory=digest)
-        sent = objectives.sent(node.work.objective, goal.send(flat, about), beside)
-        return Passed({**packet, "w": flat, **sent}, node, [receipt], frozenset({device}))
+        sent, receipt = attended(engine, node.work, packet, key, self.still)
+        return Passed(sent, node, [replace(receipt, bytes=size)], frozenset({device}))
 
     def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:
         engine = self.engine

@@ -56,6 +56,10 @@ class Samples:
             x.masked_fill_(x.isnan(), 0.0)  # the mean, by now
         return x.permute(0, 3, 1, 2) if self._channels_last else x
 
+    def stored(self) -> Tensor:
+        """Return the samples as the device stores them, [n, C, …]."""
+        return self._x.permute(0, 3, 1, 2).contiguous() if self._channels_last else self._x
+
     def chunk(self, batch_size: int) -> int:
         """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
         sample = max(1, self._x[0].numel() * 4)

@@ -37,9 +37,15 @@ def trained(network: Network, objective: Objective, work: Work) -> slice:
     """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's scope.
 
     Raises:
-        SettingError: that is nothing, or the objective puts numbers of the device's own into the model.
+        SettingError: that is nothing, the objective is for visits of the classifier alone, or it puts numbers of the
+            device's own into the model.
     """
     wanted = objective.trains(network)
+    if objective.on_features and work.scope != "classifier":
+        raise SettingError(
+            f"objective '{work.objective}' with work.scope = '{work.scope}': it trains the classifier alone, on "
+            "features, in rounds of a method that are made for it, such as hfedms. Use another objective."
+        )
     if work.scope == "all":
         return wanted
     if objective.personal:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
 from fedfloor.engine import scopes
-from fedfloor.engine.samples import Samples
 from fedfloor.errors import DivergedError, FedfloorError, RunError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
@@ -57,7 +56,29 @@ class Trained:
     accuracy: float
 
 
-def train(network: Network, samples: Samples, work: Work, objective: Objective, visit: Visit, key: Key) -> Trained:
+class Batched(Protocol):
+    """What mini-batches are drawn from: a device's samples, or their features."""
+
+    @property
+    def y(self) -> Tensor:
+        """Classes, int64 [n]."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def values(self, rows: Tensor | slice) -> Tensor:
+        """Return the chosen ones, [rows, …]."""
+        ...
+
+    def chunk(self, batch_size: int) -> int:
+        """Return how many are asked for at a time."""
+        ...
+
+
+def train(
+    network: Network, samples: Batched, work: Work, objective: Objective, visit: Visit, key: Key,
+    module: nn.Module | None = None,
+) -> Trained:  # fmt: skip
     """Train the network in place by stochastic gradient descent, v ← βv + ∇F, w ← w − ηv.
 
     With a scope other than ``all`` only the parameters of that part are trained; the rest of the flat vector, batch
@@ -69,11 +90,12 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
 
     Args:
         network: the model, changed in place.
-        samples: the device's samples.
+        samples: the device's samples, or their features.
         work: epochs or steps, batch size, rate, momentum.
         objective: what is minimised.
         visit: what the objective may read.
         key: what chance is keyed by.
+        module: what is asked for outputs: of the network's, the layer that the samples go into. Default: all of it.
 
     Raises:
         SettingError: the objective trains nothing of the work's scope.
@@ -87,6 +109,7 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
     parameters = network.within(part)
     behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
     statistics = behind.clone() if work.scope != "all" else behind
+    asked = network.module if module is None else module
     step = stepper(network.flat[part], network.shaped_like(parameters), work)
     asides = _Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
@@ -100,7 +123,9 @@ def train(network: Network, samples: Samples, work: Work, objective: Objective, 
         for rows in used.split(samples.chunk(work.batch_size)):
             x, y = samples.values(rows), samples.y[rows]
             for bx, by, about in asides.batches(rows, x, y, work.batch_size, key):
-                loss, logits, gradients, extra = _gradients(network, parameters, part, objective, bx, by, about, key)
+                loss, logits, gradients, extra = _gradients(
+                    asked, (network, part), parameters, objective, bx, by, about, key
+                )
                 step(gradients, extra)
                 losses[-1].append(loss)
                 outputs.append(logits)
@@ -159,13 +184,14 @@ def _told(ask: Callable[[], T], batch: int, key: Key) -> T:
 
 
 def _gradients(
-    network: Network, parameters: list[nn.Parameter], part: slice, objective: Objective, x: Tensor, y: Tensor,
-    visit: Visit, key: Key,
+    module: nn.Module, trained: tuple[Network, slice], parameters: list[nn.Parameter], objective: Objective,
+    x: Tensor, y: Tensor, visit: Visit, key: Key,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
     """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [part]) of a mini-batch."""
 
     def ask() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
-        loss, logits = objective.loss(network.module, x, y, visit)
+        network, part = trained
+        loss, logits = objective.loss(module, x, y, visit)
         gradients = torch.autograd.grad(loss, parameters)
         term = objective.penalty(network.flat[part], visit)
         if term is None:

@@ -22,6 +22,7 @@ from fedfloor.methods.fedmmd import FedMMD
 from fedfloor.methods.fedprox import FedProx
 from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.fedyogi import FedYogi
+from fedfloor.methods.hfedms import HFedMS
 from fedfloor.methods.hierfavg import HierFAVG
 from fedfloor.methods.ida import Ida
 from fedfloor.methods.moon import Moon
@@ -50,6 +51,7 @@ METHODS: dict[str, type[Method]] = {
     "fedcs": FedCS,
     "rafed": RaFed,
     "fedgs": FedGS,
+    "hfedms": HFedMS,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

@@ -68,6 +68,19 @@ class Combined(Method):
                 f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave one "
                 "of them out."
             )
+        if method.remembers and parts.objective is not None and parts.objective.remembers:
+            kind = objectives.spoken(parts.objective)[0]
+            raise SettingError(
+                f"method.objective = '{kind}' with method '{name}': its devices keep something between visits already, "
+                "and what the objective keeps would take its place. Choose another objective, or a setting of the "
+                "method in which nothing is kept."
+            )
+        if parts.server not in (None, Sgd()) and method.scopes != {"all"}:
+            raise SettingError(
+                f"method.server with method '{name}': rounds of it train only part of the model (work.scope), and the "
+                "server's momentum or rate would move the rest. Leave method.server out: the model is then taken as it "
+                "comes."
+            )
 
     @property
     def objective(self) -> Objective:
@@ -94,6 +107,11 @@ class Combined(Method):
         """Whether the method reads the census."""
         return self.method.reads_census
 
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Which parts of the model the method trains."""
+        return self.method.scopes
+
     def setup(self, view: View) -> Node | None:
         """Ask what the method asks."""
         return self.method.setup(view)
@@ -111,7 +129,12 @@ class Combined(Method):
         self._check(node)
         if self.parts.objective is not None:
             name, settings = objectives.spoken(self.parts.objective)
-            node = change.with_work(node, lambda work: replace(work, objective=name, settings=settings))
+            own = objectives.spoken(self.method.objective)[0]  # another one is there for a purpose of the method's
+
+            def changed(work: Work) -> Work:
+                return replace(work, objective=name, settings=settings) if work.objective == own else work
+
+            node = change.with_work(node, changed)
         if self.parts.mix is not None and walk.rates(node):  # a round that trains nobody has nothing to mix
             node = self._mixed(node, self.parts.mix)
         self._check_visits(node)
@@ -151,7 +174,7 @@ class Combined(Method):
         return changed
 
     def _check(self, node: Node) -> None:
-        if self.parts.selection not in (None, Everyone()) and not walk.devices(node):
+        if self.parts.selection not in (None, Everyone()) and walk.cloud_visits(node) and not walk.devices(node):
             raise SettingError(
                 f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
             )

@@ -144,6 +144,16 @@ class Method(Protocol):
         """Whether ``plan`` reads the census; the plan then says with a ``Probe`` that it was asked for."""
         return False
 
+    @property
+    def remembers(self) -> bool:
+        """Whether devices keep something between visits that another objective has no part in."""
+        return False
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Which parts of the model it trains in any round; the network must have them."""
+        return frozenset({"all"})
+
     def setup(self, view: View) -> Node | None:  # noqa: ARG002
         """Return what to ask before the first round (``Probe`` nodes only), or nothing."""
         return None

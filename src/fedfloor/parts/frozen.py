@@ -46,15 +46,15 @@ def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -
     Raises:
         RunError: as :func:`frozen`, or the network does not call the layer.
     """
-    with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(_Reached):
+    with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
     if not seen:
         raise RunError(f"the network does not call its layer '{layer}' in evaluation mode: there are no features.")
     return seen[0]
 
 
-class _Reached(Exception):  # noqa: N818 - no error: a forward pass went as far as it was needed
-    pass
+class Reached(Exception):  # noqa: N818 - no error
+    """A forward pass went as far as it was needed."""
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def tapped(layer: nn.Module, *, stop: bool = False) -> Iterator[list[Tensor]]:
     def note(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         seen.append(inputs[0])
         if stop:
-            raise _Reached
+            raise Reached
 
     handle = layer.register_forward_pre_hook(note)
     try:

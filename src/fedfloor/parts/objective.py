@@ -10,9 +10,45 @@ from fedfloor.errors import RunError
 from fedfloor.plan.nodes import Work
 
 if TYPE_CHECKING:  # methods name their objective, and looking at methods does not wait for PyTorch
+    from numpy.random import Generator
     from torch import Tensor, nn
 
     from fedfloor.models.network import Network
+
+
+class Extractor(Protocol):
+    """What lies before the classifier of a network, as a visit that trains the classifier alone finds it: frozen."""
+
+    @property
+    def name(self) -> str:
+        """Digest of its numbers."""
+        ...
+
+    @property
+    def before(self) -> str:
+        """Digest of the one that the device's memory was made with; nothing where it keeps nothing yet."""
+        ...
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of the samples that the device holds now, int64 [n]."""
+        ...
+
+    def stored(self) -> Tensor:
+        """Return the samples that the device holds now as they are stored, [n, *shape]."""
+        ...
+
+    def window(self, name: str = "") -> Tensor:
+        """Return the features of what the device holds now, [n, D]: by an earlier extractor where one is named."""
+        ...
+
+    def of(self, stored: Tensor) -> Tensor:
+        """Return the features [n, D] of samples as they are stored, [n, *shape]."""
+        ...
+
+    def chance(self) -> Generator:
+        """Return a generator keyed by the visit."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -31,6 +67,7 @@ class Visit:
         ready: what :meth:`Objective.begin` worked out on arrival.
         aside: what :meth:`Objective.aside` says of the present mini-batch.
         first: where in the flat model the weights begin that are trained; known while the device trains.
+        extractor: of a visit on features; see :attr:`Objective.on_features`.
     """
 
     start: Tensor | None
@@ -43,6 +80,7 @@ class Visit:
     ready: Mapping[str, Tensor] = field(default_factory=dict)
     aside: Mapping[str, Tensor] = field(default_factory=dict)
     first: int = 0
+    extractor: Extractor | None = None
 
     def arrived(self) -> Tensor:
         """Return the flat model as it arrived, [P].
@@ -53,6 +91,16 @@ class Visit:
         if self.start is None:
             raise RunError("the objective reads the model as it arrived: its 'needs_start' must be true.")
         return self.start
+
+    def frozen(self) -> Extractor:
+        """Return the frozen extractor.
+
+        Raises:
+            RunError: the visit is none on features.
+        """
+        if self.extractor is None:
+            raise RunError("the objective reads the frozen extractor: its 'on_features' must be true.")
+        return self.extractor
 
     def resident(self) -> Network:
         """Return the network under training.
@@ -79,6 +127,14 @@ class Objective(Protocol):
     @property
     def remembers(self) -> bool:
         """Whether the device keeps something between visits."""
+        return False
+
+    @property
+    def on_features(self) -> bool:
+        """Whether it trains the classifier alone, on features that are extracted once; see :meth:`features`.
+
+        Its visits have :attr:`Visit.extractor`, and what the device keeps of one refers to that extractor.
+        """
         return False
 
     @property
@@ -139,6 +195,11 @@ class Objective(Protocol):
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
         return {}
+
+    def features(self, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return what a visit on features is trained on in the place of samples: [n, D] and labels, int64 [n]."""
+        extractor = visit.frozen()
+        return extractor.window(), extractor.labels
 
     def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.

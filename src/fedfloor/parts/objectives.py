@@ -14,6 +14,7 @@ from fedfloor.parts.gated import Gated
 from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
+from fedfloor.parts.replay import Replay
 from fedfloor.parts.variates import Variates
 from fedfloor.plan.nodes import Scalar
 
@@ -29,6 +30,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "gated": Gated,
     "corrected": Corrected,
     "variates": Variates,
+    "replay": Replay,
 }
 
 

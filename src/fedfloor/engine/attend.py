@@ -1,0 +1,94 @@
+"""What happens where a packet arrives to be trained: memory, training, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fedfloor.engine import features, scopes
+from fedfloor.engine.gradient import full
+from fedfloor.engine.samples import Samples
+from fedfloor.engine.tree import Packet
+from fedfloor.engine.visit import Key, Trained, train
+from fedfloor.parts import objectives
+from fedfloor.parts.objective import Objective, Visit
+from fedfloor.plan.nodes import Work
+from fedfloor.plan.outcome import Receipt
+
+if TYPE_CHECKING:
+    from fedfloor.engine.engine import Engine
+
+
+@dataclass
+class Still:
+    """The extractor of a round's visits.
+
+    Attributes:
+        frozen: whether all visits of the round train the classifier alone, so that there is only one.
+        name: its digest, once a visit worked it out.
+    """
+
+    frozen: bool
+    name: str = ""
+
+
+def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still) -> tuple[Packet, Receipt]:
+    """Train the model of a packet where it arrived; return what goes on, and the receipt but for its bytes.
+
+    Args:
+        engine: its network ends with the trained model; what the device keeps is committed.
+        work: what is done.
+        packet: what arrived.
+        key: of the visit; device −1 is the cloud.
+        still: the round's extractor; its name is noted.
+
+    Raises:
+        SettingError: work that the network or the packet does not fit.
+        RunError: the loss became infinite or not a number, or the device's memory is gone.
+    """
+    goal = objectives.objective(work.objective, work.settings)
+    flat, samples, device = engine.network.flat, engine.samples(key.device, key.tick), key.device
+    if packet["w"] is not flat:
+        flat.copy_(packet["w"])
+    kept = engine.memory.load(device) if goal.remembers else {}
+    goal.arrive(flat, kept, engine.network)
+    beside = objectives.beside(goal, work.objective, packet)
+    start, gradient = flat.clone() if goal.needs_start else None, partial(full, engine.network, samples)
+    about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient)
+    if goal.on_features:
+        about = _before_features(engine, goal, work, samples, about, key, still)
+    got = _trained(engine, work, goal, samples, about, key)
+    engine.memory.visits[device] += 1
+    digest = None
+    if goal.remembers:
+        belongs = "" if about.extractor is None else about.extractor.name
+        digest = engine.memory.commit(device, goal.remember(flat, about), belongs)
+    said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
+    receipt = Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
+    return {**packet, "w": flat, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
+
+
+def _before_features(
+    engine: Engine, goal: Objective, work: Work, samples: Samples, about: Visit, key: Key, still: Still
+) -> Visit:
+    """Let an objective that trains on features look at the extractor."""
+    scopes.trained(engine.network, goal, work)
+    features.require_head(engine, work.objective)
+    eye = features.Extractor(engine, samples, key, still.name)
+    if still.frozen and goal.remembers:
+        still.name = eye.name
+    return replace(about, extractor=eye)
+
+
+def _trained(engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key) -> Trained:
+    """Train on the samples, or the classifier on their features."""
+    network = engine.network
+    if goal.on_features:
+        data = features.Features(*goal.features(about))
+        about = replace(about, steps=work.batches(len(data)))
+    elif features.once(engine, work):
+        data = features.Features(features.extracted(network, samples), samples.y)
+    else:
+        return train(network, samples, work, goal, about, key)
+    return train(network, data, work, goal, about, key, features.head(network))

@@ -1,0 +1,190 @@
+"""Visits that train the classifier alone: features are extracted once, and the classifier is trained on them.
+
+While the classifier is trained nothing before it changes, so that a sample has the same features in every epoch. Exact
+in arithmetic, not in rounding: mini-batches of features that were extracted together are none extracted one by one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedfloor.chance import generator
+from fedfloor.engine.gradient import BLOCK
+from fedfloor.engine.memory import extractor_bytes
+from fedfloor.engine.samples import Samples
+from fedfloor.engine.visit import Key
+from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
+from fedfloor.parts.frozen import Reached, evaluating, tapped
+from fedfloor.plan.nodes import Work
+
+if TYPE_CHECKING:
+    from fedfloor.engine.engine import Engine
+
+ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
+
+
+class Features:
+    """Features in the place of a device's samples, as :class:`~fedfloor.engine.samples.Samples` are asked.
+
+    Args:
+        x: float [n, D].
+        y: int64 [n].
+    """
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def values(self, rows: Tensor | slice) -> Tensor:
+        """Return the chosen features."""
+        return self.x[rows]
+
+    def chunk(self, batch_size: int) -> int:
+        """Return how many are taken at a time: whole batches, as many as there may be."""
+        return batch_size * max(1, -(-len(self) // batch_size))
+
+
+class Extractor:
+    """What a visit on features may ask: see :class:`fedfloor.parts.objective.Extractor`.
+
+    Args:
+        engine: its network holds the model as it arrived.
+        samples: what the device holds.
+        key: of the visit.
+        name: the extractor's digest, where it is known.
+    """
+
+    def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
+        self._engine, self._samples, self._key, self._name = engine, samples, key, name
+        self._features: dict[str, Tensor] = {}
+
+    @cached_property
+    def name(self) -> str:
+        """Digest of the extractor's numbers; they are kept, so that devices can refer to them."""
+        numbers = outside(self._engine.network)
+        digest = self._name or hashlib.sha256(extractor_bytes(numbers)).hexdigest()
+        self._engine.memory.keep(numbers, digest)
+        return digest
+
+    @property
+    def before(self) -> str:
+        """Digest of the extractor that the device's memory was made with."""
+        return self._engine.memory.extractor(self._key.device)
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of what the device holds now, int64 [n]."""
+        return self._samples.y
+
+    def stored(self) -> Tensor:
+        """Return what the device holds now as it is stored, [n, *shape]."""
+        return self._samples.stored()
+
+    def window(self, name: str = "") -> Tensor:
+        """Return the features [n, D] of what the device holds now; by an earlier extractor where one is named."""
+        if name not in self._features:
+            network = self._engine.network
+            if not name:
+                self._features[name] = extracted(network, self._samples)
+            else:
+                now = network.flat.clone()
+                put_outside(network, self._engine.memory.numbers(name))
+                try:
+                    self._features[name] = extracted(network, self._samples)
+                finally:
+                    network.flat.copy_(now)
+        return self._features[name]
+
+    def of(self, stored: Tensor) -> Tensor:
+        """Return the features [n, D] of samples as they are stored, [n, *shape]."""
+        labels = np.zeros(len(stored), np.int64)
+        return extracted(self._engine.network, self._engine.wrap(stored.numpy(), labels))
+
+    def chance(self) -> np.random.Generator:
+        """Return a generator keyed by the visit."""
+        return generator(self._key.seed, "kept", *self._key.place())
+
+
+def extracted(network: Network, samples: Samples) -> Tensor:
+    """Return what goes into the classifier, [n, …]: no gradient, evaluation mode.
+
+    Args:
+        network: holds the extractor.
+        samples: n of them.
+    """
+    layer, found = head(network), []
+    with evaluating(network.module), torch.no_grad():
+        for first in range(0, len(samples), BLOCK):
+            with tapped(layer, stop=True) as seen, suppress(Reached):
+                network.module(samples.values(slice(first, first + BLOCK)))
+            found += seen
+    return torch.cat(found)
+
+
+def once(engine: Engine, work: Work) -> bool:
+    """Return whether a visit may be trained on features that are extracted once.
+
+    Args:
+        engine: shortcuts must be on, and its network must treat every sample by itself and end in its classifier.
+        work: trains the classifier alone, by an objective that looks at nothing but the network's outputs.
+    """
+    fits = engine.shortcuts and work.scope == "classifier" and work.objective in ALIKE
+    return fits and engine.separable and engine.headed
+
+
+def headed(network: Network, shape: tuple[int, ...]) -> bool:
+    """Return whether a network calls its classifier once, and says what the classifier says."""
+    if network.classifier is None:
+        return False
+    said: list[object] = []
+    handle = head(network).register_forward_hook(lambda _layer, _inputs, output: said.append(output))
+    try:
+        with evaluating(network.module), torch.no_grad():
+            answer = network.module(torch.zeros(1, *shape, dtype=network.flat.dtype))
+    finally:
+        handle.remove()
+    return len(said) == 1 and answer is said[0]
+
+
+def require_head(engine: Engine, objective: str) -> None:
+    """Refuse a network that does not end in its classifier.
+
+    Raises:
+        SettingError: it does not, or its classifier is not known.
+    """
+    network = engine.network
+    network.part("classifier")
+    if not engine.headed:
+        raise SettingError(
+            f"objective '{objective}': it is trained on what goes into the classifier '{network.classifier}', and what "
+            "comes out of that is not what the network says. Name the network's last layer with model.classifier, and "
+            "let forward() return its output."
+        )
+
+
+def head(network: Network) -> nn.Module:
+    """Return the classifier."""
+    return network.module.get_submodule(network.classifier or "")
+
+
+def outside(network: Network) -> Tensor:
+    """Return a copy of the numbers of the flat model that are not the classifier's."""
+    part = network.part("classifier")
+    return torch.cat([network.flat[: part.start], network.flat[part.stop :]])
+
+
+def put_outside(network: Network, numbers: Tensor) -> None:
+    """Put the numbers that are not the classifier's into the flat model."""
+    part = network.part("classifier")
+    network.flat[: part.start] = numbers[: part.start]
+    network.flat[part.stop :] = numbers[part.start :]

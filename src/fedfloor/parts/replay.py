@@ -1,0 +1,117 @@
+"""The objective of HFedMS's calibration rounds (SCC): the classifier, trained on features old and new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from fedfloor.errors import require, unknown
+from fedfloor.parts.objective import Extractor, Plain, Visit
+from fedfloor.parts.semantic import Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Kept = tuple["Tensor", "Tensor"]  # features, or samples as they are stored, and their labels
+
+
+@dataclass(frozen=True)
+class Replay(Plain):
+    r"""The mean cross-entropy of the classifier on S ∪ Z*: features of what a device holds now, and those it has kept.
+
+    ::
+
+        S ← h(window, φ), the features of the window by the frozen extractor φ
+        where Z was made with another extractor φ_bak: Z_c ← Z_c + mean_c h(window, φ) − mean_c h(window, φ_bak)
+        θ ← SGD on S ∪ Z
+        after the last visit of a period: Z ← the Q of Z ∪ S_1 ∪ S_2 ∪ … that are nearest to their class's mean
+
+    A device that missed the last visit of its period keeps the Q when it comes back. φ_bak is no more than a reference
+    to an earlier global model; once Z is compensated it is dropped. The window of the round that trained the extractor
+    is not among the candidates: φ is known only when that round is over, and the window gone.
+
+    Zeng et al., IEEE TCC 2023, arXiv 2211.03300, Algorithm 4; the steps are those of :mod:`fedfloor.parts.semantic`.
+
+    Args:
+        keep: Q, features that a device keeps from one period to the next.
+        compensate: whether they are moved when the extractor has moved.
+        rule: which are kept; see :func:`~fedfloor.parts.semantic.nearest`.
+        last: whether the visit is the last one of its period.
+        raw: keep the samples of all windows instead, as many as come, and extract their features anew: more than a
+            device can do, the upper bound.
+    """
+
+    keep: int = 200
+    compensate: bool = True
+    rule: Rule = "candidates"
+    last: bool = False
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.keep >= 1, "objective replay: keep", self.keep, "a whole number of at least 1")
+        if self.rule not in get_args(Rule):
+            raise unknown("objective replay: rule", self.rule, get_args(Rule))
+
+    @property
+    def remembers(self) -> bool:
+        """The device keeps features."""
+        return True
+
+    @property
+    def on_features(self) -> bool:
+        """It trains the classifier alone."""
+        return True
+
+    def features(self, visit: Visit) -> Kept:
+        """Return S ∪ Z*, Eq. (16)."""
+        from fedfloor.parts.semantic import fused
+
+        extractor = visit.frozen()
+        return fused(extractor.window(), extractor.labels, *self._recalled(visit))
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return Z* and what may be kept of this period; after its last visit, Z."""
+        import torch
+
+        extractor, memory = visit.frozen(), visit.memory
+        if self.raw:
+            old = (memory["x"], memory["y"]) if memory else (extractor.stored()[:0], extractor.labels[:0])
+            return {"x": torch.cat([old[0], extractor.stored()]), "y": torch.cat([old[1], extractor.labels])}
+        z, y = self._recalled(visit)
+        new = extractor.window(), extractor.labels
+        if memory and extractor.before == extractor.name:
+            new = torch.cat([memory["new.z"], new[0]]), torch.cat([memory["new.y"], new[1]])
+        if self.last:
+            z, y = self._nearest((torch.cat([z, new[0]]), torch.cat([y, new[1]])), extractor)
+            new = new[0][:0], new[1][:0]
+        return {"z": z, "y": y, "new.z": new[0], "new.y": new[1]}
+
+    def _recalled(self, visit: Visit) -> Kept:
+        """Return Z*: what the device kept, as the extractor of now would put it."""
+        import torch
+
+        from fedfloor.parts.semantic import compensated, drift
+
+        extractor, memory = visit.frozen(), visit.memory
+        if not memory:
+            return extractor.window()[:0], extractor.labels[:0]
+        if self.raw:
+            return extractor.of(memory["x"]), memory["y"]
+        z, y = memory["z"], memory["y"]
+        if extractor.before == extractor.name:
+            return z, y
+        if len(memory["new.y"]):  # the last visit of that period did not take place
+            z, y = torch.cat([z, memory["new.z"]]), torch.cat([y, memory["new.y"]])
+            z, y = self._nearest((z, y), extractor)
+        if not self.compensate:
+            return z, y
+        classes = 1 + int(torch.cat([y, extractor.labels]).max())
+        moved = drift(extractor.window(), extractor.window(extractor.before), extractor.labels, classes)
+        return compensated(z, y, moved), y
+
+    def _nearest(self, candidates: Kept, extractor: Extractor) -> Kept:
+        from fedfloor.parts.semantic import nearest
+
+        window = min(len(extractor.labels), len(candidates[1]))
+        return nearest(*candidates, self.keep, self.rule, window=window, rng=extractor.chance())
