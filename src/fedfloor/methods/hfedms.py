@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.parts.growth import Growth, Log, chosen_groups, groups_of, is_full, period_of
 from fedfloor.parts.grouping import formed
+from fedfloor.parts.growth import Growth, Log, chosen_groups, groups_of, is_full, period_of
 from fedfloor.parts.objectives import spoken
-from fedfloor.parts.replay import Replay
-from fedfloor.parts.semantic import Rule
+from fedfloor.parts.replay import Replay, Rule
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence, Train, Work, device
@@ -89,8 +88,7 @@ class HFedMS(Method):
         require(epochs is None or epochs >= 1, "methods.hfedms.calibration_epochs", epochs, "at least 1, or left out")
         if self.grouping not in SOLVERS:
             raise unknown("methods.hfedms.grouping", self.grouping, SOLVERS)
-        if self.rule not in get_args(Rule):
-            raise unknown("methods.hfedms.rule", self.rule, get_args(Rule))
+        Replay(max(1, self.memory), self.compensate, self.rule)
 
     @property
     def every(self) -> int:
@@ -134,7 +132,7 @@ class HFedMS(Method):
         """Take the model in, and who takes part until the next regrouping."""
         groups = state.notes.get("groups", [])
         if walk.scopes(outcome.resolved) == {"all"}:
-            groups = [[visit.site.index for visit in walk.in_order(one)] for one in _chains(outcome.resolved)]
+            groups = [[visit.site.index for visit in walk.in_order(one)] for one in walk.branches(outcome.resolved)]
         info = {"chosen_groups": len(groups), "group_size": max(map(len, groups), default=0)}
         return State(outcome.packet, {**state.notes, "groups": groups, "info": info}, state.tensors)
 
@@ -162,10 +160,3 @@ class HFedMS(Method):
             return work
         name, settings = spoken(Replay(max(1, self.memory), self.compensate, self.rule, last and not raw, raw))
         return replace(work, objective=name, settings=settings)
-
-
-def _chains(node: Node) -> tuple[Node, ...]:
-    """Return the branches of a plan's only Parallel."""
-    if isinstance(node, Parallel):
-        return node.children
-    return tuple(chain for one in walk.children(node) for chain in _chains(one))

@@ -24,7 +24,7 @@ def formed(
         SettingError: no such solver, more groups than devices, or nobody holds a sample.
 
     >>> formed("random", (4, 7, 9), 2, None, np.random.default_rng(0))
-    [[7], [4]]
+    [[9], [4]]
     """
     from fedfloor.solvers.grouping.problem import Problem
     from fedfloor.solvers.grouping.solve import solve

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from fedfloor.errors import require, unknown
 from fedfloor.parts.objective import Extractor, Plain, Visit
-from fedfloor.parts.semantic import Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Rule = Literal["candidates", "window", "random"]  # which features are kept
 Kept = tuple["Tensor", "Tensor"]  # features, or samples as they are stored, and their labels
 
 

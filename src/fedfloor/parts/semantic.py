@@ -13,15 +13,14 @@ arXiv 2211.03300, section III-D.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedfloor.errors import DivergedError, SettingError, require, unknown
-
-Rule = Literal["candidates", "window", "random"]
+from fedfloor.parts.replay import Rule
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -119,6 +119,13 @@ def meets(node: Node) -> bool:
     return fold(node, lambda at, below: isinstance(at, (Parallel, Select)) or any(below))
 
 
+def branches(node: Node) -> tuple[Node, ...]:
+    """Return the branches of every ``Parallel`` that is met on the way, in plan order; not those within branches."""
+    if isinstance(node, Parallel):
+        return node.children
+    return tuple(branch for child in children(node) for branch in branches(child))
+
+
 def asks(node: Node) -> bool:
     """Return whether anything is asked below: whether there is a ``Probe``."""
     return fold(node, lambda at, below: isinstance(at, Probe) or any(below))
