@@ -126,7 +126,7 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="WHAT", help="simulation, fedgs, methods, loading, price, allocation, selection or grouping"
+            metavar="WHAT", help="simulation, fedgs, hfedms, methods, loading, price, allocation, selection or grouping"
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -178,6 +178,12 @@ def _fedgs(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> 
     return super_node.measure(cases, shared.ranks(ranks), repeats, _say)
 
 
+def _hfedms(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import calibration
+
+    return calibration.measure([case for case in calibration.CASES if only in case.name], repeats, _say)
+
+
 def _price(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import price
 
@@ -216,6 +222,6 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 
 
 BENCHMARKS = {
-    "simulation": _simulation, "fedgs": _fedgs, "methods": _methods, "loading": _loading, "price": _price,
-    "allocation": _allocation, "selection": _selection, "grouping": _grouping,
+    "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods, "loading": _loading,
+    "price": _price, "allocation": _allocation, "selection": _selection, "grouping": _grouping,
 }  # fmt: skip
