@@ -94,6 +94,10 @@ class Combined(Method):
         """Whether the method reads the census."""
         return self.method.reads_census
 
+    def asks_census(self, round_number: int) -> bool:
+        """Say whether the plan of a round reads the census."""
+        return self.method.asks_census(round_number)
+
     def setup(self, view: View) -> Node | None:
         """Ask what the method asks."""
         return self.method.setup(view)
