@@ -130,7 +130,7 @@ def test_plans_of_hfedms_cost_what_its_equations_say(rounds: int, every: int | N
 
 @pytest.mark.parametrize("every", [2, 5])
 def test_a_round_of_a_period(every: int) -> None:
-    # bytes of the devices, and seconds of the cell: first one up and two down, then one up and one down of the classifier
+    # bytes of the devices, and seconds of the cell: one up and two down, then one up and one down of the classifier
     first, *others = paid(hfedms(every, every))
     whole, part = 32 * WHOLE, 32 * CLASSIFIER  # bits
     assert device_bytes(first) == 3 * 4 * 108 * WHOLE
@@ -145,7 +145,7 @@ def test_a_round_of_a_period(every: int) -> None:
 @pytest.mark.parametrize(("rounds", "every"), [(34, 5), (36, 5)])
 def test_who_is_not_handed_the_model_pulls_it(rounds: int, every: int) -> None:
     # without its broadcast a full round has one up and one down, and the first calibration of a period has everybody
-    # pull all but the classifier: what is saved are the classifiers of a broadcast, and a last period without calibration
+    # pull all but the classifier: what is saved are the broadcast's classifiers, and all of it in a period without
     costs, full, count = paid(hfedms(rounds, every, scatter=False)), math.ceil(rounds / every), len(PARTICIPANTS)
     idle = int(rounds % every == 1)
     saved = (full - idle) * CLASSIFIER + idle * WHOLE  # numbers a device
