@@ -85,8 +85,9 @@ def test_in_one_plan_as_in_rounds() -> None:
 
 
 def test_what_a_branch_hands_out_is_not_what_the_branches_make() -> None:
-    branches = Parallel((Sequence((visit(0), Broadcast((0, 1)))), visit(3)))
-    assert priced(branches, holders=EVERY).holders == set()
+    one, other = visit(3), Sequence((visit(0), Broadcast((0, 1))))
+    for branches in ((one, other), (other, one)):
+        assert priced(Parallel(branches), holders=EVERY).holders == set()
     assert priced(Parallel((Sequence((visit(0, PART), Broadcast((1,)))), visit(3, PART)))).holders == {0, 1, 3}
 
 
@@ -124,6 +125,15 @@ def test_devices_that_pull_take_turns() -> None:
     assert found.seconds == pytest.approx(2 * 0.01 + 2 * 0.99 + 2 * 0.02, rel=1e-12)
 
 
+def test_of_two_that_pull_at_once_the_device_of_the_lower_number_comes_first() -> None:
+    # both have just been handed the classifier, 0.03 s, in chains that devices 0 and 1 began; the line takes turns
+    chains = [Sequence((visit(a, PART), visit(b, PART))) for a, b in ((0, 3), (1, 2))]
+    on = network(edge_cloud=far(sharing="serial", up_bps=None, downlink="multicast"))
+    found = priced(Parallel(tuple(chains)), on, (0,) * 4, holders=frozenset({0, 1}))
+    assert found.visits[3] == pytest.approx(0.03 + 4.95 + WORK_S + 0.02, rel=1e-12)
+    assert found.visits[1] == pytest.approx(found.visits[3] + 4 * 0.99, rel=1e-12)
+
+
 def test_each_pulls_by_itself_where_one_transmission_serves_all() -> None:
     on = network(device_edge=near(downlink="multicast"), edge_cloud=far(downlink="multicast"))
     assert down(priced(calibration(0, 1), on)) == 10 + 2 * LACK
@@ -148,6 +158,12 @@ def test_a_visit_that_the_whole_model_comes_to_pulls_nothing() -> None:
     found = priced(Sequence((met, Parallel((Sequence((visit(0, PART), visit(1, PART))),), at=edge(0)))))
     assert found.bytes["edge_cloud_down"] == BYTES
     assert down(found) == BYTES + 2 * (10 + LACK)
+    # where one transmission serves both of them, too; and where the classifier alone had gone to the edge before that
+    part = Parallel((visit(0, PART), visit(1, PART)), at=edge(0))
+    found = priced(Sequence((met, part)), network(device_edge=near(downlink="multicast")))
+    assert (found.bytes["edge_cloud_down"], down(found)) == (BYTES, BYTES + 10 + 2 * LACK)
+    before = Parallel((visit(0, PART),), at=edge(0))
+    assert priced(Sequence((before, met, part)), holders=EVERY).bytes["edge_cloud_down"] == 10
 
 
 def test_a_classifier_that_is_the_whole_model_leaves_nothing_to_pull() -> None:

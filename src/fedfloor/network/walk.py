@@ -79,7 +79,7 @@ class Walk:
             time = yield from self._pull(stand, node.site, self.full - size, branch)
         time += self.spent.train(node, branch)
         self.visit_s[number] = time - since
-        return Stand(time, node.site, size, number, since, whole=stand.whole if size < self.full else node.site)
+        return Stand(time, node.site, size, number, since, whole=stand.whole)
 
     def _parallel(self, node: Parallel, stand: Stand, branch: Branch, first: int) -> Walking:
         numbers, targets, scopes = [], [], set()
