@@ -153,6 +153,9 @@ def test_a_visit_that_the_whole_model_comes_to_pulls_nothing() -> None:
     # what device 0 trained goes on to device 1 whole, as it is not in the cloud yet
     found = priced(Sequence((visit(0), visit(1, PART))))
     assert (down(found), found.holders) == (2 * BYTES, {1})
+    # what it made goes to the edge where models meet next, and the rest comes from there
+    found = priced(Sequence((visit(0), Parallel((visit(1, PART),), at=edge(0)))))
+    assert (found.bytes["edge_cloud_down"], down(found)) == (BYTES, BYTES + 10 + LACK)
     # from an edge where models met, the rest comes from there: also when the packet has gone on with the classifier
     met = Parallel((visit(0),), at=edge(0))
     found = priced(Sequence((met, Parallel((Sequence((visit(0, PART), visit(1, PART))),), at=edge(0)))))
