@@ -7,6 +7,7 @@ over a device's data takes 16 s: every sum tells what it is made of.
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from fedfloor.network.price import Payload, Price, price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.sites import Sites, sites
+from fedfloor.plan.change import with_work
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -103,6 +105,17 @@ def _above(below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 
 
 plans = st.recursive(_leaves, _above, max_leaves=10)
+
+
+def _scoped(drawn: list[tuple[Node, str]]) -> Node:
+    def one(plan: Node, scope: str) -> Node:
+        return with_work(plan, lambda work: replace(work, scope=scope))
+
+    return Sequence(tuple(one(plan, scope) for plan, scope in drawn))
+
+
+# plans of one scope each, one after the other
+scoped = st.lists(st.tuples(plans, st.sampled_from(["all", "classifier"])), min_size=1, max_size=3).map(_scoped)
 
 _rates = st.sampled_from([None, 1000.0, 2000.0, 3000.0, 8000.0])
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain, Visit
-from fedfloor.plan.nodes import Broadcast, Node, Parallel
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe
 from fedfloor.plan.nodes import Sequence as Chain
 from floor import WORK, visits
 
@@ -27,6 +27,50 @@ class Alternating(Method):
         scope = "all" if view.round % 2 else "classifier"
         branches = visits(view.devices, replace(WORK, momentum=0.0, scope=scope))
         return Chain((Parallel(branches), Broadcast(tuple(view.devices), scope)))
+
+
+@dataclass(frozen=True)
+class Joining(Method):
+    """Whoever is named in a round may hold the rest of the model already, or not."""
+
+    def setup(self, view: View) -> Node | None:
+        return Probe((0, 1), "loss")
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        scope, devices = JOINING[view.round - 1]
+        met = Parallel(visits(devices, replace(WORK, momentum=0.0, scope=scope)))
+        return Chain((met, Broadcast((0, 1)))) if view.round == 5 else met
+
+
+JOINING = (
+    ("classifier", (0, 1, 2)), ("all", (0, 1, 3)), ("classifier", (0, 1)), ("classifier", (0, 1, 3)), ("all", (0, 1)),
+    ("classifier", (0, 1, 2)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asking(Method):
+    """The plans of odd rounds read the census."""
+
+    @property
+    def reads_census(self) -> bool:
+        return True
+
+    def asks_census(self, round_number: int) -> bool:
+        return round_number % 2 == 1
+
+    def init(self, view: View, answers: object, rng: np.random.Generator) -> State:
+        assert view.census is None
+        return State(view.start)
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        met = Parallel(visits(view.devices, replace(WORK, momentum=0.0)))
+        if view.round % 2 == 0:
+            assert view.census is None
+            return met
+        assert view.census is not None
+        assert view.census.shape[0] == len(view.sizes)
+        return Chain((Probe(tuple(view.devices), "census"), met))
 
 
 @dataclass(frozen=True)

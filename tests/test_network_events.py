@@ -20,10 +20,11 @@ from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.sites import Sites
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Sequence, Site, Train, Work, device
-from priced import EPOCH, PASS, PAYLOAD, chain, near, network, networks, plans, priced, standing, star, visit
+from priced import EPOCH, PASS, PAYLOAD, chain, near, network, networks, plans, priced, scoped, standing, star, visit
 
 FREE = Link()
 MANY = settings(max_examples=150, deadline=None)
+ANY = plans | scoped
 
 
 # -- the heap ----------------------------------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ def test_shared_links_serve_one_at_a_time_in_the_order_they_are_asked_and_never_
 
 
 @MANY
-@given(plans, networks())
+@given(ANY, networks())
 def test_the_critical_way_is_as_long_as_the_plan(plan: Node, on: Network) -> None:
     found = priced(plan, on)
     way = found.critical
@@ -119,7 +120,7 @@ def worked(plan: Node, sites: Sites) -> float:
 
 
 @MANY
-@given(plans, networks())
+@given(ANY, networks())
 def test_a_plan_takes_at_least_its_busiest_link_and_at_most_everything_in_turn(plan: Node, on: Network) -> None:
     found, busy = priced(plan, on, trace=True), defaultdict(float)
     moving = 0.0
@@ -143,7 +144,7 @@ def faster(link: Link | None, factor: float) -> Link | None:
 
 
 @MANY
-@given(plans, networks())
+@given(ANY, networks())
 def test_twice_as_fast_takes_half_as_long(plan: Node, on: Network) -> None:
     # exactly: halving is exact in floating point, and nobody's turn changes
     quick = {
@@ -159,14 +160,14 @@ def test_twice_as_fast_takes_half_as_long(plan: Node, on: Network) -> None:
 
 
 @MANY
-@given(plans, networks())
+@given(ANY, networks())
 def test_a_repeat_is_a_sequence_of_copies(plan: Node, on: Network) -> None:
     turns = priced(Sequence((plan, plan, plan)), on)
     assert priced(Repeat(3, plan), on) == priced(Repeat(3, plan, tick=False), on) == turns
 
 
 @MANY
-@given(plans, networks(sharing=("serial",)))
+@given(ANY, networks(sharing=("serial",)))
 def test_taking_turns_is_never_quicker_than_having_a_link_of_ones_own(plan: Node, on: Network) -> None:
     own = {name: replace(link, sharing="dedicated") for name, link in on.links().items()}
     shared, alone = priced(plan, on), priced(plan, replace(on, **own))

@@ -12,11 +12,15 @@ import fedfloor
 from fedfloor import config
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.fedavg import FedAvg
+from fedfloor.methods.rafed import RaFed
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.plan.nodes import Broadcast, Parallel, Sequence, Work, edge
-from fedfloor.runs import forecast, launch
+from fedfloor.runs import forecast, launch, preview
+from fedfloor.runs.orders import Limits
 from fedfloor.runs.reprice import reprice
 from priced import BYTES, priced, visit
+from scoped import Asking
 
 PART = Work(epochs=1, scope="classifier")  # 10 bytes, a hundredth of the packet
 
@@ -40,11 +44,12 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_rounds_of_both_scopes() -> None:
-    # all: 4 + 1 down, 16, 2 + 8 up; then the classifier, 0.05 down, 16, 0.1 up; then 0.05 down to both who keep it
+    # all: 4 + 1 down, 16, 2 + 8 up; then the classifier, 0.05 down, and the other 990 bytes, 4.95, which nobody was
+    # handed; a third of 16, 0.1 up; then 0.05 down to both who keep the classifier
     whole, part = Parallel((visit(0), visit(3))), Parallel((visit(0, PART), visit(3, PART)))
     found = priced(Sequence((whole, part, Broadcast((0, 3), "classifier"))))
-    assert found.seconds == pytest.approx(31 + 16.15 + 0.05, abs=1e-12)
-    down, up = 2 * (BYTES + 10 + 10), 2 * (BYTES + 10)
+    assert found.seconds == pytest.approx(31 + 5.0 + 16 / 3 + 0.1 + 0.05, abs=1e-12)
+    down, up = 2 * (BYTES + BYTES + 10), 2 * (BYTES + 10)
     assert found.bytes == {
         "device_edge_down": down, "device_edge_up": up, "edge_cloud_down": down, "edge_cloud_up": up,
     }  # fmt: skip
@@ -55,12 +60,13 @@ def test_what_was_trained_since_the_cloud_goes_along() -> None:
     both = dict.fromkeys(("device_edge_down", "device_edge_up", "edge_cloud_down", "edge_cloud_up"), 2 * BYTES)
     assert priced(Sequence((visit(0), visit(3, PART)))).bytes == both
     # the other way round only the first way down is the classifier's: device 3 needs the whole model
-    found = priced(Sequence((visit(0, PART), visit(3)))).bytes
+    found = priced(Sequence((visit(0, PART), visit(3))), holders=frozenset({0})).bytes
     assert found == both | dict.fromkeys(("device_edge_down", "edge_cloud_down"), BYTES + 10)
-    # what met at an edge stands there: the devices send 10 bytes, the edge what it has
+    # what met at an edge stands there: the device sends 10 bytes, the edge what it has; the 990 bytes that the device
+    # lacks of it come from there
     found = priced(Sequence((Parallel((visit(0),), at=edge(0)), Parallel((visit(0, PART),), at=edge(0))))).bytes
     near, far = ("device_edge_down", "device_edge_up"), ("edge_cloud_down", "edge_cloud_up")
-    assert found == dict.fromkeys(near, BYTES + 10) | dict.fromkeys(far, BYTES)
+    assert found == {near[0]: 2 * BYTES, near[1]: BYTES + 10} | dict.fromkeys(far, BYTES)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -78,6 +84,57 @@ def test_a_run_its_forecast_and_its_copy_on_another_network(tmp_path: Path) -> N
     assert [one.price.seconds for one in told] == [one["seconds"] for one in paid]
     (copy,) = reprice([free], NetworkSettings("lte-cat-m2"), tmp_path / "copies", lambda _: None)
     assert [line["priced"] for line in lines(copy)] == paid
+
+
+# what comes down to devices: setup and round 1 (one pull), all, two pulls, one, all and a broadcast to two, one
+PULLED = (
+    2 * WHOLE + 2 * CLASSIFIER + WHOLE, 3 * WHOLE, 2 * WHOLE, 2 * CLASSIFIER + WHOLE, 4 * WHOLE, 2 * CLASSIFIER + WHOLE,
+)  # fmt: skip
+
+
+def test_devices_that_come_late_pull_and_a_resume_knows_who_did(tmp_path: Path) -> None:
+    def priced_(folder: Path) -> list[dict[str, Any]]:
+        return [line["priced"] for line in lines(folder)]
+
+    def what(**more: Any) -> Experiment:
+        return experiment(rounds=6, method={"name": "scoped:Joining"}, **more)
+
+    there = what(network={"profile": "lte-cat-m2"})
+    fedfloor.run(there, tmp_path / "run", ranks=1)
+    paid = priced_(tmp_path / "run")
+    assert [one["bytes"]["device_edge_down"] for one in paid] == list(PULLED)
+    for stop, ranks in ((3, 2), (5, 1)):
+        out = tmp_path / f"stopped-{stop}"
+        fedfloor.run(there, out, ranks=ranks, limits=Limits(stop_after=stop))
+        fedfloor.run(there, out, ranks=3 - ranks, resume=True)
+        assert priced_(out) == paid
+    told = list(forecast.rounds(there, launch.build_park(there), 6))
+    assert told[0].price.bytes["device_edge_down"] == 2 * WHOLE
+    assert [one.price.bytes["device_edge_down"] for one in told[2:]] == list(PULLED[1:])
+    assert [one.price.seconds for one in told[2:]] == [one["seconds"] for one in paid[1:]]
+    free = fedfloor.run(what(), tmp_path / "free", ranks=1).folder
+    (copy,) = reprice([free], NetworkSettings("lte-cat-m2"), tmp_path / "copies", lambda _: None)
+    assert priced_(copy) == paid
+
+
+# -- a census in some rounds -------------------------------------------------------------------------------------------
+
+
+def test_a_census_is_asked_and_counted_in_the_rounds_that_read_it(tmp_path: Path) -> None:
+    # rounds 1, 3 and 5: the method looks whether it has it in these alone
+    noisy = {"devices": 4, "factories": 2, "census_epsilon": 0.5}
+    what = experiment(rounds=5, method={"name": "scoped:Asking"}, park=noisy, network={"profile": "lte-cat-m2"})
+    fedfloor.run(what, tmp_path / "run", ranks=1)
+    assert json.loads((tmp_path / "run" / "privacy.json").read_text())["reports"] == 3
+    told = list(forecast.rounds(what, launch.build_park(what), 5))
+    assert [one.price.seconds for one in told] == [line["priced"]["seconds"] for line in lines(tmp_path / "run")]
+    assert preview.plan_of(what, launch.build_park(what), 4) == told[3].plan
+
+
+def test_methods_that_read_it_read_it_in_every_round_unless_they_say_so() -> None:
+    assert [Asking().asks_census(number) for number in (0, 1, 2)] == [False, True, False]
+    assert [RaFed(weight_divergence=1.0).asks_census(number) for number in (0, 1, 2)] == [True] * 3
+    assert not FedAvg().asks_census(1)
 
 
 def test_a_part_that_has_no_price_is_refused_by_name() -> None:

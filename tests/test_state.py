@@ -47,6 +47,20 @@ def test_a_resumed_state_is_the_one_that_was_saved(tmp_path: Path) -> None:
     assert list(latest.state.tensors) == ["m"]
 
 
+def test_a_checkpoint_says_who_holds_the_frozen_part_and_an_older_one_nobody(tmp_path: Path) -> None:
+    checkpoint.save_to(tmp_path, Checkpoint(1, 1, State({}), (), {}, holders=frozenset({7, 2, 300})))
+    found = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert found.holders == {2, 7, 300}
+    (file,) = tmp_path.glob("*/state.json")
+    about = json.loads(file.read_text())
+    assert about.pop("holders") == [2, 7, 300]
+    file.write_text(json.dumps(about))
+    older = checkpoint.latest(tmp_path)
+    assert older is not None
+    assert older.holders == frozenset()
+
+
 @pytest.mark.parametrize(
     "notes",
     [

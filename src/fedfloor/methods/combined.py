@@ -112,6 +112,10 @@ class Combined(Method):
         """Which parts of the model the method trains."""
         return self.method.scopes
 
+    def asks_census(self, round_number: int) -> bool:
+        """Say whether the plan of a round reads the census."""
+        return self.method.asks_census(round_number)
+
     def setup(self, view: View) -> Node | None:
         """Ask what the method asks."""
         return self.method.setup(view)

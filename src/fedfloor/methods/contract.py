@@ -53,7 +53,7 @@ class View:
         layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
         resources: what the network says of the devices, for methods that read it; None without a network.
-        census: class counts that each device reports of what it holds now, int64 [K, F], for methods that read it.
+        census: class counts that each device reports of what it holds now, int64 [K, F], in rounds that read it.
         held: samples that each device holds at a time, int64 [K]: those of a pass; left out, ``sizes``.
     """
 
@@ -141,7 +141,7 @@ class Method(Protocol):
 
     @property
     def reads_census(self) -> bool:
-        """Whether ``plan`` reads the census; the plan then says with a ``Probe`` that it was asked for."""
+        """Whether ``plan`` reads the census in any round; it then says with a ``Probe`` that it was asked for."""
         return False
 
     @property
@@ -153,6 +153,10 @@ class Method(Protocol):
     def scopes(self) -> frozenset[str]:
         """Which parts of the model it trains in any round; the network must have them."""
         return frozenset({"all"})
+
+    def asks_census(self, round_number: int) -> bool:  # noqa: ARG002
+        """Say whether the plan of this round (0: the set-up) reads the census: the view has it in these rounds only."""
+        return self.reads_census
 
     def setup(self, view: View) -> Node | None:  # noqa: ARG002
         """Return what to ask before the first round (``Probe`` nodes only), or nothing."""

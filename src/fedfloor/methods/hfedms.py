@@ -112,7 +112,7 @@ class HFedMS(Method):
 
     def asks_census(self, round_number: int) -> bool:
         """Return whether the round begins a period."""
-        return self.reads_census and is_full(round_number, self.every)
+        return self.reads_census and round_number > 0 and is_full(round_number, self.every)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Let the groups of the period train, in its first round the whole model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from fedfloor.errors import SettingError
 from fedfloor.network.air import Place
@@ -11,19 +11,31 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train
 
 
-def surveyed(plan: Node) -> tuple[dict[int, int], set[int]]:
-    """Return id of a node → how many visits it makes, for all but visits; and the devices that the plan names.
+def surveyed(plan: Node, carry: Container[str] = ()) -> tuple[dict[int, int], set[int], bool]:
+    """Return what a plan has: how many visits in each node, whom it names, and whether :func:`pulled` matters to it.
 
     A node that stands in a plan twice is looked at once.
+
+    Args:
+        plan: what is walked.
+        carry: the questions that the model goes along with.
+
+    Returns:
+        id of a node → how many visits it makes, for all but visits; the devices that are named; whether visits train a
+        part of the model, or devices are left with all of it.
 
     Raises:
         SettingError: there is a ``Select``.
     """
     inside: dict[int, int] = {}
     named: set[int] = set()
+    parts = False
 
     def go(node: Node) -> int:
+        nonlocal parts
         if isinstance(node, Train):
+            if node.work.scope != "all":
+                parts = True
             if node.site.kind == "device":
                 named.add(node.site.index)
             return 1
@@ -33,12 +45,55 @@ def surveyed(plan: Node) -> tuple[dict[int, int], set[int]]:
                 raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
             if isinstance(node, (Broadcast, Probe)):
                 named.update(node.devices)
+                parts = parts or _leaves(node, carry)
             found = sum(map(go, walk.children(node))) * (node.times if isinstance(node, Repeat) else 1)
             inside[id(node)] = found
         return found
 
     go(plan)
-    return inside, named
+    return inside, named, parts
+
+
+def pulled(plan: Node, holders: frozenset[int], carry: Container[str]) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the visits whose device has to pull the frozen part first, and who holds that part after the plan.
+
+    The frozen part is what a visit of a part of the model leaves as it is. A device holds it as it is now from when it
+    is handed or asked with the whole model, or has pulled it, until a visit trains the whole model, or such models
+    meet: then nobody does. That goes by the order of the plan, not by simulated time; visits are numbered by it.
+
+    Args:
+        plan: what is walked.
+        holders: the devices that hold the frozen part before it.
+        carry: the questions that the model goes along with.
+    """
+    pulls, held, visits = list[int](), set(holders), 0
+
+    def go(node: Node) -> bool:
+        """Go through a node; return whether it trains the whole model."""
+        nonlocal visits
+        if isinstance(node, Train):
+            if node.work.scope == "all":
+                held.clear()
+            elif node.site.kind == "device" and node.site.index not in held:
+                held.add(node.site.index)
+                pulls.append(visits)
+            visits += 1
+            return node.work.scope == "all"
+        if isinstance(node, (Broadcast, Probe)) and _leaves(node, carry):
+            held.update(node.devices)
+        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
+        changed = sum(go(child) for child in turns) > 0  # not any(), which would stop at the first
+        if changed and isinstance(node, Parallel):  # what a branch handed out is not what they make together
+            held.clear()
+        return changed
+
+    go(plan)
+    return frozenset(pulls), frozenset(held)
+
+
+def _leaves(node: Broadcast | Probe, carry: Container[str]) -> bool:
+    """Say whether devices are left with the whole model."""
+    return node.scope == "all" if isinstance(node, Broadcast) else node.what in carry
 
 
 def placed(

@@ -54,6 +54,7 @@ class Price:
         visits: seconds of each visit in plan order, from when the model set out until its result was where it went on.
         critical: the way that ended last.
         moves: every transfer, where asked for.
+        holders: the devices that hold the model's frozen part, all but its classifier, as it is at the end.
     """
 
     seconds: float
@@ -63,6 +64,7 @@ class Price:
     visits: tuple[float, ...]
     critical: Critical
     moves: tuple[Move, ...] = ()
+    holders: frozenset[int] = frozenset()
 
 
 def price(
@@ -74,6 +76,7 @@ def price(
     round_number: int = 1,
     tick: int = 0,
     numbered: Sequence[int] | None = None,
+    holders: frozenset[int] = frozenset(),
     trace: bool = False,
 ) -> Price:
     r"""Price a resolved plan.
@@ -82,6 +85,9 @@ def price(
     ``Parallel`` it first goes to where the copies will meet; they leave together and the node ends with the latest.
     Links that take turns serve first come first served, ties by device. A device that has just been asked with the
     model, or was handed it, holds it and is not sent it again. A result that is lost costs what it would have cost.
+
+    A visit that trains a part of the model is sent that part. A device that does not hold the rest as it is now (see
+    ``places.pulled``) pulls it from the cloud over its route, once the part is there and before it trains.
 
     Joules of a device: training (α/2)·cycles·f², or measured; sending, receiving, and idle power for the rest of the
     plan's seconds.
@@ -93,6 +99,7 @@ def price(
         air: who is heard among those that interfere; where the uplink is no radio, None.
         round_number, tick: they key the air's chance.
         numbered: each visit's number among its device's, in plan order, where it is known from receipts.
+        holders: the devices that hold the model's frozen part as it is: ``holders`` of the price of the plan before.
         trace: keep every transfer.
 
     Raises:
@@ -100,7 +107,7 @@ def price(
             radio, and no air is given.
     """
     _check(sites, air)
-    job = Walk(plan, sites, payload.packet, payload.asked, air, (round_number, tick, numbered), trace=trace)
+    job = Walk(plan, sites, payload.packet, payload.asked, air, (round_number, tick, numbered), holders, trace=trace)
     end, spent, root = job.run(), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
     joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}
@@ -108,7 +115,7 @@ def price(
         seconds=end, joules=sum(joules.values()), bytes=dict(sorted(spent.bytes.items())), joules_by_device=joules,
         visits=tuple(job.visit_s),
         critical=Critical(tuple(root.path), root.compute_s, root.transfer_s, root.wait_s),
-        moves=tuple(spent.moves),
+        moves=tuple(spent.moves), holders=job.holders,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from fedfloor.plan.nodes import Work
 
 DRAWN = ("cycles_per_bit", "clock_hz", "data_bits", "distance_m", "capacitance", "transmit_w", "receive_w", "idle_w",
          "seconds_per_sample", "compute_w")  # fmt: skip
+FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
 
 
 class Lists(NamedTuple):
@@ -93,16 +94,23 @@ class Sites:
         return radio.received(self.network.radio, self.distance_m)
 
     def passes(self, device: int, work: Work) -> float:
-        """Return how often a visit goes through a device's data: its epochs, or steps · batch size / samples."""
-        return work.passes(self.lists.samples[device])
+        """Return how many passes over a device's data a visit computes as much as.
+
+        The whole model: its epochs, or steps · batch size / samples. The classifier alone: the way forward through what
+        it sees of the data, once, for the features stay as they are during the visit; training on features is left out
+        (0.1 % of the parameters of HFedMS's network are its classifier's).
+        """
+        return _passes(work, self.lists.samples[device])
 
     def cloud_s(self, work: Work) -> float:
         """Return the seconds of a visit to the cloud, which holds everybody's data; 0 where its clock is not known."""
         if self.network.cloud_clock_hz is None:
             return 0.0
-        total = float(self.samples.sum())
-        passes = float(work.epochs or 0) if work.steps is None else work.steps * work.batch_size / total
-        return passes * float((self.cycles_per_bit * self.data_bits).sum()) / self.network.cloud_clock_hz
+        return (
+            _passes(work, float(self.samples.sum()))
+            * float((self.cycles_per_bit * self.data_bits).sum())
+            / self.network.cloud_clock_hz
+        )
 
 
 def sites(
@@ -131,6 +139,11 @@ def sites(
     if network.radio is not None and found.distance_m is not None:
         radio.check_reach(network.radio, radio.usable(network.radio, found.received_w), found.distance_m)
     return found
+
+
+def _passes(work: Work, samples: float) -> float:
+    passes = work.passes(samples)
+    return passes if work.scope == "all" else FORWARD * min(1.0, passes)
 
 
 def _drawn(given: Number | None, seed: int, name: str, count: int) -> Floats | None:

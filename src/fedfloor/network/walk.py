@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Mapping, Sequence
 
 from fedfloor.errors import unknown
 from fedfloor.network.account import Account
 from fedfloor.network.air import Air, Sent
-from fedfloor.network.events import NEVER, Branch, Clock, Meeting, Steps
-from fedfloor.network.places import first_scope, first_stop, placed, surveyed
-from fedfloor.network.routes import Hop
+from fedfloor.network.copies import Copies, Stand, Target, Then
+from fedfloor.network.events import Branch, Clock, Steps
+from fedfloor.network.places import first_scope, first_stop, placed, pulled, surveyed
 from fedfloor.network.sites import Sites
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Site, Train, device
 
-Walking = Generator["float | None", None, "_Stand"]
-Target = tuple[int, Site]  # number of a child, and the first site it goes to
-Then = Callable[[int, "_Stand", Branch], Steps]  # what a child does once it stands there; returns when it ends
-
-
-class _Stand(NamedTuple):
-    """Where a packet is and since when.
-
-    Attributes:
-        time: seconds.
-        site: where.
-        size: its bytes, as it goes on from here.
-        visit: number of the visit whose result it is, or −1.
-        since: when the model set out for that visit, or, before one, when this copy set out; −1: not yet.
-        held: the devices that hold it as it is.
-    """
-
-    time: float
-    site: Site
-    size: int
-    visit: int = -1
-    since: float = -1.0
-    held: frozenset[int] = frozenset()
+Walking = Generator["float | None", None, Stand]
 
 
 class Walk:
@@ -45,12 +22,18 @@ class Walk:
 
     def __init__(
         self, plan: Node, sites: Sites, packet: Mapping[str, int], asked: Mapping[str, tuple[int, int, float]],
-        air: Air | None, when: tuple[int, int, Sequence[int] | None], *, trace: bool,
+        air: Air | None, when: tuple[int, int, Sequence[int] | None], holders: frozenset[int], *, trace: bool,
     ) -> None:  # fmt: skip
         self.plan, self.packet, self.asked = plan, packet, asked
+        self.full = self._size("all")
         self.clock, self.routes = Clock(), sites.routes
         self.spent = Account(sites, air, self.clock, trace=trace)
-        self.inside, self.named = surveyed(plan)
+        self.copies = Copies(self.clock, self.routes, self.spent)
+        carry = {what for what, (question, *_) in asked.items() if question >= self.full}  # the model goes along
+        self.inside, self.named, parts = surveyed(plan, carry)
+        self.pulls, self.holders = frozenset[int](), frozenset[int]() if self._visits(plan) else holders
+        if parts:
+            self.pulls, self.holders = pulled(plan, holders, carry)
         self.visit_s = [0.0] * self._visits(plan)
         self.root = Branch(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
@@ -61,13 +44,13 @@ class Walk:
         return self.clock.run(self.root)
 
     def _whole(self) -> Steps:
-        stand = yield from self._node(self.plan, _Stand(0.0, CLOUD, self._size("all")), self.root, 0)
+        stand = yield from self._node(self.plan, Stand(0.0, CLOUD, self.full), self.root, 0)
         stand = yield from self._move(stand, CLOUD, stand.size, self.root)
         return stand.time
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
-    def _node(self, node: Node, stand: _Stand, branch: Branch, first: int) -> Walking:
+    def _node(self, node: Node, stand: Stand, branch: Branch, first: int) -> Walking:
         """Walk a node; ``first`` is the number of its first visit in plan order."""
         if isinstance(node, Train):
             return self._train(node, stand, branch, first)
@@ -79,23 +62,26 @@ class Walk:
             return self._probe(node, stand, branch)
         return self._in_turn(node, stand, branch, first)
 
-    def _in_turn(self, node: Node, stand: _Stand, branch: Branch, first: int) -> Walking:
+    def _in_turn(self, node: Node, stand: Stand, branch: Branch, first: int) -> Walking:
         turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
         for child in turns:
             stand = yield from self._node(child, stand, branch, first)
             first += self._visits(child)
         return stand
 
-    def _train(self, node: Train, stand: _Stand, branch: Branch, number: int) -> Walking:
+    def _train(self, node: Train, stand: Stand, branch: Branch, number: int) -> Walking:
         size, since = self._carried(stand, self._size(node.work.scope), branch), stand.time
         if stand.visit < 0 and stand.since >= 0:
             since = stand.since
         stand = yield from self._move(stand, node.site, size, branch)
-        time = stand.time + self.spent.train(node, branch)
+        time = stand.time
+        if number in self.pulls:
+            time = yield from self._pull(stand, node.site, self.full - size, branch)
+        time += self.spent.train(node, branch)
         self.visit_s[number] = time - since
-        return _Stand(time, node.site, size, number, since)
+        return Stand(time, node.site, size, number, since, whole=stand.whole)
 
-    def _parallel(self, node: Parallel, stand: _Stand, branch: Branch, first: int) -> Walking:
+    def _parallel(self, node: Parallel, stand: Stand, branch: Branch, first: int) -> Walking:
         numbers, targets, scopes = [], [], set()
         for i, child in enumerate(node.children):
             numbers.append(first)
@@ -110,21 +96,21 @@ class Walk:
         carried = self._carried(stand, size, branch)
         stand = yield from self._move(stand, node.at, carried, branch)
 
-        def then(i: int, there: _Stand, own: Branch) -> Steps:
+        def then(i: int, there: Stand, own: Branch) -> Steps:
             child = node.children[i]
             if isinstance(child, Train):
                 return self._there_and_back(child, there, own, numbers[i], node.at)
             return self._branch(child, there, own, numbers[i], node.at)
 
-        end = yield from self._fan(stand, targets, size, branch, then)
-        return _Stand(end, node.at, carried)
+        end = yield from self.copies.fan(stand, targets, size, branch, then)
+        return Stand(end, node.at, carried, whole=stand.whole if carried < self.full else node.at)
 
-    def _branch(self, node: Node, stand: _Stand, own: Branch, first: int, at: Site) -> Steps:
+    def _branch(self, node: Node, stand: Stand, own: Branch, first: int, at: Site) -> Steps:
         done = yield from self._node(node, stand, own, first)
         back = yield from self._move(done, at, done.size, own)
         return back.time
 
-    def _there_and_back(self, node: Train, stand: _Stand, own: Branch, number: int, at: Site) -> Steps:
+    def _there_and_back(self, node: Train, stand: Stand, own: Branch, number: int, at: Site) -> Steps:
         """Do what ``_branch`` does, for a single visit: the node there is most of, so in one generator."""
         site, size, time, clock = node.site, self._size(node.work.scope), stand.time, self.clock
         since = stand.since if stand.since >= 0 else time
@@ -133,6 +119,8 @@ class Walk:
                 if hop.resource >= 0 and time > clock.now:
                     yield time
                 time = self.spent.take(hop, time, size, own)
+        if number in self.pulls:
+            time = yield from self._pull(stand._replace(time=time), site, self.full - size, own)
         time += self.spent.train(node, own)
         sent = self.sent.get(number)
         for hop in self.routes.route(site, at).hops:
@@ -142,27 +130,26 @@ class Walk:
         self.visit_s[number] = time - since
         return time
 
-    def _broadcast(self, node: Broadcast, stand: _Stand, branch: Branch) -> Walking:
-        def then(i: int, there: _Stand, own: Branch) -> Steps:
+    def _broadcast(self, node: Broadcast, stand: Stand, branch: Branch) -> Walking:
+        def then(i: int, there: Stand, own: Branch) -> Steps:
             stood = yield from self._move(there, targets[i][1], size, own)
             return stood.time
 
         size, targets = self._size(node.scope), list(enumerate(map(device, node.devices)))
         return (yield from self._hand_out(stand, targets, size, branch, then, whole=node.scope == "all"))
 
-    def _probe(self, node: Probe, stand: _Stand, branch: Branch) -> Walking:
+    def _probe(self, node: Probe, stand: Stand, branch: Branch) -> Walking:
         if node.what not in self.asked:
             raise unknown("question to price", node.what, self.asked)
         question, answer, passes = self.asked[node.what]
         targets = list(enumerate(map(device, node.devices)))
 
-        def then(i: int, there: _Stand, own: Branch) -> Steps:
+        def then(i: int, there: Stand, own: Branch) -> Steps:
             return self._asked(targets[i][1], there, own, (question, answer, passes), node.at)
 
-        whole = question >= self._size("all")  # the model goes along with the question
-        return (yield from self._hand_out(stand, targets, question, branch, then, whole=whole))
+        return (yield from self._hand_out(stand, targets, question, branch, then, whole=question >= self.full))
 
-    def _asked(self, site: Site, stand: _Stand, own: Branch, asked: tuple[int, int, float], at: Site) -> Steps:
+    def _asked(self, site: Site, stand: Stand, own: Branch, asked: tuple[int, int, float], at: Site) -> Steps:
         """Ask a device and carry its answer to ``at``: there can be many, so in one generator."""
         (question, answer, passes), time, clock = asked, stand.time, self.clock
         there = () if site == stand.site or site.index in stand.held else self.routes.route(stand.site, site).hops
@@ -178,86 +165,17 @@ class Walk:
         return time
 
     def _hand_out(
-        self, stand: _Stand, targets: Sequence[Target], size: int, branch: Branch, then: Then, *, whole: bool
+        self, stand: Stand, targets: Sequence[Target], size: int, branch: Branch, then: Then, *, whole: bool
     ) -> Walking:
         """Send something out while the packet stays; where it is the whole model, devices that hold it need no copy."""
-        end = yield from self._fan(stand if whole else stand._replace(held=frozenset()), targets, size, branch, then)
+        end = yield from self.copies.fan(
+            stand if whole else stand._replace(held=frozenset()), targets, size, branch, then
+        )
         return stand._replace(time=end, held=stand.held.union(s.index for _, s in targets) if whole else stand.held)
-
-    # -- copies go out ------------------------------------------------------------------------------------------------
-
-    def _fan(self, stand: _Stand, targets: Sequence[Target], size: int, branch: Branch, then: Then) -> Steps:
-        """Send copies to the children's first sites, let each go on from there, wait for the latest."""
-        if not targets:
-            return stand.time
-        meeting = Meeting(branch)
-        copy = _Stand(stand.time, stand.site, stand.size, held=stand.held)  # no visit's result: the packet stays
-        self._spread(copy, targets, size, meeting, then)
-        yield None  # until they have ended
-        return meeting.end
-
-    def _spread(
-        self,
-        stand: _Stand,
-        targets: Iterable[Target],
-        size: int,
-        meeting: Meeting,
-        then: Then,
-        after: Branch | None = None,
-    ) -> None:
-        """Start a process for each child, or for each transmission that serves several of them."""
-        shared: dict[tuple[str | int, ...], tuple[Hop, list[Target]]] = {}
-        route, here, held = self.routes.route, stand.site, stand.held
-        for i, site in targets:
-            way = route(here, site)
-            if not way.cast or (site.kind == "device" and site.index in held):
-                own = self._new(stand.time, site, meeting, after)
-                own.steps = then(i, stand, own)
-                continue
-            hop = way.hops[0]  # one copy goes over it for all that it, or a later transmission, serves
-            key = (hop.counter, hop.resource) if hop.cast else (hop.counter, hop.to.kind, hop.to.index)
-            shared.setdefault(key, (hop, []))[1].append((i, site))
-        for hop, group in shared.values():
-            own = self._new(stand.time, min((site for _, site in group), key=_order), meeting, after)
-            own.steps = self._carry(stand, hop, group, size, own, meeting, then)
-
-    def _carry(
-        self, stand: _Stand, hop: Hop, group: Sequence[Target], size: int, own: Branch, meeting: Meeting, then: Then
-    ) -> Steps:
-        """One transmission to several receivers; from each place it reaches they go on."""
-        time = stand.time
-        if hop.resource >= 0 and time > self.clock.now:
-            yield time
-        time = self.spent.take(hop, time, size, own)
-        since = stand.since if stand.since >= 0 else stand.time
-        heard = {hop.receiver}
-        beyond: dict[int, tuple[Site, list[Target]]] = {}
-        for i, site in group:
-            to = self.routes.route(stand.site, site).hops[0].to
-            if to.kind != "device":
-                beyond.setdefault(to.index, (to, []))[1].append((i, site))
-                continue
-            if site.index not in heard:
-                heard.add(site.index)
-                self.spent.hear(site.index, size * hop.s_per_byte)
-            one = self._new(time, site, meeting, own)
-            one.steps = then(i, _Stand(time, site, stand.size, since=since, held=stand.held), one)
-        for place, there in beyond.values():
-            self._spread(stand._replace(time=time, site=place, since=since), there, size, meeting, then, own)
-        return NEVER
-
-    def _new(self, time: float, site: Site, meeting: Meeting, after: Branch | None) -> Branch:
-        """Return a new process, which begins at ``time``; it goes on from ``after``."""
-        own = Branch(site.index if site.kind == "device" else -1, meeting)
-        if after is not None:
-            own.add(after)
-        meeting.left += 1
-        self.clock.at(time, own)
-        return own
 
     # -- moves --------------------------------------------------------------------------------------------------------
 
-    def _move(self, stand: _Stand, to: Site, size: int, branch: Branch) -> Walking:
+    def _move(self, stand: Stand, to: Site, size: int, branch: Branch) -> Walking:
         """Send the packet to a site; it stays what it is, but is no visit's result any more once it has gone on."""
         time, sent = stand.time, self.sent.get(stand.visit)
         if stand.site == to:
@@ -270,7 +188,16 @@ class Walk:
                 time = self.spent.take(hop, time, size, branch, sent)
         if stand.visit >= 0:
             self.visit_s[stand.visit] = time - stand.since
-        return _Stand(time, to, stand.size, held=stand.held)
+        return Stand(time, to, stand.size, held=stand.held, whole=stand.whole if size < self.full else to)
+
+    def _pull(self, stand: Stand, to: Site, size: int, branch: Branch) -> Steps:
+        """Bring a device what it lacks, if anything, from where the model is whole, once the packet is there."""
+        time, branch.order = stand.time, to.index
+        for hop in self.routes.route(stand.whole, to).hops if size else ():
+            if hop.resource >= 0 and time > self.clock.now:
+                yield time
+            time = self.spent.take(hop, time, size, branch)
+        return time
 
     # -- what is known of the plan -----------------------------------------------------------------------------------
 
@@ -279,7 +206,7 @@ class Walk:
             raise unknown("scope to price", scope, self.packet)
         return self.packet[scope]
 
-    def _carried(self, stand: _Stand, size: int, branch: Branch) -> int:
+    def _carried(self, stand: Stand, size: int, branch: Branch) -> int:
         """Return what goes on to visits of this size: what was trained since the cloud goes along, of any scope."""
         return size if stand.site == CLOUD or branch is not self.root else max(size, stand.size)
 
@@ -293,7 +220,3 @@ class Walk:
             for number, (visit, others, place) in enumerate(placed(self.plan, *when))
             if visit.site != CLOUD
         }
-
-
-def _order(site: Site) -> int:
-    return site.index if site.kind == "device" else -1

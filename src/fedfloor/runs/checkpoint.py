@@ -34,6 +34,7 @@ class Checkpoint:
         line: the last round's ledger line, because a kill can fall between checkpoint and ledger.
         visits: device → how often it was trained so far.
         reports: device → how often it reported a census so far, where these carry noise.
+        holders: the devices that hold the model's frozen part as it is, where rounds are priced.
     """
 
     round: int
@@ -44,6 +45,7 @@ class Checkpoint:
     line: Line | None = None
     visits: Mapping[int, int] = field(default_factory=dict)
     reports: Mapping[int, int] = field(default_factory=dict)
+    holders: frozenset[int] = frozenset()
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
@@ -71,6 +73,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "line": asdict(point.line) if point.line else None,
             "visits": {str(device): count for device, count in point.visits.items()},
             "reports": {str(device): count for device, count in point.reports.items()},
+            "holders": sorted(point.holders),
         }
         write_json(temporary / "state.json", about)
         temporary.rename(place)
@@ -114,7 +117,8 @@ def _load(place: Path) -> Checkpoint:
         memory = {int(device): digest for device, digest in about["memory"].items()}
         line = Line(**about["line"]) if about["line"] else None
         visits, reports = ({int(k): n for k, n in about.get(what, {}).items()} for what in ("visits", "reports"))
-        return Checkpoint(about["round"], about["tick"], state, receipts, memory, line, visits, reports)
+        holders = frozenset(about.get("holders", ()))
+        return Checkpoint(about["round"], about["tick"], state, receipts, memory, line, visits, reports, holders)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunError(
             f"checkpoint {place} is damaged ({error}). Delete that folder to go on from the one before it."

@@ -49,10 +49,12 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
             "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor networks "
             "lists the profiles."
         )
-    trained = Counter[int]()
+    trained, holders = Counter[int](), frozenset[int]()
     asked = method.setup(view)
     if asked is not None:
-        yield Round(0, asked, costs.price(asked, view.start, 0, 0))
+        first = costs.price(asked, view.start, 0, 0)
+        holders = first.holders
+        yield Round(0, asked, first)
     answers = {} if asked is None else pretended(asked, view.trained, park)
     state, tick = method.init(view, answers, generator(experiment.seed, "init")), 0
     for number in range(1, last + 1):
@@ -60,7 +62,9 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
         now = at(view, paid, park, method, number, tick, trained)
         plan = method.plan(state, now, generator(experiment.seed, "plan", number))
         known = resolved(plan, park, Place(experiment.seed, number, tick, experiment.faults.visit), trained)
-        yield Round(number, known, paid.price(known, state.packet, number, tick))
+        price = paid.price(known, state.packet, number, tick, holders=holders)
+        holders = price.holders
+        yield Round(number, known, price)
         tick += max(1, walk.span(plan))
 
 
@@ -90,7 +94,7 @@ def at(
         trained: device → how often it was trained so far in the run.
     """
     every, stands, known = range(park.devices), park.factory_at(tick), view.resources
-    census = park.census(every, tick, [trained.get(k, 0) for k in every]) if method.reads_census else None
+    census = park.census(every, tick, [trained.get(k, 0) for k in every]) if method.asks_census(number) else None
     if known is not None and costs is not None and not np.array_equal(stands, view.factory_of):
         known = costs.resources(view.start)
     return replace(view, round=number, factory_of=stands, census=census, resources=known)

@@ -124,7 +124,7 @@ class _Run:
         if self.costs is not None and self.resources is None and self.method.reads_network:
             self.resources = self.costs.resources(start)
         seen = self.engine.memory.visits
-        census = park.census(every, tick, [seen[k] for k in every]) if self.method.reads_census else None
+        census = park.census(every, tick, [seen[k] for k in every]) if self.method.asks_census(number) else None
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
             resources=self.resources, census=census, held=park.holdings,
@@ -196,7 +196,8 @@ class _Run:
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
         new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)
-        return Checkpoint(number, point.tick + outcome.ticks, state, outcome.receipts, held, new, visits, reports)
+        tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
+        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders)
 
     def settle(self, tick: int) -> None:
         """Let devices that change factory stand where they are at the beginning of a round."""
@@ -213,7 +214,8 @@ class _Run:
             return []
         setup = self.method.setup(replace(view, round=0)) if view.round == 1 else None
         before = [] if setup is None else [self.costs.price(setup, start, 0, 0)]
-        paid = self.costs.price(outcome.resolved, point.state.packet, view.round, point.tick, outcome.receipts)
+        packet, holders = point.state.packet, before[-1].holders if before else point.holders
+        paid = self.costs.price(outcome.resolved, packet, view.round, point.tick, outcome.receipts, holders)
         return [*before, paid]
 
     def look(self, plan: Node, number: int) -> None:

@@ -16,7 +16,7 @@ from fedfloor.methods.contract import Resources
 from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
 from fedfloor.network.price import Payload, Price, price
-from fedfloor.network.sites import Sites
+from fedfloor.network.sites import FORWARD, Sites
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
@@ -25,7 +25,6 @@ from fedfloor.plan.outcome import Outcome, Receipt
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
 RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
 COUNT_BYTES = 4
 
@@ -94,8 +93,16 @@ class Tariff:
         number: int,
         tick: int,
         receipts: Sequence[Receipt] | None = None,
+        holders: frozenset[int] = frozenset(),
     ) -> Price:
-        """Return the price of a resolved plan: the packet that it starts with and, once it is done, its receipts.
+        """Return the price of a resolved plan.
+
+        Args:
+            plan: without ``Select`` nodes.
+            packet: that it starts with.
+            number, tick: of the round.
+            receipts: once it is done.
+            holders: the devices that hold the model's frozen part, from the price before.
 
         Raises:
             SettingError: the plan carries a part of the model whose size is not known, or there is no such part.
@@ -104,7 +111,9 @@ class Tariff:
         size = self.payload(packet)
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             raise SettingError(f"work.scope = 'classifier': it has no price, as {self._why_unknown()}")
-        return price(plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits)
+        return price(
+            plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders
+        )
 
     def _why_unknown(self) -> str:
         if self.classifier:
