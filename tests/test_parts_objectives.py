@@ -162,7 +162,7 @@ def test_equal_streams_are_no_distance_apart() -> None:
 def test_distillation_by_hand() -> None:
     # Two classes, two samples of class 0. The model that arrived says (ln 3, 0) of both, so p = (3/4, 1/4); the trained
     # one says (0, 0) and (ln 3, 0): q = (1/2, 1/2) and p. KL(p ‖ q) = 3/4 ln(3/2) + 1/4 ln(1/2), and 0; cross-entropies
-    # ln 2 and ln(4/3). Slopes in the logits: (λ(q − p) + q − (1, 0))/2 of the first sample, (p − (1, 0))/2 of the second.
+    # ln 2 and ln(4/3). Slopes in logits: (λ(q − p) + q − (1, 0))/2 of the first sample, (p − (1, 0))/2 of the second.
     given = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64, requires_grad=True)
     said = torch.log(torch.tensor([[0.75, 0.25], [0.75, 0.25]], dtype=torch.float64))
     visit = Visit(None, {}, aside={"said": said})
