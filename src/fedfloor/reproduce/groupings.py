@@ -196,7 +196,7 @@ def shown(found: Sequence[Row]) -> list[dict[str, str]]:
         for name in ("devices", "benchmark"):
             paper = row[f"paper_to_{name}"]
             said = interval(row[f"to_{name}"], row[f"to_{name}_half_width"], 3)
-            words[f"over {name}'"] = said if paper is None else f"{said} ({paper:g})"
+            words[f"to {name}"] = said if paper is None else f"{said} ({paper:g})"
         table.append(words)
     return table
 

@@ -18,8 +18,8 @@ NOTES = (
     "median CPD: over all pairs of groups, then the mean over the populations; ratios are those of each population's "
     "medians, with the 95 % interval of their mean. CPD is (1 − e^{−1/σ²})·‖p − p′‖² with σ = √2; ratios do not depend "
     "on it. Were CPD the MMD and not its square, they would be the square roots of these",
-    "the paper says ICG's median is about 1/4 of FedAvg's and 2/5 of the benchmark's, from which the benchmark's 5/8 of "
-    "FedAvg's follows",
+    "the paper says ICG's median is about 1/4 of FedAvg's and 2/5 of the benchmark's, which makes the benchmark's 5/8 "
+    "of FedAvg's",
 )
 
 
