@@ -104,6 +104,7 @@ def model(name: str = "fedavg", parts: dict[str, Any] | None = None, **settings:
         {"objective": "plain"},
         {"objective": {"kind": "prox", "mu": 0.0}},
         {"objective": {"kind": "mmd", "weight": 0.0}},
+        {"objective": {"kind": "distilled", "weight": 0.0}},
         {"mix": "by_samples"},
         {"selection": "everyone"},
     ],

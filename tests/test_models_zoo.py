@@ -51,6 +51,8 @@ COUNTS = [
     # 832 + 51,264 + 6,424,576 + 204,900 + 6,262
     ("cnn-hfedms", GREY, 62, 6_687_834,
      conv(1, 32, 5) + conv(32, 64, 5) + linear(64 * 7 * 7, 2048) + linear(2048, 100) + linear(100, 62)),
+    # 208 + 3,216 + 50,240 + 4,030
+    ("cnn-small", GREY, 62, 57_694, conv(1, 8, 5) + conv(8, 16, 5) + linear(16 * 7 * 7, 64) + linear(64, 62)),
     # sides 32 → 28 → 14 → 10 → 5
     ("lenet", COLOUR, 10, 62_006,
      conv(3, 6, 5) + conv(6, 16, 5) + linear(16 * 5 * 5, 120) + linear(120, 84) + linear(84, 10)),
@@ -166,7 +168,7 @@ def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ..
         (
             "cnn-sensor",
             GREY,
-            "it needs windows (channels, length) of sensors. Choose 'cnn-fedgs', 'cnn-hfedms', 'lenet'",
+            "it needs windows (channels, length) of sensors. Choose 'cnn-fedgs', 'cnn-hfedms', 'cnn-small'",
         ),
         ("mlp-sensor", GREY, "it needs rows (channels,) or windows (channels, length) of sensors. Choose 'cnn-fedgs'"),
     ],

@@ -15,6 +15,7 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import Key, Trained, train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
+from fedfloor.parts.distilled import Distilled
 from fedfloor.parts.frozen import frozen
 from fedfloor.parts.mmd import WIDTHS, Mmd, mmd_squared
 from fedfloor.parts.objective import Objective, Plain, Visit
@@ -55,7 +56,7 @@ def total(goal: Objective, network: Network, visit: Visit) -> tuple[Tensor, Tens
     return (loss.detach(), gradient) if term is None else (loss.detach() + term[0], gradient + term[1])
 
 
-@pytest.mark.parametrize("goal", [Plain(), Prox(0.7), Mmd(0.1), Mmd(2.0)], ids=str)
+@pytest.mark.parametrize("goal", [Plain(), Prox(0.7), Mmd(0.1), Mmd(2.0), Distilled(0.7)], ids=str)
 def test_gradients_are_finite_differences(goal: Objective) -> None:
     network = small()
     rng = torch.Generator().manual_seed(2)
@@ -158,6 +159,21 @@ def test_equal_streams_are_no_distance_apart() -> None:
     assert float(slope.abs().max()) < 1e-3  # the widest slopes are 1/√s = 1000 times a rounding
 
 
+def test_distillation_by_hand() -> None:
+    # Two classes, two samples of class 0. The model that arrived says (ln 3, 0) of both, so p = (3/4, 1/4); the trained
+    # one says (0, 0) and (ln 3, 0): q = (1/2, 1/2) and p. KL(p ‖ q) = 3/4 ln(3/2) + 1/4 ln(1/2), and 0; cross-entropies
+    # ln 2 and ln(4/3). Slopes in logits: (λ(q − p) + q − (1, 0))/2 of the first sample, (p − (1, 0))/2 of the second.
+    given = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64, requires_grad=True)
+    said = torch.log(torch.tensor([[0.75, 0.25], [0.75, 0.25]], dtype=torch.float64))
+    visit = Visit(None, {}, aside={"said": said})
+    loss, _ = Distilled(0.4).loss(nn.Identity(), given, torch.tensor([0, 0]), visit)
+    apart = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    assert float(loss.detach()) == pytest.approx((math.log(2) + math.log(4 / 3) + 0.4 * apart) / 2, rel=1e-12)
+    (slope,) = torch.autograd.grad(loss, given)
+    assert slope.tolist()[0] == pytest.approx([(-0.4 * 0.25 - 0.5) / 2, (0.4 * 0.25 + 0.5) / 2], rel=1e-12)
+    assert slope.tolist()[1] == pytest.approx([-0.125, 0.125], rel=1e-12)
+
+
 @pytest.mark.parametrize("make", [batch_norm, dropout], ids=["batch norm", "dropout"])
 def test_the_frozen_stream_is_the_start_in_evaluation_mode_and_leaves_no_trace(
     make: Callable[..., nn.Module],
@@ -178,14 +194,15 @@ def test_the_frozen_stream_is_the_start_in_evaluation_mode_and_leaves_no_trace(
     assert (bits(arrived), bits(network.flat), torch.random.get_rng_state().tolist()) == before
 
 
-def test_the_frozen_stream_holds_the_logits_back() -> None:
-    # the same visit with λ = 0 and with λ = 0.1: how far the logits go from those of the model that arrived
+@pytest.mark.parametrize(("name", "strong"), [("mmd", 0.1), ("distilled", 10.0)])
+def test_the_frozen_stream_holds_the_logits_back(name: str, strong: float) -> None:
+    # the same visit with λ = 0 and with λ > 0: how far the logits go from those of the model that arrived
     apart = []
-    for weight in (0.0, 0.1):
+    for weight in (0.0, strong):
         of = engine(park((64, 5)))
         x = of.samples(0).values(slice(None))
         before = of.network.module(x).detach()
-        work = Work(objective="mmd", settings={"weight": weight}, epochs=20, batch_size=64, rate=0.05)
+        work = Work(objective=name, settings={"weight": weight}, epochs=20, batch_size=64, rate=0.05)
         walk(of, TrainNode(device(0), work))
         apart.append(float((of.network.module(x).detach() - before).norm()))
     assert apart[1] < apart[0] / 4
@@ -194,7 +211,10 @@ def test_the_frozen_stream_holds_the_logits_back() -> None:
 # -- nothing added is plain --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "settings"), [("prox", {"mu": 0.0}), ("prox", {"mu": 0}), ("mmd", {"weight": 0.0})])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("prox", {"mu": 0.0}), ("prox", {"mu": 0}), ("mmd", {"weight": 0.0}), ("distilled", {"weight": 0.0})],
+)
 @pytest.mark.parametrize("model", ["mlp-2nn", batch_norm, dropout], ids=["mlp", "batch norm", "dropout"])
 def test_with_weight_0_it_is_plain_to_the_bit(
     name: str, settings: dict[str, float], model: str | Callable[..., nn.Module]
@@ -217,7 +237,7 @@ def test_with_weight_0_it_is_plain_to_the_bit(
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("proxx", {}, "unknown objective 'proxx'. Did you mean 'prox'? Known: contrastive, corrected, fusion"),
+        ("proxx", {}, "unknown objective 'proxx'. Did you mean 'prox'? Known: contrastive, corrected, distilled"),
         ("prox", {}, "objective 'prox' needs the setting 'mu': it has no default."),
         ("prox", {"nu": 1.0}, "unknown setting of objective 'prox' 'nu'. Known: mu."),
         ("prox", {"mu": -1.0}, "objective prox: mu = -1.0: must be a number of at least 0."),
@@ -225,6 +245,7 @@ def test_with_weight_0_it_is_plain_to_the_bit(
         ("prox", {"mu": "0.1"}, "objective 'prox': mu = '0.1': must be a number."),
         ("prox", {"mu": True}, "objective 'prox': mu = True: must be a number."),
         ("mmd", {"weight": math.inf}, "objective mmd: weight = inf: must be a number of at least 0."),
+        ("distilled", {"weight": -0.1}, "objective distilled: weight = -0.1: must be a number of at least 0."),
         ("mmd", {"needs_start": True}, "unknown setting of objective 'mmd' 'needs_start'"),
         ("plain", {"mu": 0.1}, "objective 'plain' has no settings, but got 'mu': leave it out."),
         ("floor:Counting", {"remembers": True}, "has no settings, but got 'remembers'"),

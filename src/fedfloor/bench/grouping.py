@@ -16,8 +16,8 @@ import numpy as np
 
 from fedfloor.bench.selection import Deal, census
 from fedfloor.chance import generator
-from fedfloor.solvers.grouping.cpd import cpd
-from fedfloor.solvers.grouping.problem import Integers, Problem, shares, verify
+from fedfloor.solvers.grouping.cpd import each_alone, median
+from fedfloor.solvers.grouping.problem import Integers, Problem, verify
 from fedfloor.solvers.grouping.solve import SOLVERS, solve
 from fedfloor.solvers.solution import Solution
 
@@ -108,10 +108,10 @@ def row(case: Case, solver: str, problems: list[Problem], reference: list[float]
             seconds = statistics.median(_timed(one, solver, seed)[0] for _ in range(repeats))
         times.append(seconds)
         found.append(solution)
-    apart = [_middle(one, solution.choice) for one, solution in zip(problems, found, strict=True)]
+    apart = [median(one, solution.choice) for one, solution in zip(problems, found, strict=True)]
     alone = None
     if case.devices <= PAIRS:
-        alone = statistics.mean(_middle(one, np.arange(one.devices)[:, None]) for one in problems)
+        alone = statistics.mean(median(one, each_alone(one)) for one in problems)
     ratios = [solution.value / least for solution, least in zip(found, reference, strict=True) if least > 0]
     return {
         "size": f"{case.devices}-{case.groups}",
@@ -125,12 +125,6 @@ def row(case: Case, solver: str, problems: list[Problem], reference: list[float]
         "cpd_to_devices": round(statistics.mean(apart) / alone, 4) if alone else None,
         "left_out": problems[0].left_out,
     }
-
-
-def _middle(problem: Problem, choice: Integers) -> float:
-    """Return the median CPD of two groups; 0 where there is only one."""
-    between = cpd(shares(problem, choice))
-    return float(np.median(between)) if between.size else 0.0
 
 
 def _timed(problem: Problem, solver: str, seed: int) -> tuple[float, Solution[Integers]]:

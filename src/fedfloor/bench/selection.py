@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.chance import generator
-from fedfloor.data import sources
-from fedfloor.solvers.selection.problem import Floats, Integers, Problem, batches, divergence, verify
+from fedfloor.data import batches, sources
+from fedfloor.solvers.selection.problem import Floats, Integers, Problem, divergence, verify
+from fedfloor.solvers.selection.problem import batches as wanted
 from fedfloor.solvers.selection.solve import SOLVERS, solve
 from fedfloor.solvers.solution import Solution
 
@@ -99,20 +100,9 @@ def census(said: Callable[[str], None], size: int = BATCH) -> tuple[Floats, Deal
         share = generator(0, "selection").dirichlet(np.full(CLASSES, 2.0))
         return share, lambda devices, rng: made_up(devices, share, rng, size)
     data = sources.load("femnist")
-    writer = np.zeros(len(data.y), np.int32) if data.owner is None else data.owner
-    order = np.argsort(writer, kind="stable")
-    owner, y = writer[order], np.asarray(data.y)[order]
-    labels = np.split(y, np.flatnonzero(np.diff(owner)) + 1)
-    return np.bincount(y, minlength=CLASSES) / y.size, lambda devices, rng: written(devices, labels, rng, size)
-
-
-def written(
-    devices: int, labels: list[NDArray[np.int64]], rng: np.random.Generator, size: int = BATCH
-) -> NDArray[np.int64]:
-    """Return the counts of a batch of each of some writers, different ones where there are enough [F, devices]."""
-    drawn = rng.choice(len(labels), devices, replace=devices > len(labels))
-    held = [rng.choice(labels[one], size, replace=labels[one].size < size) for one in drawn]
-    return np.stack([np.bincount(one, minlength=CLASSES) for one in held], axis=1)
+    labels = batches.by_owner(data)
+    share = np.bincount(data.y, minlength=CLASSES) / len(data.y)
+    return share, lambda devices, rng: batches.drawn(devices, labels, rng, size, CLASSES)
 
 
 def made_up(devices: int, share: Floats, rng: np.random.Generator, size: int = BATCH) -> NDArray[np.int64]:
@@ -132,7 +122,7 @@ def problem(case: Case, share: Floats, deal: Deal, seed: int) -> Problem:
     """
     rng = generator(seed, "selection", case.candidates, case.how_many)
     counts = deal(case.candidates + GIVEN, rng).astype(np.float64)
-    return batches(counts[:, GIVEN:], share, case.how_many, BATCH, counts[:, :GIVEN].sum(1))
+    return wanted(counts[:, GIVEN:], share, case.how_many, BATCH, counts[:, :GIVEN].sum(1))
 
 
 def row(case: Case, solver: str, problems: list[Problem], best: list[float] | None, repeats: int) -> Row:

@@ -12,6 +12,7 @@ from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Out, Ranks, Resume
 
 if TYPE_CHECKING:
+    from fedfloor.reproduce.groupings import Groupings
     from fedfloor.reproduce.samplers import Comparison
     from fedfloor.reproduce.study import Study
     from fedfloor.reproduce.work import Reproduction
@@ -25,7 +26,7 @@ def reproduce(
     out: Out = None, ranks: Ranks = None, resume: Resume = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
-    from fedfloor.reproduce import catalog, samplers, study
+    from fedfloor.reproduce import catalog, groupings, samplers, study
     from fedfloor.reproduce.work import plan
     from fedfloor.terminal import show
 
@@ -39,6 +40,9 @@ def reproduce(
         return
     if isinstance(found, samplers.Comparison):
         select(found, only, scale, given, folder, as_json=as_json)
+        return
+    if isinstance(found, groupings.Groupings):
+        group(found, only, scale, given, folder, as_json=as_json)
         return
     what = plan(found, only, scale, given, folder)
     if not carry_out(what, shared.ranks(ranks), resume=resume, as_json=as_json):
@@ -103,6 +107,32 @@ def select(comparison: Comparison, only: str, scale: float, seeds: list[int], ou
             show(selected.shown(here), as_json=False, title=point.key)
             show(selected.starts(here), as_json=False, title=selected.STARTS)
         print(f"{selected.proof(found)}\ntable: {out / 'table.md'}")
+
+
+def group(of: Groupings, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
+    """Do a comparison of groupings, print it and write it down.
+
+    Args:
+        of: which.
+        only, scale, seeds: as they were typed.
+        out: folder for ``table.md`` and ``table.json``.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: no point is meant, the scale or a seed is out of range, or the data are not there.
+    """
+    from fedfloor.reproduce import groupings
+    from fedfloor.terminal import counted, show
+
+    what = groupings.asked(of, only, scale, seeds)
+    with counted(of.name, what.work) as step:
+        found = groupings.rows(what, step)
+    groupings.save(what, found, out, _typed(of.name, only, scale, seeds))
+    if as_json:
+        show(found, as_json=True, **groupings.about(what))
+    else:
+        show(groupings.shown(found), as_json=False, title=f"{groupings.heading(what)}; in brackets: the paper")
+        print(f"table: {out / 'table.md'}")
 
 
 def _typed(name: str, only: str, scale: float, seeds: list[int]) -> str:

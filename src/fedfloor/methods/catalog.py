@@ -7,6 +7,7 @@ from inspect import getdoc, signature
 from typing import Any
 
 from fedfloor.errors import SettingError, unknown
+from fedfloor.methods.astraea import Astraea
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import Method
@@ -52,6 +53,7 @@ METHODS: dict[str, type[Method]] = {
     "rafed": RaFed,
     "fedgs": FedGS,
     "hfedms": HFedMS,
+    "astraea": Astraea,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

@@ -141,7 +141,8 @@ class HFedMS(Method):
         if not view.devices:
             raise SettingError("method 'hfedms': there is no device that may take part.")
         groups = groups_of(self.growth, period_of(view.round, self.every), len(view.devices))
-        every = formed(self.grouping, view.devices, groups, view.census, rng)
+        census = None if view.census is None else view.census[list(view.devices)]
+        every = formed(self.grouping, view.devices, census, groups, rng)
         return [every[m] for m in sorted(rng.choice(groups, chosen_groups(self.share, groups), replace=False))]
 
     def _kept(self, state: State, view: View, rng: np.random.Generator) -> list[list[int]]:

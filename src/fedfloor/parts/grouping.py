@@ -8,28 +8,28 @@ import numpy as np
 
 
 def formed(
-    solver: str, devices: Sequence[int], groups: int, counts: np.ndarray | None, rng: np.random.Generator
+    solver: str, devices: Sequence[int], counts: np.ndarray | None, groups: int, rng: np.random.Generator, size: int = 0
 ) -> list[list[int]]:
-    """Return M groups of ⌊K/M⌋ devices each, in random order within a group; K − M·⌊K/M⌋ devices are in none.
+    """Return M groups of L devices each, in random order within a group; the other devices are in none.
 
     Args:
         solver: how they are formed, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`.
         devices: the K devices to be grouped.
+        counts: V [K, F], samples of each class that they hold; None where nobody was asked, and all are alike.
         groups: M.
-        counts: samples per class of all the park's devices, [devices of the park, F]; None where nobody was asked, and
-            all are taken for alike.
-        rng: keys what is drawn.
+        rng: of what is drawn.
+        size: L; left out, ⌊K/M⌋.
 
     Raises:
         SettingError: no such solver, more groups than devices, or nobody holds a sample.
 
-    >>> formed("random", (4, 7, 9), 2, None, np.random.default_rng(0))
+    >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
     [[9], [4]]
     """
     from fedfloor.solvers.grouping.problem import Problem
     from fedfloor.solvers.grouping.solve import solve
 
     here = np.asarray(devices)
-    known = np.ones((len(here), 1)) if counts is None else counts[here]
-    choice = solve(solver, Problem(known, groups), seed=int(rng.integers(2**32))).choice
+    problem = Problem(np.ones((len(here), 1)) if counts is None else counts, groups, size)
+    choice = solve(solver, problem, seed=int(rng.integers(2**32))).choice
     return [here[rng.permutation(row)].tolist() for row in choice]

@@ -9,6 +9,7 @@ from fedfloor.errors import SettingError
 from fedfloor.parts import named
 from fedfloor.parts.contrastive import Contrastive
 from fedfloor.parts.corrected import Corrected
+from fedfloor.parts.distilled import Distilled
 from fedfloor.parts.fusion import Fusion
 from fedfloor.parts.gated import Gated
 from fedfloor.parts.mmd import Mmd
@@ -25,6 +26,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "plain": Plain,
     "prox": Prox,
     "mmd": Mmd,
+    "distilled": Distilled,
     "contrastive": Contrastive,
     "fusion": Fusion,
     "gated": Gated,

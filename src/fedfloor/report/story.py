@@ -15,9 +15,9 @@ LEAST = {
     "joules": "the least energy",
 }  # fmt: skip
 NAMES = {
-    "centralized": "centralised training", "cgau": "CGAU", "fedadagrad": "FedAdagrad", "fedadam": "FedAdam",
-    "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedfusion": "FedFusion", "fedgs": "FedGS", "fedl": "FEDL",
-    "fedmmd": "FedMMD", "fedprox": "FedProx", "fedsr": "FedSR", "fedyogi": "FedYogi", "fldg": "FLDG",
+    "astraea": "Astraea", "centralized": "centralised training", "cgau": "CGAU", "fedadagrad": "FedAdagrad",
+    "fedadam": "FedAdam", "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedfusion": "FedFusion", "fedgs": "FedGS",
+    "fedl": "FEDL", "fedmmd": "FedMMD", "fedprox": "FedProx", "fedsr": "FedSR", "fedyogi": "FedYogi", "fldg": "FLDG",
     "hfedms": "HFedMS", "hierfavg": "HierFAVG", "ida": "IDA", "moon": "MOON", "qffl": "q-FFL", "rafed": "RaFed",
     "ring": "ring-optimization", "scaffold": "SCAFFOLD",
 }  # fmt: skip

@@ -7,26 +7,28 @@ from typing import Any
 
 from fedfloor.data.sources import looked_in
 from fedfloor.errors import unknown
-from fedfloor.reproduce import fedgs, fedgs_training, fedsr, rafed, rafed_training
+from fedfloor.reproduce import fedgs, fedgs_training, fedsr, hfedms, hfedms_training, rafed, rafed_training
 from fedfloor.reproduce.cells import Table
+from fedfloor.reproduce.groupings import POPULATIONS, Groupings
 from fedfloor.reproduce.samplers import SELECTIONS, Comparison
 from fedfloor.reproduce.study import DRAWS, PARKS, Study
 from fedfloor.reproduce.work import lacking
 
 TABLES: Mapping[str, Table] = {
-    table.name: table for made in (fedsr, fedgs_training, rafed_training) for table in made.tables()
+    table.name: table for made in (fedsr, fedgs_training, rafed_training, hfedms_training) for table in made.tables()
 }
 STUDIES: Mapping[str, Study] = {study.name: study for study in rafed.studies()}
 COMPARISONS: Mapping[str, Comparison] = {one.name: one for one in fedgs.comparisons()}
+GROUPINGS: Mapping[str, Groupings] = {one.name: one for one in hfedms.groupings()}
 
 
-def find(name: str) -> Table | Study | Comparison:
-    """Return a table that takes training, a figure about allocation or a comparison of samplers by name.
+def find(name: str) -> Table | Study | Comparison | Groupings:
+    """Return a table that takes training, a figure about allocation, or a comparison of samplers or groupings by name.
 
     Raises:
         SettingError: there is none of this name; the nearest one is named.
     """
-    known: Mapping[str, Table | Study | Comparison] = {**TABLES, **STUDIES, **COMPARISONS}
+    known: Mapping[str, Table | Study | Comparison | Groupings] = {**TABLES, **STUDIES, **COMPARISONS, **GROUPINGS}
     if name not in known:
         raise unknown("table", name, known)
     return known[name]
@@ -36,7 +38,7 @@ def costs(scale: float) -> list[dict[str, Any]]:
     """Return a row per table: its runs and rounds with one seed, and how many of the runs are not possible here.
 
     A figure about allocation trains nothing: its runs are parks allocated, and it has no rounds. Nor does a comparison
-    of samplers, whose runs are the selections that each of them makes.
+    of samplers, whose runs are the selections that each of them makes, or of groupings, whose runs are those of each.
 
     Args:
         scale: share of the papers' rounds.
@@ -60,9 +62,12 @@ def costs(scale: float) -> list[dict[str, Any]]:
         each = max(1, round(scale * SELECTIONS))
         there = [looked_in([str(point.data["name"])])[0]["found"] for point in one.points]
         rows.append(_untrained(one, each * len(there), each * there.count(False)))
+    for what in GROUPINGS.values():
+        many = max(1, round(scale * POPULATIONS)) * len(what.points) * len(what.ways)
+        rows.append(_untrained(what, many, 0 if looked_in(["femnist"])[0]["found"] else many))
     return rows
 
 
-def _untrained(what: Study | Comparison, runs: int, missing: int = 0) -> dict[str, Any]:
+def _untrained(what: Study | Comparison | Groupings, runs: int, missing: int = 0) -> dict[str, Any]:
     row = {"table": what.name, "what": what.title, "source": what.source, "runs": runs}
     return row | {"rounds_each": 0, "rounds": 0, "not_possible_here": missing}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fedfloor import config
 from fedfloor.errors import require
@@ -117,7 +117,31 @@ class Traffic:
         return f"models sent to {self.target:.0%}"
 
 
-Figure = Accuracy | Divergence | Epsilon | Rounds | Traffic
+@dataclass(frozen=True)
+class Spent:
+    """What all rounds up to and with that one cost on the network.
+
+    Args:
+        paper: the printed figure, None where the target was not reached.
+        target: accuracy, in (0, 1].
+        kind: ``seconds``, told in hours, or ``bytes`` that devices send and receive, told in TB of 2⁴⁰.
+    """
+
+    paper: float | None
+    target: float
+    kind: Literal["seconds", "bytes"]
+
+    @property
+    def unit(self) -> float:
+        """An hour in seconds, or a TB in bytes."""
+        return 3600.0 if self.kind == "seconds" else 2.0**40
+
+    def label(self, rounds: int) -> str:  # noqa: ARG002
+        """Return its name in a table."""
+        return f"{'hours' if self.kind == 'seconds' else 'TB'} to {self.target:.0%}"
+
+
+Figure = Accuracy | Divergence | Epsilon | Rounds | Spent | Traffic
 
 
 @dataclass(frozen=True)
@@ -150,7 +174,7 @@ class Cell:
     @property
     def target(self) -> float | None:
         """The accuracy its run stops at; None where it does all rounds, as figures of the last one are read, too."""
-        targets = [one.target for one in self.figures if isinstance(one, (Rounds, Traffic))]
+        targets = [one.target for one in self.figures if isinstance(one, (Rounds, Spent, Traffic))]
         return targets[0] if len(targets) == len(self.figures) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from fedfloor.report.ledger import Run
 from fedfloor.report.privacy import privacy
 from fedfloor.report.table import rounds_to
 from fedfloor.reproduce import divergence
-from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Figure, Loss, Rounds
+from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Figure, Loss, Rounds, Spent
 from fedfloor.reproduce.work import Reproduction
 
 DIVERGED = "diverged"
@@ -93,7 +94,7 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
 
     An accuracy is read in the last round up to the wanted one that every seed has evaluated; a note says so where that
     is an earlier one. Rounds and traffic to a target are there once every seed has reached it; every round sends
-    as many models as the first, whose plan is in the run's folder.
+    as many models as the first, whose plan is in the run's folder. What they cost is what the ledger says.
 
     Args:
         figure: what to read.
@@ -119,9 +120,25 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
         return Measured(seeds=seeds, note=_unreached(runs, reached, rounds))
     if isinstance(figure, Rounds):
         return _mean(known, seeds)
+    if isinstance(figure, Spent):
+        costs = [_spent(run, number, figure) for run, number in zip(runs, known, strict=True)]
+        priced = [cost for cost in costs if cost is not None]
+        return _mean(priced, seeds) if len(priced) == len(runs) else Measured(seeds=seeds, note="rounds have no price")
     pairs = [(number, run.plan) for number, run in zip(known, runs, strict=True) if run.plan is not None]
     sent = [number * count(plan, figure.rule) for number, plan in pairs]
     return _mean(sent, seeds) if len(sent) == len(runs) else Measured(seeds=seeds, note="a run has no plan.json")
+
+
+def _spent(run: Run, number: int, figure: Spent) -> float | None:
+    """Return what a run's rounds cost up to one of them, in the figure's unit; of bytes, the devices' links alone."""
+    lines = [json.loads(text) for text in (run.folder / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
+    each = [line["priced"] for line in lines if line["round"] <= number]
+    if None in each:
+        return None
+    if figure.kind == "seconds":
+        return float(sum(one["seconds"] for one in each) / figure.unit)
+    moved = (size for one in each for link, size in one["bytes"].items() if link.startswith("device_"))
+    return float(sum(moved) / figure.unit)
 
 
 def _composed(figure: Epsilon, runs: tuple[Run, ...], seeds: tuple[int, ...]) -> Measured:

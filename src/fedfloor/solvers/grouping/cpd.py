@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.solvers.grouping.problem import Floats
+from fedfloor.solvers.grouping.problem import Floats, Integers, Problem, shares
 
 
 def cpd(p: Floats, bandwidth: float | None = None) -> Floats:
@@ -34,3 +34,26 @@ def cpd(p: Floats, bandwidth: float | None = None) -> Floats:
     require(0 < sigma < math.inf, "bandwidth", bandwidth, "above 0")
     require(p.ndim == 2, "shape of p", p.shape, "(M, F)")
     return np.asarray(-math.expm1(-1 / sigma**2) * pdist(p, "sqeuclidean"))
+
+
+def median(problem: Problem, choice: Integers) -> float:
+    """Return the median CPD of two groups; 0 where there is only one.
+
+    Args:
+        problem: whose counts the groups' class shares are of.
+        choice: [M, L], the devices of each group.
+
+    >>> round(median(Problem(np.array([[4.0, 0], [2, 2]]), 2), np.array([[0], [1]])), 6)  # (1 − 1/√e)·1/2
+    0.196735
+    """
+    between = cpd(shares(problem, choice))
+    return float(np.median(between)) if between.size else 0.0
+
+
+def each_alone(problem: Problem) -> Integers:
+    """Return every device as a group of its own [K, 1], as in FedAvg.
+
+    Args:
+        problem: whose devices.
+    """
+    return np.arange(problem.devices)[:, None]

@@ -1,0 +1,100 @@
+"""Astraea: fixed groups whose classes are mixed alike; the model goes from device to device within each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts.grouping import formed
+from fedfloor.parts.growth import chosen_groups
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence, Train, device
+from fedfloor.solvers.grouping.solve import SOLVERS
+
+
+@dataclass(frozen=True)
+class Astraea(Method):
+    r"""Self-balancing mediators, w ← Σ_{m∈S} (n_m/Σ_{m∈S} n_m) w_m, n_m the samples of group m.
+
+    ::
+
+        M = ⌊K/L⌋ groups of L devices each ← the class counts of all devices, once; their order within a group at random
+        for each round:
+            S ← ⌊κM⌋ groups drawn at random
+            for m in S in parallel: w_m ← w
+                E_m times: for k in m, one after the other: w_m ← E epochs of SGD on the data of k, starting from w_m
+            w ← Σ_{m∈S} n_m w_m / Σ_{m∈S} n_m
+
+    With devices = 1 and share = 1 this is FedAvg. With one group of all devices and mediator_epochs = R it is FedSR
+    with one ring of R laps, whose order is drawn once and not in every round. With grouping = "random" it is the static
+    "Benchmark" of HFedMS (arXiv 2211.03300, Section VI), with grouping = "icg" its ablation "ICG".
+
+    Travels: the model, from device to device; once the counts of every local set, F numbers a device, where the
+    grouping asks for them. The K − M·L devices that are left over sit out the whole run; with fewer than L devices
+    there is one group of all. Devices that may not take part in a round are left out of their group.
+
+    Duan, Liu, Chen, Tan, Ren, Qiao, Liang, ICCD 2019, arXiv 1907.01132; IEEE TPDS 32(1), 2021. Its mediator takes, of
+    the devices that are left, the one that brings its classes nearest to equal shares (Kullback–Leibler): the solver
+    ``astraea``. Its augmentation of rare classes is no part of this; what the L devices left over train there, in a
+    smaller group, is left out, as in HFedMS. L = 10 is ours.
+
+    Args:
+        devices: L, of each group.
+        mediator_epochs: E_m, times the model goes through a group in a round.
+        share: κ, of the groups drawn in a round, in (0, 1].
+        grouping: how groups are formed, by name; ``random`` asks for no counts.
+        weights: of the groups: ``by_samples`` (the paper) or ``equal``.
+        work: what a visit does.
+    """
+
+    devices: int = 10
+    mediator_epochs: int = 1
+    share: float = 1.0
+    grouping: str = "astraea"
+    weights: Literal["by_samples", "equal"] = "by_samples"
+    work: WorkSettings = WorkSettings(epochs=1)
+
+    def __post_init__(self) -> None:
+        whole = "a whole number of at least 1"
+        require(self.devices >= 1, "methods.astraea.devices", self.devices, whole)
+        require(self.mediator_epochs >= 1, "methods.astraea.mediator_epochs", self.mediator_epochs, whole)
+        require(0 < self.share <= 1, "methods.astraea.share", self.share, "above 0 and at most 1")
+        if self.grouping not in SOLVERS:
+            raise unknown("methods.astraea.grouping", self.grouping, SOLVERS)
+
+    def _blind(self, everyone: int) -> bool:
+        """Whether who holds what makes no difference to the groups."""
+        return self.grouping == "random" or self.devices == 1 or self.devices >= everyone
+
+    def setup(self, view: View) -> Node | None:
+        """Ask everybody for the classes of all data, if groups are formed by them."""
+        return None if self._blind(len(view.devices)) else Probe(tuple(view.devices), "classes")
+
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+        """Form the groups. Who did not answer holds nothing that is known; where nobody did, they are random."""
+        everyone = view.devices
+        size = min(self.devices, len(everyone))
+        asked = [answers[k]["classes"] if k in answers else () for k in everyone]
+        counts = np.zeros((len(everyone), max(1, *map(len, asked))))
+        for row, said in zip(counts, asked, strict=True):
+            row[: len(said)] = np.maximum(said, 0)  # noise makes counts negative
+        known = counts.any() and not self._blind(len(everyone))
+        solver, told = (self.grouping, counts) if known else ("random", None)
+        return State(view.start, {"groups": formed(solver, everyone, told, len(everyone) // size, rng, size)})
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        """Send a copy through each group that is drawn; groups stand in the order of their smallest device."""
+        work, here = self.work.at(view.round, view.rounds), set(view.devices)
+        groups = state.notes["groups"]
+        there = [group for group in ([k for k in one if k in here] for one in groups) if group]
+        if not there:
+            raise SettingError("method 'astraea': no group has a device that may take part.")
+        many = min(chosen_groups(self.share, len(groups)), len(there))
+        drawn = [there[m] for m in rng.choice(len(there), many, replace=False)]
+        chains = (Sequence(tuple(Train(device(k), work) for k in group)) for group in sorted(drawn, key=min))
+        return Parallel(tuple(Repeat(self.mediator_epochs, one, tick=False) for one in chains), mix=self.weights)
