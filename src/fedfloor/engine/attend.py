@@ -74,7 +74,7 @@ def _before_features(
 ) -> Visit:
     """Let an objective that trains on features look at the extractor."""
     scopes.trained(engine.network, goal, work)
-    features.require_head(engine, work.objective)
+    features.require_head(engine, f"'{work.objective}'")
     eye = features.Extractor(engine, samples, key, still.name)
     if still.frozen and goal.remembers:
         still.name = eye.name

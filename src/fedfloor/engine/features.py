@@ -156,7 +156,7 @@ def headed(network: Network, shape: tuple[int, ...]) -> bool:
     return len(said) == 1 and answer is said[0]
 
 
-def require_head(engine: Engine, objective: str) -> None:
+def require_head(engine: Engine, whose: str) -> None:
     """Refuse a network that does not end in its classifier.
 
     Raises:
@@ -166,7 +166,7 @@ def require_head(engine: Engine, objective: str) -> None:
     network.part("classifier")
     if not engine.headed:
         raise SettingError(
-            f"objective '{objective}': it is trained on what goes into the classifier '{network.classifier}', and what "
+            f"objective {whose}: it is trained on what goes into the classifier '{network.classifier}', and what "
             "comes out of that is not what the network says. Name the network's last layer with model.classifier, and "
             "let forward() return its output."
         )

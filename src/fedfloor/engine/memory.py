@@ -142,6 +142,12 @@ class DeviceMemory:
                     raise disk_error(path, error) from error
         self._settled = set(held.values())
 
+    def sizes(self) -> tuple[list[int], list[int]]:
+        """Return the bytes of what each device keeps, and of each earlier extractor that any of them refers to."""
+        names = sorted({name for k in self.held if (name := self.extractor(k))})
+        own = [self._path(k, held).stat().st_size for k, held in sorted(self.held.items())]
+        return own, [self._path("extractor", name).stat().st_size for name in names]
+
     def sweep(self, keep: set[str]) -> None:
         """Delete the files of memories that are neither held now nor among ``keep`` (the checkpoints' digests)."""
         if self._folder is None or not self._folder.is_dir():

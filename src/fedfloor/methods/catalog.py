@@ -106,6 +106,6 @@ def card(name: str) -> tuple[str, list[dict[str, Any]]]:
             said = {key: one for key, one in vars(field.default.over(DEFAULTS)).items() if one is not None}
             rows += [{"setting": f"work.{key}", "default": one} for key, one in said.items()]
         else:
-            none = field.default is dataclasses.MISSING
-            rows.append({"setting": field.name, "default": None if none else field.default})
+            usual = None if field.default is dataclasses.MISSING else field.default
+            rows.append({"setting": field.name, "default": vars(usual) if dataclasses.is_dataclass(usual) else usual})
     return getdoc(kind) or "", rows

@@ -112,6 +112,11 @@ class Combined(Method):
         """Which parts of the model the method trains."""
         return self.method.scopes
 
+    @property
+    def remembers(self) -> bool:
+        """Whether devices keep something by the method's own doing."""
+        return self.method.remembers
+
     def asks_census(self, round_number: int) -> bool:
         """Say whether the plan of a round reads the census."""
         return self.method.asks_census(round_number)
@@ -144,6 +149,15 @@ class Combined(Method):
         self._check_visits(node)
         self._check_scope(node)
         return node
+
+    @property
+    def notes_plans(self) -> bool:
+        """Whether a plan hangs on those of the rounds before."""
+        return type(self.method).noted is not Method.noted
+
+    def noted(self, state: State, plan: Node) -> State:
+        """Return the state with what a resolved plan alone changes in it."""
+        return self.method.noted(state, plan)
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Let the server step, then the method take in the round; where nothing came back the server stays, too."""

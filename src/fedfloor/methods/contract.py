@@ -175,6 +175,10 @@ class Method(Protocol):
         """Write down one round. Pure: equal arguments give equal plans."""
         ...
 
+    def noted(self, state: State, plan: Node) -> State:  # noqa: ARG002
+        """Return the state with what a round's resolved plan alone changes in it: a forecast knows no more. Pure."""
+        return state
+
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Return the next state; the new global packet, after the server's step, enters here. Pure."""
         return State(outcome.packet, state.notes, state.tensors)

@@ -128,13 +128,17 @@ class HFedMS(Method):
             nodes.append(Broadcast(tuple(sorted(k for g in groups for k in g)), "all"))
         return nodes[0] if len(nodes) == 1 else Sequence(tuple(nodes))
 
-    def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the model in, and who takes part until the next regrouping."""
+    def noted(self, state: State, plan: Node) -> State:
+        """Note who takes part until the next regrouping."""
         groups = state.notes.get("groups", [])
-        if walk.scopes(outcome.resolved) == {"all"}:
-            groups = [[visit.site.index for visit in walk.in_order(one)] for one in walk.branches(outcome.resolved)]
+        if walk.scopes(plan) == {"all"}:
+            groups = [[visit.site.index for visit in walk.in_order(one)] for one in walk.branches(plan)]
         info = {"chosen_groups": len(groups), "group_size": max(map(len, groups), default=0)}
-        return State(outcome.packet, {**state.notes, "groups": groups, "info": info}, state.tensors)
+        return replace(state, notes={**state.notes, "groups": groups, "info": info})
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        """Take the model in, and who takes part."""
+        return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
 
     def _formed(self, view: View, rng: np.random.Generator) -> list[list[int]]:
         """Form groups, draw those that take part, and put each into a random order."""

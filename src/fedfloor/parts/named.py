@@ -161,9 +161,11 @@ def rows(known: Makers) -> list[dict[str, str]]:
 def written(value: object) -> str:
     """Return a setting's value as an experiment file has it.
 
-    >>> written(True), written("none"), written(0.00316)
-    ('true', '"none"', '0.00316')
+    >>> written(True), written("none"), written({"alpha": 0.1})
+    ('true', '"none"', '{ alpha = 0.1 }')
     """
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {written(one)}' for key, one in value.items())} }}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else str(value)
 
 

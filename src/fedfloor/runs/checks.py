@@ -12,9 +12,12 @@ from dataclasses import replace
 import torch
 
 from fedfloor.config import resolved
+from fedfloor.engine import features
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined
 from fedfloor.models.network import Network
 from fedfloor.network import settings
 from fedfloor.park.park import Park
@@ -77,6 +80,18 @@ def budgets_fit(limits: Limits, *, priced: bool) -> None:
 def is_priced(experiment: Experiment) -> bool:
     """Say whether an experiment's rounds have a price."""
     return settings.network(experiment.network) is not None
+
+
+def parts_there(engine: Engine, method: Combined) -> None:
+    """Refuse a network without the parts that a method trains in any of its rounds.
+
+    Raises:
+        SettingError: its classifier is not known, or, where devices keep features, does not come last.
+    """
+    for scope in sorted(method.scopes):
+        engine.network.part(scope)
+    if method.remembers:
+        features.require_head(engine, f"of method '{method.name}'")
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:

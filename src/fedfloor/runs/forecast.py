@@ -62,6 +62,7 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
         now = at(view, paid, park, method, number, tick, trained)
         plan = method.plan(state, now, generator(experiment.seed, "plan", number))
         known = resolved(plan, park, Place(experiment.seed, number, tick, experiment.faults.visit), trained)
+        state = method.noted(state, known)
         price = paid.price(known, state.packet, number, tick, holders=holders)
         holders = price.holders
         yield Round(number, known, price)

@@ -23,6 +23,7 @@ from fedfloor.runs.diverged import noted
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.prepare import prepare
 
 
 def build_park(experiment: Experiment) -> Park:
@@ -93,7 +94,7 @@ def start(
     keep = (DivergedError,) if orders.keep else ()
     with owned(orders.out, keep), nullcontext(interrupted) if interrupted else processes.interrupts() as asked:
         park = park or build_park(experiment)
-        loop.prepare(experiment, orders, park)
+        prepare(experiment, orders, park)
         with noted(orders.out):
             if ranks == 1:
                 return loop.execute(experiment, orders, Alone(), park, report, asked)

@@ -13,7 +13,7 @@ import torch
 
 from fedfloor import models
 from fedfloor.chance import generator
-from fedfloor.config import combined, resolved
+from fedfloor.config import combined
 from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
@@ -34,7 +34,7 @@ from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.pricing import Tariff
-from fedfloor.runs.start import begin, digest
+from fedfloor.runs.start import begin
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ def execute(
     sites = None if costs is None else costs.sites
     shortcuts = experiment.engine.shortcuts == "auto"
     engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts)
+    checks.parts_there(engine, method)
     start = {"w": network.flat.clone()}
     if point is not None:
         checks.packet_fits(point.state.packet, network, method.objective)
@@ -271,29 +272,10 @@ class _Run:
             return
         self.save(point)
         privacy.tell(self.orders.out, self.experiment, point.reports, self.engine.park)
+        results.write_memory(self.orders.out, self.engine.memory)
         results.write_evaluation(self.orders.out, self.experiment, point.round, score)
         results.write_model(self.orders.out, self.experiment, self.engine, point)
 
 
 def _info(state: State) -> dict[str, object]:
     return dict(state.notes.get("info", {}))
-
-
-def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
-    """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, write what describes it.
-
-    Raises:
-        SettingError: the folder holds a run and this is no resume, or a resume does not fit.
-    """
-    out = orders.out
-    began = (out / "experiment.toml").exists()
-    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest) | digest(experiment.model))
-    document = resolved(stamped, out)
-    if orders.resume:
-        if not began:
-            raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
-        folder.check_same(out, document, force=orders.force)
-    elif began or (out / "ledger.jsonl").exists():
-        raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
-    folder.write(out / "experiment.toml", document)
-    folder.write_json(out / "park.json", park.describe())

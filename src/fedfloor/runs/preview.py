@@ -32,12 +32,14 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
     asked = method.setup(view)
     answers = {} if asked is None else forecast.pretended(asked, view.trained, park)
     state, tick, trained = method.init(view, answers, generator(seed, "init")), 0, Counter[int]()
-    first = 1 if method.reads_census or park.mobility is not None else number  # else the clock says nothing
+    hangs = method.reads_census or method.notes_plans or park.mobility is not None  # on the clock, or on earlier plans
+    first = 1 if hangs else number
     for now in range(first, number + 1):
         paid = None if costs is None else costs.at(park.factory_at(tick))
         seen = forecast.at(view, paid, park, method, now, tick, trained)
         plan = method.plan(state, seen, generator(seed, "plan", now))
-        if now < number and method.reads_census:
-            forecast.resolved(plan, park, forecast.Place(seed, now, tick, experiment.faults.visit), trained)
+        if now < number and (method.reads_census or method.notes_plans):
+            known = forecast.resolved(plan, park, forecast.Place(seed, now, tick, experiment.faults.visit), trained)
+            state = method.noted(state, known)
         tick += max(1, walk.span(plan))
     return plan

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from fedfloor.config import combined
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
+from fedfloor.engine.memory import DeviceMemory
 from fedfloor.experiment import Experiment
 from fedfloor.models.saved import FORMAT
 from fedfloor.parts.objectives import spoken
@@ -28,6 +29,20 @@ def write_evaluation(out: Path, experiment: Experiment, number: int, score: Scor
     """
     told = {"round": number, "on": experiment.evaluate.on, "accuracy": score.accuracy, "loss": score.loss}
     folder.write_json(out / "evaluation.json", told | score.details)
+
+
+def write_memory(out: Path, memory: DeviceMemory) -> None:
+    """Write ``memory.json``: what devices keep between visits, in bytes; nothing where they keep nothing.
+
+    Args:
+        out: the run's folder.
+        memory: of the devices.
+    """
+    own, extractors = memory.sizes()
+    if own:
+        told = {"devices": len(own), "bytes_mean": round(sum(own) / len(own)), "bytes_max": max(own)}
+        shared = {"extractors": len(extractors), "extractor_bytes": max(extractors, default=0)}
+        folder.write_json(out / "memory.json", told | shared)
 
 
 def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkpoint) -> None:

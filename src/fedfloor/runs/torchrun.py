@@ -21,6 +21,7 @@ from fedfloor.runs.diverged import noted
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.prepare import prepare
 
 
 class Gloo:
@@ -83,7 +84,7 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
             with _said_to_all():
                 stack.enter_context(owned(orders.out))
                 park = launch.build_park(experiment)
-                loop.prepare(experiment, orders, park)
+                prepare(experiment, orders, park)
             stack.enter_context(noted(orders.out))
             interrupted = stack.enter_context(processes.interrupts())
             return _execute(experiment, orders, report, park, interrupted)

@@ -1,0 +1,33 @@
+"""A run's folder before its first round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedfloor.config import resolved
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.park.park import Park
+from fedfloor.runs import folder
+from fedfloor.runs.orders import Orders
+from fedfloor.runs.start import digest
+
+
+def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
+    """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, write what describes it.
+
+    Raises:
+        SettingError: the folder holds a run and this is no resume, or a resume does not fit.
+    """
+    out = orders.out
+    began = (out / "experiment.toml").exists()
+    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest) | digest(experiment.model))
+    document = resolved(stamped, out)
+    if orders.resume:
+        if not began:
+            raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
+        folder.check_same(out, document, force=orders.force)
+    elif began or (out / "ledger.jsonl").exists():
+        raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
+    folder.write(out / "experiment.toml", document)
+    folder.write_json(out / "park.json", park.describe())
