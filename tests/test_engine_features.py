@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedfloor.engine import features
+from fedfloor.engine import features, head
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Alone, Team
 from fedfloor.engine.visit import Key
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.models.network import Network
+from fedfloor.parts.objective import Plain
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Sequence, Train, Work, device
 from floor import bits, digest, everywhere, park, start, visits, walk
 from scoped import PART, layered
@@ -43,7 +44,8 @@ def doubled(kind: str) -> nn.Module:
 
 WORKS = {
     "epochs": replace(PART, epochs=4), "steps": replace(PART, epochs=None, steps=9),
-    "decay": replace(PART, weight_decay=0.1), "prox": replace(PART, epochs=2, objective="prox", settings={"mu": 0.5}),
+    "by hand": replace(PART, momentum=0.0, epochs=3), "decay": replace(PART, weight_decay=0.1),
+    "prox": replace(PART, epochs=2, objective="prox", settings={"mu": 0.5}),
 }  # fmt: skip
 
 
@@ -53,6 +55,7 @@ def test_features_extracted_once_come_to_what_the_whole_network_comes_to(what: s
     plan = Parallel(tuple(Train(device(k), WORKS[what]) for k in range(5)))
     short, whole = (of(module=doubled("plain"), shortcuts=shortcuts) for shortcuts in (True, False))
     assert features.once(short, WORKS[what])
+    assert head.fits(features.head(short.network), WORKS[what], Plain()) == (what == "by hand")
     assert not features.once(whole, WORKS[what])
     one, other = (walk(here, plan) for here in (short, whole))
     assert torch.allclose(one.packet["w"], other.packet["w"], rtol=0, atol=1e-12)
@@ -60,6 +63,23 @@ def test_features_extracted_once_come_to_what_the_whole_network_comes_to(what: s
     for a, b in zip(one.receipts, other.receipts, strict=True):
         assert (a.device, a.steps, a.samples, a.accuracy) == (b.device, b.steps, b.samples, b.accuracy)
         assert (a.loss_first, a.loss_last) == pytest.approx((b.loss_first, b.loss_last), abs=1e-12)
+
+
+def test_steps_written_out_are_those_of_replay_too(tmp_path: Path) -> None:
+    work = replace(REPLAY, momentum=0.0, epochs=2)
+    plan = Sequence((*visits((1, 1, 2), work), ALL, *visits((1, 2), work)))
+    one, other = (
+        walk(of(module=doubled("plain"), folder=tmp_path / str(on), shortcuts=on), plan) for on in (True, False)
+    )
+    assert torch.allclose(one.packet["w"], other.packet["w"], rtol=0, atol=1e-12)
+    assert [r.accuracy for r in one.receipts] == [r.accuracy for r in other.receipts]
+
+
+def test_steps_written_out_say_where_a_loss_is_no_number(tmp_path: Path) -> None:
+    here = of(folder=tmp_path)
+    here.network.flat[here.network.part("classifier")] = float("inf")
+    with pytest.raises(DivergedError, match="device 3"):
+        walk(here, Train(device(3), replace(PART, momentum=0.0)))
 
 
 @pytest.mark.parametrize("kind", ["dropout", "batch norm", "buffer"])

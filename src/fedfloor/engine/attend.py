@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fedfloor.engine import features, scopes
+from torch import nn
+
+from fedfloor.engine import features, head, scopes
 from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.tree import Packet
@@ -91,4 +93,7 @@ def _trained(engine: Engine, work: Work, goal: Objective, samples: Samples, abou
         data = features.Features(features.extracted(network, samples), samples.y)
     else:
         return train(network, samples, work, goal, about, key)
-    return train(network, data, work, goal, about, key, features.head(network))
+    layer = features.head(network)
+    if engine.shortcuts and isinstance(layer, nn.Linear) and head.fits(layer, work, goal):
+        return head.train(layer, data, work, key)
+    return train(network, data, work, goal, about, key, layer)

@@ -133,7 +133,7 @@ def train(
     if statistics is not behind:
         behind.copy_(statistics)
     right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
-    return _account(losses, int(right), len(used), work, key)
+    return account(losses, int(right), len(used), work, key)
 
 
 class _Asides:
@@ -237,7 +237,19 @@ def stepper(
     return heavy
 
 
-def _account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> Trained:
+def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> Trained:
+    """Return what a visit says.
+
+    Args:
+        losses: of its mini-batches [], pass by pass.
+        right: of the samples of the last pass, how many were classified rightly before their step.
+        seen: samples of the last pass.
+        work: what was done.
+        key: says where.
+
+    Raises:
+        DivergedError: a loss is no finite number.
+    """
     flat = [loss for one in losses for loss in one]
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):

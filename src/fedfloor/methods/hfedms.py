@@ -89,6 +89,10 @@ class HFedMS(Method):
         if self.grouping not in SOLVERS:
             raise unknown("methods.hfedms.grouping", self.grouping, SOLVERS)
         Replay(max(1, self.memory), self.compensate, self.rule)
+        try:
+            chosen_groups(self.share, self.growth.groups(1))  # later there are no fewer
+        except SettingError as error:
+            raise SettingError(f"methods.hfedms: {error}") from error
 
     @property
     def every(self) -> int:

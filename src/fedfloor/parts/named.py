@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -116,6 +117,7 @@ def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str,
             raise SettingError(f"{what} '{name}' needs the setting '{key}': it has no default.")
 
 
+@lru_cache(maxsize=256)  # asked at every visit
 def _hints(made: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(made) if is_dataclass(made) else {}
