@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.data.reading import Reading, Window
-from fedfloor.engine.visit import Samples
+from fedfloor.engine.samples import Samples
 from fedfloor.park import statistics
 from fedfloor.park.build import build
 from fedfloor.park.statistics import device_sums, standard
