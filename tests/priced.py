@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.sites import Sites, sites
 from fedfloor.plan.change import with_work

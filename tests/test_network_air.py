@@ -10,8 +10,9 @@ import pytest
 
 from fedfloor.network import air, radio
 from fedfloor.network.air import Air
+from fedfloor.network.payload import Payload
 from fedfloor.network.places import placed
-from fedfloor.network.price import Payload, price
+from fedfloor.network.price import price
 from fedfloor.network.profile import Devices, Link, Network, Radio
 from fedfloor.network.sites import Sites, sites
 from fedfloor.plan import nodes

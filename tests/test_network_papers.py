@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedfloor.network import settings
-from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.network.sites import Sites, sites

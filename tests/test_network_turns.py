@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, Link, Network, Radio
 from fedfloor.plan.nodes import (
     CLOUD,

@@ -75,7 +75,7 @@ CHANGES = [
         },
     ),
     (Broadcast((1,)), {"devices": (1, 2), "scope": "classifier"}),
-    (Probe((1,), "loss"), {"devices": (), "what": "census", "at": edge(0)}),
+    (Probe((1,), "loss"), {"devices": (), "what": "census", "at": edge(0), "settings": {"hashes": 5}}),
 ]
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from fedfloor.config import combined, from_table
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State, View
-from fedfloor.network.price import Payload, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import price
 from fedfloor.network.profile import Network
 from fedfloor.network.sites import sites
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Select, Sequence, Train, Work, edge

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 
 from fedfloor.errors import SettingError
 from fedfloor.network.air import Place
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train
 
+Carries = Callable[[Probe], bool]
 
-def surveyed(plan: Node, carry: Container[str] = ()) -> tuple[dict[int, int], set[int], bool]:
+
+def surveyed(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool]:
     """Return what a plan has: how many visits in each node, whom it names, and whether :func:`pulled` matters to it.
 
     A node that stands in a plan twice is looked at once.
 
     Args:
         plan: what is walked.
-        carry: the questions that the model goes along with.
+        carry: whether the model goes along with a question.
 
     Returns:
         id of a node → how many visits it makes, for all but visits; the devices that are named; whether visits train a
@@ -54,7 +56,7 @@ def surveyed(plan: Node, carry: Container[str] = ()) -> tuple[dict[int, int], se
     return inside, named, parts
 
 
-def pulled(plan: Node, holders: frozenset[int], carry: Container[str]) -> tuple[frozenset[int], frozenset[int]]:
+def pulled(plan: Node, holders: frozenset[int], carry: Carries) -> tuple[frozenset[int], frozenset[int]]:
     """Return the visits whose device has to pull the frozen part first, and who holds that part after the plan.
 
     The frozen part is what a visit of a part of the model leaves as it is. A device holds it as it is now from when it
@@ -64,7 +66,7 @@ def pulled(plan: Node, holders: frozenset[int], carry: Container[str]) -> tuple[
     Args:
         plan: what is walked.
         holders: the devices that hold the frozen part before it.
-        carry: the questions that the model goes along with.
+        carry: whether the model goes along with a question.
     """
     pulls, held, visits = list[int](), set(holders), 0
 
@@ -91,9 +93,9 @@ def pulled(plan: Node, holders: frozenset[int], carry: Container[str]) -> tuple[
     return frozenset(pulls), frozenset(held)
 
 
-def _leaves(node: Broadcast | Probe, carry: Container[str]) -> bool:
+def _leaves(node: Broadcast | Probe, carry: Carries) -> bool:
     """Say whether devices are left with the whole model."""
-    return node.scope == "all" if isinstance(node, Broadcast) else node.what in carry
+    return node.scope == "all" if isinstance(node, Broadcast) else carry(node)
 
 
 def placed(

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fedfloor.errors import SettingError
 from fedfloor.network.account import Move
 from fedfloor.network.air import Air
+from fedfloor.network.payload import Payload
 from fedfloor.network.sites import Sites
 from fedfloor.network.walk import Walk
 from fedfloor.plan.nodes import Node
-
-
-@dataclass(frozen=True)
-class Payload:
-    """What is carried, in bytes.
-
-    Args:
-        packet: scope → size of what travels to a visit of that scope and on from it.
-        asked: question → (what goes to a device to ask it, its answer, passes over its data that it takes). The model
-            goes along where the first is the packet's size.
-    """
-
-    packet: Mapping[str, int]
-    asked: Mapping[str, tuple[int, int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,7 +94,7 @@ def price(
             radio, and no air is given.
     """
     _check(sites, air)
-    job = Walk(plan, sites, payload.packet, payload.asked, air, (round_number, tick, numbered), holders, trace=trace)
+    job = Walk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace)
     end, spent, root = job.run(), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
     joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 
 from fedfloor.errors import unknown
 from fedfloor.network.account import Account
 from fedfloor.network.air import Air, Sent
 from fedfloor.network.copies import Copies, Stand, Target, Then
 from fedfloor.network.events import Branch, Clock, Steps
+from fedfloor.network.payload import Payload
 from fedfloor.network.places import first_scope, first_stop, placed, pulled, surveyed
 from fedfloor.network.sites import Sites
 from fedfloor.plan import walk
@@ -21,19 +22,18 @@ class Walk:
     """One walk; :func:`fedfloor.network.price.price` describes what it does."""
 
     def __init__(
-        self, plan: Node, sites: Sites, packet: Mapping[str, int], asked: Mapping[str, tuple[int, int, float]],
-        air: Air | None, when: tuple[int, int, Sequence[int] | None], holders: frozenset[int], *, trace: bool,
+        self, plan: Node, sites: Sites, payload: Payload, air: Air | None,
+        when: tuple[int, int, Sequence[int] | None], holders: frozenset[int], *, trace: bool,
     ) -> None:  # fmt: skip
-        self.plan, self.packet, self.asked = plan, packet, asked
+        self.plan, self.payload, self.packet = plan, payload, payload.packet
         self.full = self._size("all")
         self.clock, self.routes = Clock(), sites.routes
         self.spent = Account(sites, air, self.clock, trace=trace)
         self.copies = Copies(self.clock, self.routes, self.spent)
-        carry = {what for what, (question, *_) in asked.items() if question >= self.full}  # the model goes along
-        self.inside, self.named, parts = surveyed(plan, carry)
+        self.inside, self.named, parts = surveyed(plan, payload.carries)
         self.pulls, self.holders = frozenset[int](), frozenset[int]() if self._visits(plan) else holders
         if parts:
-            self.pulls, self.holders = pulled(plan, holders, carry)
+            self.pulls, self.holders = pulled(plan, holders, payload.carries)
         self.visit_s = [0.0] * self._visits(plan)
         self.root = Branch(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
@@ -139,9 +139,7 @@ class Walk:
         return (yield from self._hand_out(stand, targets, size, branch, then, whole=node.scope == "all"))
 
     def _probe(self, node: Probe, stand: Stand, branch: Branch) -> Walking:
-        if node.what not in self.asked:
-            raise unknown("question to price", node.what, self.asked)
-        question, answer, passes = self.asked[node.what]
+        question, answer, passes = self.payload.of(node)
         targets = list(enumerate(map(device, node.devices)))
 
         def then(i: int, there: Stand, own: Branch) -> Steps:

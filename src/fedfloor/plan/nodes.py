@@ -195,11 +195,15 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Probe:
-    """Runs the question ``what`` on each device; small answers come back to ``at``, per device, unmixed."""
+    """Runs the question ``what`` on each device; small answers come back to ``at``, per device, unmixed.
+
+    ``settings`` are the question's own, such as how many hashes of its features a device is to tell.
+    """
 
     devices: tuple[int, ...]
     what: str
     at: Site = CLOUD
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 Node = Train | Sequence | Parallel | Repeat | Select | Broadcast | Probe

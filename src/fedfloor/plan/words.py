@@ -136,7 +136,8 @@ def heading(node: Node) -> str:
         case Broadcast():
             return f"hand {node.scope!r} to {_devices(node.devices)} to keep"
         case Probe():
-            return f"ask {_devices(node.devices)} for {node.what}, answers to {_the(node.at)}"
+            how = f" ({', '.join(_settings(node.settings))})" if node.settings else ""
+            return f"ask {_devices(node.devices)} for {node.what}{how}, answers to {_the(node.at)}"
 
 
 def _settings(settings: Mapping[str, object]) -> list[str]:
@@ -173,4 +174,4 @@ def shape(node: Node) -> Hashable:
         case Broadcast():
             return ("broadcast", node.scope)
         case Probe():
-            return ("probe", node.what, node.at.kind)
+            return ("probe", node.what, tuple(node.settings.items()), node.at.kind)

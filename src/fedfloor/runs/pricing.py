@@ -15,7 +15,8 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
-from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import Price, price
 from fedfloor.network.sites import FORWARD, Sites
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
