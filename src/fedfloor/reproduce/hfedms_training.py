@@ -102,7 +102,8 @@ def forgettings() -> tuple[Forgetting, ...]:
     there = {cell.key: cell for cell in _table3()}
     cells = tuple(there[f"{network}/stream/{key}"] for network in ("small", "cnn") for key in wanted)
     title = "accuracy on a batch in the rounds after it"
-    table = Table("hfedms-forgetting", title, f"{PAPER}, Fig. 9a", ROUNDS, BASE, cells, (*FORGOTTEN, *NOTES))
+    notes = (*FORGOTTEN, *(note for note in NOTES if not note.startswith("baselines")))
+    table = Table("hfedms-forgetting", title, f"{PAPER}, Fig. 9a", ROUNDS, BASE, cells, notes)
     return (Forgetting(table, PERIOD, usual="small/"),)
 
 

@@ -12,6 +12,7 @@ DASHES = ("-", "--", "-.", ":", (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)), (0,
 SYMBOLS = ("o", "s", "D", "^", "X", "P", "*", "v")
 INK, LINE = "#1d2733", "#c3ccd6"
 SIZE_IN, WIDE_IN = (7.2, 4.2), (11.0, 4.2)
+ABOVE = (-1.0, 5.0)  # points that are always in view: tenths of them are to look small
 PRINTED = {"mpinv": "pseudo-inverse", "zero": "zero, with its warm-up", "random": "random"}
 # The same file for the same numbers: no date, and names that are no chance. Text stays text.
 SETTINGS: dict[Any, Any] = {
@@ -68,6 +69,9 @@ def forgotten(curves: Mapping[str, Mapping[str, Any]]) -> str:
         "over_unseen": "above unseen samples (points)",
     }
 
+    above = [100 * value for row in curves.values() for name in panels if name != "batch" for value in row[name]]
+    limits = min(ABOVE[0], *above) - 0.2, max(ABOVE[1], *above) + 0.2
+
     def drawn(figure: Any) -> None:
         for axes, (name, words) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
             for i, (variant, row) in enumerate(curves.items()):
@@ -78,6 +82,7 @@ def forgotten(curves: Mapping[str, Mapping[str, Any]]) -> str:
             axes.xaxis.get_major_locator().set_params(integer=True)
             if name != "batch":
                 axes.axhline(0, color=GREY, linewidth=1.3, linestyle=":")
+                axes.set_ylim(limits)
 
     return _svg(drawn, WIDE_IN)
 
