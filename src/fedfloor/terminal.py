@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
 
 
 QUIET_S = 5  # between two lines about one download
+LINE_S = 60  # between two lines about quiet work
 SHORT = 16  # cells up to this length are never broken over lines
 
 
@@ -65,7 +66,7 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
 
 @contextmanager
 def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how far quiet work is; elsewhere nothing, for it is over soon.
+    """Show how far quiet work is: all the time on a terminal, elsewhere a line a minute, as most is over before.
 
     Args:
         label: names the work.
@@ -76,10 +77,11 @@ def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
 
     def step(number: int) -> None:
         nonlocal told
-        if shown and number and time.monotonic() - told > 0.2:
+        if number and time.monotonic() - told > (0.2 if shown else LINE_S):
             told = time.monotonic()
-            left = (told - began) / number * (last - number)
-            print(f"\r{label}: round {number}/{last}, {seconds(left)} left \x1b[K", end="", file=sys.stderr, flush=True)
+            left = f"{label}: round {number}/{last}, {seconds((told - began) / number * (last - number))} left"
+            start, end = ("\r", " \x1b[K") if shown else ("", "\n")
+            print(f"{start}{left}", end=end, file=sys.stderr, flush=True)
 
     yield step
     if shown:

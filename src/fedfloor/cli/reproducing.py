@@ -12,6 +12,7 @@ from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Out, Ranks, Resume
 
 if TYPE_CHECKING:
+    from fedfloor.reproduce.forgetting import Forgetting
     from fedfloor.reproduce.groupings import Groupings
     from fedfloor.reproduce.samplers import Comparison
     from fedfloor.reproduce.study import Study
@@ -26,7 +27,7 @@ def reproduce(
     out: Out = None, ranks: Ranks = None, resume: Resume = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
-    from fedfloor.reproduce import catalog, groupings, samplers, study
+    from fedfloor.reproduce import catalog, forgetting, groupings, samplers, study
     from fedfloor.reproduce.work import plan
     from fedfloor.terminal import show
 
@@ -43,6 +44,9 @@ def reproduce(
         return
     if isinstance(found, groupings.Groupings):
         group(found, only, scale, given, folder, as_json=as_json)
+        return
+    if isinstance(found, forgetting.Forgetting):
+        forget(found, only, scale, given, folder, resume=resume, as_json=as_json)
         return
     what = plan(found, only, scale, given, folder)
     if not carry_out(what, shared.ranks(ranks), resume=resume, as_json=as_json):
@@ -132,6 +136,41 @@ def group(of: Groupings, only: str, scale: float, seeds: list[int], out: Path, *
         show(found, as_json=True, **groupings.about(what))
     else:
         show(groupings.shown(found), as_json=False, title=f"{groupings.heading(what)}; in brackets: the paper")
+        print(f"table: {out / 'table.md'}")
+
+
+def forget(
+    of: Forgetting, only: str, scale: float, seeds: list[int], out: Path, *, resume: bool, as_json: bool
+) -> None:
+    """Do a figure about forgetting, print it and write it down.
+
+    Args:
+        of: which.
+        only, scale, seeds: as they were typed.
+        out: folder for a file per run, ``table.md``, ``table.json`` and the picture.
+        resume: take the runs that are there.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: no cell is meant, the scale or a seed is out of range, the data are not there, or runs are there
+            already and this is no resume.
+        RunError: training failed.
+    """
+    from fedfloor.reproduce import forgetting, passing
+    from fedfloor.terminal import counted, show
+
+    what = forgetting.asked(of, only, scale, seeds, out)
+    rounds = len(passing.left(what)) * what.rounds
+    print(f"note: {rounds} rounds in one process; runs that are done stay for --resume", file=sys.stderr)
+    with counted(of.name, rounds) as step:
+        found = forgetting.rows(what, passing.courses(of, what, resume=resume, step=step))
+    forgetting.save(of, what, found, _typed(of.name, only, scale, seeds))
+    if as_json:
+        show(found, as_json=True, **forgetting.about(of, what))
+    else:
+        print(f"{forgetting.heading(of, what)}\n")
+        show(forgetting.shown(of, found), as_json=False, title=forgetting.ON_BATCH)
+        show(forgetting.controls(of, found), as_json=False, title=forgetting.BESIDE)
         print(f"table: {out / 'table.md'}")
 
 

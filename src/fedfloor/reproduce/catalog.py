@@ -9,6 +9,7 @@ from fedfloor.data.sources import looked_in
 from fedfloor.errors import unknown
 from fedfloor.reproduce import fedgs, fedgs_training, fedsr, hfedms, hfedms_training, rafed, rafed_training
 from fedfloor.reproduce.cells import Table
+from fedfloor.reproduce.forgetting import Forgetting
 from fedfloor.reproduce.groupings import POPULATIONS, Groupings
 from fedfloor.reproduce.samplers import SELECTIONS, Comparison
 from fedfloor.reproduce.study import DRAWS, PARKS, Study
@@ -20,15 +21,17 @@ TABLES: Mapping[str, Table] = {
 STUDIES: Mapping[str, Study] = {study.name: study for study in rafed.studies()}
 COMPARISONS: Mapping[str, Comparison] = {one.name: one for one in fedgs.comparisons()}
 GROUPINGS: Mapping[str, Groupings] = {one.name: one for one in hfedms.groupings()}
+FORGETTINGS: Mapping[str, Forgetting] = {one.name: one for one in hfedms_training.forgettings()}
+Kind = Table | Study | Comparison | Groupings | Forgetting
 
 
-def find(name: str) -> Table | Study | Comparison | Groupings:
-    """Return a table that takes training, a figure about allocation, or a comparison of samplers or groupings by name.
+def find(name: str) -> Kind:
+    """Return what is published by name: a table or figure of runs, or what is read off without a table of them.
 
     Raises:
         SettingError: there is none of this name; the nearest one is named.
     """
-    known: Mapping[str, Table | Study | Comparison | Groupings] = {**TABLES, **STUDIES, **COMPARISONS, **GROUPINGS}
+    known: Mapping[str, Kind] = {**TABLES, **STUDIES, **COMPARISONS, **GROUPINGS, **FORGETTINGS}
     if name not in known:
         raise unknown("table", name, known)
     return known[name]
@@ -47,7 +50,7 @@ def costs(scale: float) -> list[dict[str, Any]]:
         SettingError: the scale is none.
     """
     rows = []
-    for table in TABLES.values():
+    for table in (*TABLES.values(), *(one.table for one in FORGETTINGS.values())):
         rounds, reasons = table.scaled(scale), lacking(table.cells)
         runs = {cell.run for cell in table.cells}
         missing = {cell.run for cell in table.cells if cell.key in reasons}

@@ -1,4 +1,4 @@
-"""Courses of selections as SVG, drawn with matplotlib in the colours, dashes and symbols of the reports."""
+"""Courses of selections, and of forgetting, as SVG in the colours, dashes and symbols of the reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fedfloor.report.looks import COLOURS, GREY
 DASHES = ("-", "--", "-.", ":", (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1)))
 SYMBOLS = ("o", "s", "D", "^", "X", "P", "*", "v")
 INK, LINE = "#1d2733", "#c3ccd6"
-SIZE_IN = (7.2, 4.2)
+SIZE_IN, WIDE_IN = (7.2, 4.2), (11.0, 4.2)
+ABOVE = (-1.0, 5.0)  # points that are always in view: tenths of them are to look small
 PRINTED = {"mpinv": "pseudo-inverse", "zero": "zero, with its warm-up", "random": "random"}
 # The same file for the same numbers: no date, and names that are no chance. Text stays text.
 SETTINGS: dict[Any, Any] = {
@@ -36,7 +37,7 @@ def steps(starts: Mapping[str, Sequence[float]], optimum: float) -> str:
         axes.set_xlabel("step")
         axes.xaxis.get_major_locator().set_params(integer=True)
 
-    return _svg(drawn, optimum)
+    return _svg(_divergence(drawn, optimum))
 
 
 def against_time(courses: Mapping[str, Sequence[tuple[float, float]]], optimum: float) -> str:
@@ -53,31 +54,71 @@ def against_time(courses: Mapping[str, Sequence[tuple[float, float]]], optimum: 
         axes.set_xscale("log")
         axes.set_xlabel("time of the selection (s)")
 
-    return _svg(drawn, optimum)
+    return _svg(_divergence(drawn, optimum))
 
 
-def _curve(axes: Any, i: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
+def forgotten(curves: Mapping[str, Mapping[str, Any]]) -> str:
+    """Draw accuracy on a batch, and how far it is above two controls, against the rounds since, as in HFedMS's Fig. 9a.
+
+    Args:
+        curves: variant → ``batch``, ``over_fresh`` and ``over_unseen``, shares by lag.
+    """
+    panels = {
+        "batch": "accuracy on the batch (%)",
+        "over_fresh": "above fresh windows (points)",
+        "over_unseen": "above unseen samples (points)",
+    }
+
+    above = [100 * value for row in curves.values() for name in panels if name != "batch" for value in row[name]]
+    limits = min(ABOVE[0], *above) - 0.2, max(ABOVE[1], *above) + 0.2
+
+    def drawn(figure: Any) -> None:
+        for axes, (name, words) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+            for i, (variant, row) in enumerate(curves.items()):
+                values = [100 * value for value in row[name]]
+                _curve(axes, i, range(len(values)), values, variant if name == "batch" else "", every=5)
+            axes.set_xlabel("rounds since")
+            axes.set_ylabel(words)
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            if name != "batch":
+                axes.axhline(0, color=GREY, linewidth=1.3, linestyle=":")
+                axes.set_ylim(limits)
+
+    return _svg(drawn, WIDE_IN)
+
+
+def _curve(axes: Any, i: int, x: Sequence[float], y: Sequence[float], label: str, every: int = 1) -> None:
     hollow = i >= len(COLOURS)  # a second time through the colours
     look = {
         "color": COLOURS[i % len(COLOURS)],
         "marker": SYMBOLS[i % len(SYMBOLS)],
         "linewidth": 1.9,
         "markersize": 6.5,
+        "markevery": every,
     }
     axes.plot(x, y, label=label, linestyle=DASHES[i % len(DASHES)], **look, **({"fillstyle": "none"} if hollow else {}))
 
 
-def _svg(drawn: Any, optimum: float) -> str:
-    import matplotlib
-    from matplotlib.figure import Figure
+def _divergence(drawn: Any, optimum: float) -> Any:
+    """Return what draws curves of divergence into a figure, above a line for the least one."""
 
-    with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=SIZE_IN, layout="constrained")
+    def whole(figure: Any) -> None:
         axes = figure.add_subplot()
         drawn(axes)
         axes.axhline(optimum, color=GREY, linewidth=1.3, linestyle=":", label=f"optimum, {optimum:.4f}")
         axes.set_ylabel("class divergence (L2 distance of shares)")
         axes.set_ylim(bottom=0.8 * optimum)
+
+    return whole
+
+
+def _svg(drawn: Any, size: tuple[float, float] = SIZE_IN) -> str:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=size, layout="constrained")
+        drawn(figure)
         figure.legend(loc="outside upper left", ncols=3, handlelength=3.2)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
