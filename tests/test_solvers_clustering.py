@@ -184,6 +184,7 @@ def test_purity_by_hand() -> None:
     assert purity(np.zeros(4, np.int64), np.array([3, 3, 1, 0])) == 0.5
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_purity_of_anything(seed: int) -> None:
     rng = np.random.default_rng(seed)

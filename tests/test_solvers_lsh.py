@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
@@ -43,6 +43,7 @@ def test_the_closed_form_is_the_papers_integral(distance: float, width: float) -
     assert collision(distance, width) == pytest.approx(want, rel=1e-9)
 
 
+@settings(deadline=None)
 @given(RATIOS, RATIOS, RATIOS)
 def test_farther_vectors_collide_less_and_only_the_ratio_counts(near: float, more: float, width: float) -> None:
     p = collision(near, width)
@@ -66,6 +67,7 @@ def family(seed: int) -> tuple[Functions, np.ndarray]:
     return made, rng.normal(size=(n, dimension)) * 10.0 ** rng.integers(-2, 3)
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_a_hash_is_the_window_of_a_projection(seed: int) -> None:
     made, v = family(seed)
@@ -78,6 +80,7 @@ def test_a_hash_is_the_window_of_a_projection(seed: int) -> None:
     assert (projected < made.r * (windows + 1) + off).all()
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_equal_vectors_always_collide(seed: int) -> None:
     made, v = family(seed)
@@ -98,6 +101,7 @@ def test_equal_vectors_collide_at_the_edge_of_a_window() -> None:
     assert all((hashed(made, one[None]) == row).all() for one, row in zip(v, together, strict=True))
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_a_step_of_whole_windows_moves_the_hash_by_as_many(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -112,6 +116,7 @@ def test_a_step_of_whole_windows_moves_the_hash_by_as_many(seed: int) -> None:
     assert (hashed(made, v + step) == hashed(made, v) + windows)[clear].all()
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_vectors_and_windows_scale_together(seed: int) -> None:
     made, v = family(seed)
