@@ -17,7 +17,7 @@ ROOT = Path(fedfloor.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 OPTIONAL = (
     "pydantic", "plotly", "sklearn", "threadpoolctl", "ortools", "numba", "typer", "rich", "pooch", "requests",
-    "tensorboard", "mlflow", "bayes_opt",
+    "tensorboard", "mlflow", "bayes_opt", "transformers", "skimage", "onnxruntime",
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
 from fedfloor.parts.objectives import objective
+from fedfloor.threads import one_thread
 
 BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products
 
@@ -100,17 +100,6 @@ class Trained:
             empty = torch.zeros(0, len(self.classes), dtype=self.raw.factor.dtype)
             return empty, empty
         return torch.cat([one[0] for one in parts]), torch.cat([one[1] for one in parts])
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute in one thread: two add in another order, and the last digits would depend on the number of cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def load_model(folder: Path | str) -> Trained:
