@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfloor.engine import questions
 from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.team import Blob, Team
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError, unknown
-from fedfloor.plan.nodes import Probe
+from fedfloor.plan.nodes import Probe, Scalar
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
@@ -65,13 +66,27 @@ def resources(engine: Engine, device: int, packet: Packet, tick: int) -> dict[st
     return {"pass_s": float(sites.pass_s[device]), **there}
 
 
-QUESTIONS: dict[str, Callable[[Engine, int, Packet, int], Any]] = {
+PLAIN: dict[str, Callable[[Engine, int, Packet, int], Any]] = {
     "census": census,
     "classes": classes,
     "loss": loss,
     "gradient": gradient,
     "resources": resources,
 }
+WITH_SETTINGS: dict[str, Callable[[Engine, int, Packet, int, Mapping[str, Scalar]], Any]] = {
+    "features": questions.features,
+    "hash": questions.hashes,
+    "profile": questions.profile,
+}
+
+
+def _question(node: Probe) -> Callable[[Engine, int, Packet, int], Any]:
+    if node.what in WITH_SETTINGS:
+        asked = WITH_SETTINGS[node.what]
+        return lambda engine, device, packet, tick: asked(engine, device, packet, tick, node.settings)
+    if node.what not in PLAIN:
+        raise unknown("question", node.what, (*PLAIN, *WITH_SETTINGS))
+    return PLAIN[node.what]
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:
@@ -83,11 +98,10 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     Raises:
         SettingError: an unknown question.
     """
-    if node.what not in QUESTIONS:
-        raise unknown("question", node.what, QUESTIONS)
+    answer = _question(node)
     own = engine.network.flat
     still = {name: value.clone() if value is own else value for name, value in packet.items()}
-    mine = {k: QUESTIONS[node.what](engine, k, still, tick) for k in node.devices[team.rank :: team.size]}
+    mine = {k: answer(engine, k, still, tick) for k in node.devices[team.rank :: team.size]}
     if "w" in packet and packet["w"] is own:
         own.copy_(still["w"])
     vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}

@@ -23,9 +23,12 @@ from fedfloor.methods.fedmmd import FedMMD
 from fedfloor.methods.fedprox import FedProx
 from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.fedyogi import FedYogi
+from fedfloor.methods.fldg import FLDG
+from fedfloor.methods.fldgl import FLDGL
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.methods.hierfavg import HierFAVG
 from fedfloor.methods.ida import Ida
+from fedfloor.methods.kcenter import KCenter
 from fedfloor.methods.moon import Moon
 from fedfloor.methods.qffl import QFFL
 from fedfloor.methods.rafed import RaFed
@@ -54,6 +57,9 @@ METHODS: dict[str, type[Method]] = {
     "fedgs": FedGS,
     "hfedms": HFedMS,
     "astraea": Astraea,
+    "fldg": FLDG,
+    "fldgl": FLDGL,
+    "kcenter": KCenter,
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,

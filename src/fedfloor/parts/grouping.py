@@ -1,10 +1,16 @@
-"""Groups of devices whose classes are mixed alike, in which a model goes from device to device."""
+"""Groups of devices: whose classes together are mixed alike, or who answer alike."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+
+from fedfloor.errors import require
+
+log = logging.getLogger(__name__)
 
 
 def formed(
@@ -33,3 +39,42 @@ def formed(
     problem = Problem(np.ones((len(here), 1)) if counts is None else counts, groups, size)
     choice = solve(solver, problem, seed=int(rng.integers(2**32))).choice
     return [here[rng.permutation(row)].tolist() for row in choice]
+
+
+def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, seed: int) -> list[list[int]]:
+    """Return the groups that K-Means makes of devices' answers: ascending, in the order of their first devices.
+
+    Args:
+        answers: device → question → vector [D].
+        what: the question.
+        groups: K; where fewer answers differ there are fewer groups, which is logged.
+        seed: of K-Means.
+
+    Raises:
+        SettingError: more groups than devices, or answers that are no finite numbers.
+
+    >>> clustered({4: {"hash": [1, 1]}, 7: {"hash": [9, 9]}, 8: {"hash": [1, 2]}}, "hash", 2, seed=0)
+    [[4, 8], [7]]
+    """
+    from fedfloor.solvers.clustering.kmeans import kmeans
+
+    known = sorted(k for k in answers if what in answers[k])
+    require(groups <= len(known), "groups", groups, f"at most {len(known)}, the number of devices")
+    found = kmeans(np.array([np.asarray(answers[k][what], np.float64) for k in known]), groups, seed)
+    if found.remark:
+        log.warning("%s.", found.remark)
+    return [[known[i] for i in np.flatnonzero(found.labels == g).tolist()] for g in range(found.groups)]
+
+
+def drifted(before: np.ndarray, now: np.ndarray) -> float:
+    """Return how far class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
+
+    Args:
+        before: class counts [K, F].
+        now: those of now.
+
+    >>> drifted(np.array([[2, 2], [4, 0]]), np.array([[4, 0], [1, 0]]))
+    0.25
+    """
+    old, new = (np.divide(one, np.maximum(1, one.sum(1, keepdims=True))) for one in (before, now))
+    return float(np.abs(old - new).sum(1).mean() / 2)

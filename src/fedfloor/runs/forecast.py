@@ -102,15 +102,19 @@ def at(
 
 
 def pretended(asked: Node, trained: int, park: Park) -> dict[int, dict[str, Any]]:
-    """Return answers to what a method asks before its first round: what a model would say is 1, gradients are 0."""
+    """Return answers to what a method asks before its first round: what a model would say is 1, gradients are 0.
+
+    In the place of features, and of hashes of them, stand class counts: so groups are other ones than in a run.
+    """
     zero = torch.zeros(trained)
     answers: dict[int, dict[str, Any]] = {}
     for one in asked.children if isinstance(asked, nodes.Sequence) else (asked,):
         if not isinstance(one, Probe):
             continue
         for k in one.devices:
-            said = {"gradient": zero, "loss": 1.0, "classes": park.classes(k) if one.what == "classes" else None}
-            answers.setdefault(k, {})[one.what] = said.get(one.what)
+            counts = park.classes(k) if one.what in ("classes", "features", "hash") else None
+            said = {"gradient": zero, "profile": zero, "loss": 1.0}
+            answers.setdefault(k, {})[one.what] = said.get(one.what, counts)
     return answers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
-from fedfloor.network.payload import Payload
+from fedfloor.network.payload import Asked, Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.sites import FORWARD, Sites
 from fedfloor.park.park import Park
+from fedfloor.parts.extractors.names import extractor
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import Node, Scalar, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
 COUNT_BYTES = 4
+HASH_BYTES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,7 @@ class Tariff:
         classes: F, of which a census counts samples.
         trained: how many numbers of the model are trained.
         classifier: how many of them are its classifier's; 0 where that is unknown.
+        shape: of a sample.
     """
 
     sites: Sites
@@ -47,6 +50,7 @@ class Tariff:
     classes: int
     trained: int
     classifier: int = 0
+    shape: tuple[int, ...] = ()
 
     def at(self, factory_of: NDArray[np.int32]) -> Tariff:
         """Return the tariff with devices in these factories; itself where they are there."""
@@ -61,7 +65,8 @@ class Tariff:
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
         radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
         part of the model would come to is not known. A
-        census are F counts of 4 bytes; the mean loss takes a pass forward, the gradient a whole pass, and both need
+        census are F counts of 4 bytes, a hash is one number of 8; features take a pass forward, by whichever network,
+        and a profile is the model after whole visits; the mean loss takes a pass forward, the gradient a whole pass, and both need
         the model; resources are two numbers of 8 bytes.
         """
         radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
@@ -71,14 +76,27 @@ class Tariff:
         if radio is not None and radio.payload_nats is not None:
             size, parts = round(radio.payload_nats / math.log(2) / 8), {}
             gradient = size
-        asked = {
+        asked: dict[str, Asked | Callable[[Mapping[str, Scalar]], Asked]] = {
             "census": (0, COUNT_BYTES * self.classes, 0.0),
             "classes": (0, COUNT_BYTES * self.classes, 0.0),
             "loss": (size, number, FORWARD),
             "gradient": (size, gradient, 1.0),
             "resources": (0, RESOURCES_BYTES, 0.0),
+            "features": lambda told: self._features(told, size, number),
+            "hash": lambda told: self._features(told, size, number, HASH_BYTES * int(told["hashes"] or 0)),
+            "profile": lambda told: (size, size, Work(**told).passes(float(self.sites.samples.mean()))),  # type: ignore[arg-type]
         }
         return Payload({"all": size, **parts}, asked)
+
+    def _features(self, told: Mapping[str, Scalar], size: int, number: int, answer: int | None = None) -> Asked:
+        """Return what features cost, or hashes of them: a pass forward; the model goes along where it extracts."""
+        own = {name: one for name, one in told.items() if name not in ("extractor", "hashes", "width")}
+        made = extractor(str(told["extractor"]), own)
+        if made.needs_model:
+            dimension = self.classifier // self.classes - 1
+        else:
+            dimension = made.dimension(self.shape) if answer is None else 0
+        return size if made.needs_model else 0, number * dimension if answer is None else answer, FORWARD
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return what methods may know of the devices on the network."""
@@ -142,7 +160,8 @@ def tariff(experiment: Experiment, park: Park, trained: int, classifier: int = 0
         return None
     bits = park.dataset.sample_bits
     there = sites.sites(network, experiment.seed, park.factory_of, park.holdings, bits)
-    return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained, classifier)
+    shape = park.dataset.shape
+    return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained, classifier, shape)
 
 
 def stamped(outcome: Outcome, paid: Price | None) -> Outcome:

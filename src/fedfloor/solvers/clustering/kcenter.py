@@ -19,6 +19,7 @@ def chosen(
     *,
     first: int | None = None,
     among: Integers | None = None,
+    known: bool = False,
 ) -> Integers:
     """Return k different rows in the order they are chosen: c_{j+1} = argmax_i min_{c ∈ {c_1 … c_j}} ‖v_i − v_c‖₂.
 
@@ -31,6 +32,7 @@ def chosen(
         rng: of the first one.
         first: the first one, if it is not to be drawn.
         among: rows that can be chosen, ascending; default: all.
+        known: ``vectors`` are :func:`squares` of vectors.
 
     Raises:
         SettingError: not k rows to choose among, ``first`` not one of them, or vectors that are not finite.
@@ -49,7 +51,7 @@ def chosen(
     near = np.full(rows.size, np.inf)
     for j in range(k):
         centres[j] = rows[at]
-        near = np.minimum(near, squared(vectors, rows, centres[j]))
+        near = np.minimum(near, vectors[centres[j], rows] if known else squared(vectors, rows, centres[j]))
         near[at] = -1  # not again, even where all others lie on a centre
         at = int(near.argmax())
     return centres
@@ -85,6 +87,25 @@ def squared(vectors: NDArray[np.floating], rows: Integers, centre: int) -> Float
             "not finite, or scale all of them down."
         )
     return total
+
+
+def squares(vectors: NDArray[np.floating]) -> Floats:
+    """Return ‖v_i − v_j‖² of all pairs, [n, n].
+
+    Args:
+        vectors: [n, P].
+
+    Raises:
+        SettingError: the vectors are not finite.
+
+    >>> squares(np.array([[0.0, 0], [3, 4]])).tolist()
+    [[0.0, 25.0], [25.0, 0.0]]
+    """
+    found = np.zeros((len(vectors), len(vectors)))
+    for i in range(len(vectors) - 1):
+        rows = np.arange(i + 1, len(vectors))
+        found[i, rows] = found[rows, i] = squared(vectors, rows, i)
+    return found
 
 
 def refilled(left: Integers, n: int, k: int) -> Integers:

@@ -1,0 +1,99 @@
+"""K-Center: devices whose first local models lie far apart train together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedfloor.errors import SettingError, require
+from fedfloor.methods.contract import Method, State, View
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Parallel, Probe, Train, device
+from fedfloor.plan.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class KCenter(Method):
+    r"""Greedy K-center selection on profiles p_k, the weights after one local training: argmax_i min_c ‖p_i − p_c‖₂.
+
+    ::
+
+        before the first round: every device trains once from w and sends p_k
+        for each round:
+            S ← a device of the pool at random; then k − 1 times the one that is farthest from its nearest in S
+            the pool loses S; where fewer than k are left, all are back
+            for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
+            w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
+
+    With as many centers as devices it is FedAvg.
+
+    Travels: the model; before the first round the model to every device and back, and a local training on each.
+
+    The baseline of FAVOR, Wang et al., IEEE INFOCOM 2020, with which FLDG is compared; after N/k rounds its pool is
+    empty. Profiles are not made anew.
+
+    Args:
+        centers: k, devices trained in a round.
+        work: what a visit does, and what makes a profile.
+    """
+
+    centers: int = 10
+    work: WorkSettings = WorkSettings(epochs=5, batch_size=50, lr=0.01)
+
+    def __post_init__(self) -> None:
+        require(self.centers >= 1, "methods.kcenter.centers", self.centers, "a whole number of at least 1")
+
+    def setup(self, view: View) -> Node:
+        """Ask every device for the model of one local training."""
+        todo = self.work.at(1, view.rounds, self.objective)
+        settings = {name: one for name, one in vars(todo).items() if name != "settings" and one is not None}
+        return Probe(tuple(view.devices), "profile", settings=settings)
+
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+        """Work out how far profiles are apart; these themselves are not kept."""
+        from fedfloor.solvers.clustering.kcenter import squares
+
+        known = sorted(k for k in answers if "profile" in answers[k])
+        if not 1 <= self.centers <= len(known):
+            raise SettingError(
+                f"methods.kcenter.centers = {self.centers} of {len(known)} devices: must be at most as many as there "
+                "are."
+            )
+        apart = squares(np.stack([answers[k]["profile"].numpy() for k in known]))
+        return State(view.start, {"known": known, "left": known}, {"apart": torch.from_numpy(apart)})
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        """Visit those who lie far apart in the pool."""
+        from fedfloor.solvers.clustering.kcenter import chosen
+
+        known = state.notes["known"]
+        here = np.flatnonzero(np.isin(known, self._pool(state, view)))
+        among = chosen(state.tensors["apart"].numpy(), min(self.centers, here.size), rng, among=here, known=True)
+        todo = self.work.at(view.round, view.rounds, self.objective)
+        return Parallel(tuple(Train(device(known[i]), todo) for i in among))
+
+    def noted(self, state: State, plan: Node) -> State:
+        """Take those who train out of the pool."""
+        gone = walk.visits(plan)
+        left = state.notes["left"] if len(state.notes["left"]) >= self.centers else state.notes["known"]
+        return replace(state, notes={**state.notes, "left": [k for k in left if k not in gone]})
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        """Take the model in."""
+        return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
+
+    def _pool(self, state: State, view: View) -> list[int]:
+        """Return who is left and may take part; of too few all who may."""
+        may = set(view.devices)
+        for pool in (state.notes["left"], state.notes["known"]):
+            here = [k for k in pool if k in may]
+            if len(here) >= self.centers:
+                return here
+        if not here:
+            raise SettingError("method 'kcenter': no device that has a profile may take part.")
+        return here
