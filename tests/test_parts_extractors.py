@@ -173,9 +173,8 @@ def test_rows_meet_random_directions() -> None:
 @given(a=st.floats(0, 100, width=32), shape=st.sampled_from([(1, 9, 9), (4, 6), (5,)]))
 def test_random_features_grow_with_their_sample(a: float, shape: tuple[int, ...]) -> None:
     x = shown(shape, n=2)
-    np.testing.assert_allclose(
-        RandomConv().features(np.float32(a) * x), a * RandomConv().features(x), rtol=1e-4, atol=1e-5
-    )
+    grown, wanted = RandomConv().features(np.float32(a) * x), a * RandomConv().features(x)
+    np.testing.assert_allclose(grown, wanted, rtol=0, atol=1e-5 * (a + 1e-30))  # sums of numbers of about a round so
 
 
 def test_an_even_picture_says_nothing_and_power_is_kept() -> None:

@@ -82,6 +82,13 @@ def test_the_mean_of_a_device_by_mobilenet(weights: Path) -> None:
     np.testing.assert_allclose(mean_features(one, x, BYTES), together, rtol=1e-4, atol=1e-5)
 
 
+def test_larger_pictures_pass_in_smaller_parts(weights: Path) -> None:
+    """16 pictures of 96×96 at a time: of 18 the last two are a part of their own, and say what they say alone."""
+    one = MobileNet(str(weights))
+    x = shown(18, 1, 12, 12)
+    np.testing.assert_allclose(one.features(x)[16:], one.features(x[16:]), rtol=1e-4, atol=1e-5)
+
+
 def test_a_network_with_its_classifier_does_too(weights: Path, tmp_path: Path) -> None:
     import transformers
 

@@ -15,6 +15,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.parts.extractors.extractor import WITHOUT_WEIGHTS, FeatureExtractor, Floats, Shape, picture
 from fedfloor.threads import one_thread
 
+PIXELS = 16 * 96**2  # in one pass of MobileNetV2: with channels last 2.8 times as fast as 64 pictures of 96×96 at once
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -56,7 +57,8 @@ class MobileNet(FeatureExtractor):
         network = _mobilenet(self.weights)
         with one_thread(), torch.no_grad():
             seen = torch.from_numpy(_fitted(x, 3, self.side, self.side)).mul(2).sub_(1)
-            found: Floats = network(pixel_values=seen).pooler_output.numpy()
+            parts = seen.contiguous(memory_format=torch.channels_last).split(max(1, PIXELS // self.side**2))
+            found: Floats = torch.cat([network(pixel_values=part).pooler_output for part in parts]).numpy()
         return found
 
 
@@ -156,7 +158,9 @@ def _mobilenet(weights: str) -> Any:
         )
     for tensor in (*network.parameters(), *network.buffers()):
         tensor.data = tensor.data.clone()  # where a file's bytes happen to lie would decide over the last digits
-    return network.eval()
+    import torch
+
+    return network.to(memory_format=torch.channels_last).eval()
 
 
 def _instead() -> str:
