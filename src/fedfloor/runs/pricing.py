@@ -64,10 +64,10 @@ class Tariff:
 
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
         radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
-        part of the model would come to is not known. A
-        census are F counts of 4 bytes, a hash is one number of 8; features take a pass forward, by whichever network,
-        and a profile is the model after whole visits; the mean loss takes a pass forward, the gradient a whole pass, and both need
-        the model; resources are two numbers of 8 bytes.
+        part of the model would come to is not known. A census are F counts of 4 bytes, a hash is a number of 8;
+        features take a pass forward, by whichever network, and a profile a visit, with the model there and back. The
+        mean loss takes a pass forward, the gradient a whole pass, and both need the model. Resources are two numbers of
+        8 bytes.
         """
         radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
         number = next(iter(packet.values())).element_size()
