@@ -27,6 +27,7 @@ WORK = {"epochs": 2, "batch_size": 4, "lr": 0.05}
 # so that parts.selection may say who takes part; so that few devices have to be chosen from, and rounds are short
 OWN: dict[str, dict[str, Any]] = {
     "astraea": {"devices": 2}, "fedcs": {"fraction": 1.0}, "fedgs": {"iterations": 3, "devices": 2, "random": 1},
+    "fldg": {"groups": 3, "extractor": "raw"}, "fldgl": {"groups": 3, "extractor": "raw"}, "kcenter": {"centers": 3},
     "hfedms": {"period": 2, "share": 1.0, "growth": {"kind": "log", "alpha": 2.0, "beta": 3}, "memory": 5},
 }  # fmt: skip
 NETWORKED = ("fedcs", "rafed")  # they choose by what the network says

@@ -18,7 +18,7 @@ from fedfloor.methods.catalog import METHODS, card
 from fedfloor.park.park import Park
 from fedfloor.plan import text
 from floor import bits, everywhere, park
-from rounds import NETWORKED, RADIO, Job, digest, method, untouched
+from rounds import NETWORKED, OWN, RADIO, Job, digest, method, untouched
 
 SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
 EVERY = pytest.mark.parametrize("name", METHODS)
@@ -63,9 +63,13 @@ def test_one_rank_or_two_is_the_same(name: str, loss: float, tmp_path: Path) -> 
     assert everywhere(2, body) == [alone, alone]
 
 
+GROUPS = {name: OWN[name] for name in ("fldg", "fldgl", "kcenter")}  # more of them than devices are refused
+ALONE = {"fldg": {"groups": 1}, "fldgl": {"groups": 1}, "kcenter": {"centers": 1}}
+
+
 @EVERY
 def test_one_device_is_a_park(name: str, tmp_path: Path) -> None:
-    state = Job(method(name), park((9,)), folder=tmp_path).run()
+    state = Job(method(name, **ALONE.get(name, {})), park((9,)), folder=tmp_path).run()
     assert bool(torch.isfinite(state.packet["w"]).all())
 
 
@@ -99,6 +103,7 @@ def test_a_run_killed_and_resumed_on_two_ranks_is_the_same_run(name: str, tmp_pa
         "data": {"name": "labels", "samples_per_device": 12}, "park": {"devices": 4, "factories": 2},
         "method": {"name": name}, "work": {"epochs": 1, "batch_size": 6}, "faults": {"visit": 0.2},
         "network": RADIO if name in NETWORKED else {"profile": "lte-cat-m2"},
+        "methods": {name: GROUPS[name]} if name in GROUPS else {},
     }  # fmt: skip
     experiment = config.from_table(table)
     fedfloor.run(experiment, out=tmp_path / "whole", ranks=1)

@@ -14,8 +14,8 @@ from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
+from fedfloor.parts.hashing import told
 from fedfloor.plan.nodes import Scalar, Work
-from fedfloor.solvers.clustering.lsh import functions, hashed
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
@@ -55,8 +55,7 @@ def hashes(engine: Engine, device: int, packet: Packet, tick: int, settings: Set
     """
     own = {name: one for name, one in settings.items() if name not in ("hashes", "width")}
     vector = features(engine, device, packet, tick, own).double().numpy()
-    family = functions(len(vector), int(settings["hashes"] or 0), float(settings["width"] or 0), engine.seed)
-    return [int(one) for one in hashed(family, vector[None])[0]]
+    return told(vector, int(settings["hashes"] or 0), float(settings["width"] or 0), engine.seed)
 
 
 def profile(engine: Engine, device: int, packet: Packet, tick: int, settings: Settings) -> Tensor:

@@ -35,8 +35,9 @@ class FLDGL(Method):
     Travels: h integers once, then the model. What they give away, ``fedfloor reproduce fldg-privacy`` measures.
 
     Liu et al., "Towards Fast and Accurate Federated Learning with non-IID Data for Cloud-Based IoT Applications". h =
-    5, r = 3, K = 10 of 100 devices, E = 5, batches of 50, η = 0.01. Its bound h ≥ ⌈log_r K⌉ takes r for the number of
-    values that a hash can have; fewer hashes are warned of.
+    5, K = 10 of 100 devices, E = 5, batches of 50, η = 0.01; r = 3 for MobileNetV2's features, which are larger than
+    those of the default extractor: r should be less than devices are apart. The paper's bound h ≥ ⌈log_r K⌉ takes r
+    for the number of values that a hash can have; fewer hashes than that are warned of.
 
     Args:
         groups: K, and devices trained in a round.
@@ -50,7 +51,7 @@ class FLDGL(Method):
 
     groups: int = 10
     hashes: int = 5
-    width: float = 3.0
+    width: float = 0.5
     extractor: str = "hog"
     weights: str | None = None
     refresh: float | None = None

@@ -1,0 +1,26 @@
+"""What a device tells of its mean features in the place of them: a few integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def told(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:
+    """Return h integers ⌊(a_i·v + b_i)/r⌋; see :mod:`fedfloor.solvers.clustering.lsh`.
+
+    Args:
+        vector: v [D].
+        hashes: h.
+        width: r.
+        seed: of a and b, the same on all devices.
+
+    Raises:
+        SettingError: h or r out of range.
+
+    >>> len(told(np.zeros(4), hashes=3, width=2.0, seed=0))
+    3
+    """
+    from fedfloor.solvers.clustering.lsh import functions, hashed
+
+    family = functions(len(vector), hashes, width, seed)
+    return [int(one) for one in hashed(family, vector[None])[0]]
