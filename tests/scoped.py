@@ -140,6 +140,12 @@ def softmaxed(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes), nn.LogSoftmax(1))
 
 
+def flattening(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network whose classifier, layer 1, flattens what comes in: 2 channels of 7 × 7."""
+    body = nn.Conv2d(shape[0], 2, 4, stride=4)
+    return nn.Sequential(body, nn.Sequential(nn.Flatten(), nn.Linear(2 * 7 * 7, classes)))
+
+
 @dataclass(frozen=True)
 class Keeping(Rememberer):
     """It says that devices keep something of its own; no features."""

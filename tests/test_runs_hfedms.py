@@ -74,10 +74,15 @@ def _kept(path: Path) -> int:
         return int(file.get_slice("z").get_shape()[0])
 
 
-def test_a_network_that_does_not_end_in_its_classifier_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    model = {"name": "scoped:softmaxed", "classifier": "1"}
-    with pytest.raises(SettingError, match="objective of method 'hfedms'"):
+@pytest.mark.parametrize(
+    ("network", "match"),
+    [("softmaxed", "what comes out of that is not what the network says"), ("flattening", r"'1' is \[2, 7, 7\] for")],
+)
+def test_a_network_whose_features_cannot_be_kept_is_refused_before_anything_is_written(
+    network: str, match: str, tmp_path: Path
+) -> None:
+    out, model = tmp_path / "out", {"name": f"scoped:{network}", "classifier": "1"}
+    with pytest.raises(SettingError, match=rf"objective of method 'hfedms'.*{match}"):
         fedfloor.run(experiment(model=model), out, ranks=1)
     assert not out.exists()
     other = experiment(model=model, method={"name": "scoped:Keeping"}, rounds=1)  # what it keeps are no features
