@@ -14,7 +14,7 @@ from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain, Visit
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe
 from fedfloor.plan.nodes import Sequence as Chain
-from floor import WORK, visits
+from floor import WORK, Rememberer, visits
 
 PART = replace(WORK, scope="classifier")
 
@@ -133,3 +133,23 @@ def layered(kind: str) -> nn.Module:
 def convolved(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a network that ends in a convolution, whose classifier nobody can tell."""
     return nn.Sequential(nn.Conv2d(shape[0], classes, shape[1:]), nn.Flatten())  # type: ignore[arg-type]
+
+
+def softmaxed(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that says logarithms of probabilities, which come after its classifier, layer 1."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes), nn.LogSoftmax(1))
+
+
+def flattening(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network whose classifier, layer 1, flattens what comes in: 2 channels of 7 × 7."""
+    body = nn.Conv2d(shape[0], 2, 4, stride=4)
+    return nn.Sequential(body, nn.Sequential(nn.Flatten(), nn.Linear(2 * 7 * 7, classes)))
+
+
+@dataclass(frozen=True)
+class Keeping(Rememberer):
+    """It says that devices keep something of its own; no features."""
+
+    @property
+    def remembers(self) -> bool:
+        return True

@@ -153,7 +153,7 @@ def test_the_share_that_is_asked_for_is_enough_and_hardly_more(groups: int) -> N
     least = float(str(caught.value).split("must be at least ")[1].split()[0])
     assert chosen_groups(least, groups) >= 1
     assert least < 1 / groups + 1e-4
-    assert "Raise it, or let the growth begin with more groups (its beta)." in str(caught.value)
+    assert "Raise it, or form more groups." in str(caught.value)
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------

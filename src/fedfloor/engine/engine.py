@@ -57,8 +57,8 @@ class Engine:
         return union.separable(self.network, self.park.dataset.shape)
 
     @cached_property
-    def headed(self) -> bool:
-        """Whether the network says what its classifier says."""
+    def headed(self) -> tuple[int, ...] | None:
+        """The shape of what goes into the classifier for a sample; None where the network does not end in it."""
         return features.headed(self.network, self.park.dataset.shape)
 
     def samples(self, device: int, tick: int = 0) -> Samples:

@@ -139,36 +139,41 @@ def once(engine: Engine, work: Work) -> bool:
         work: trains the classifier alone, by an objective that looks at nothing but the network's outputs.
     """
     fits = engine.shortcuts and work.scope == "classifier" and work.objective in ALIKE
-    return fits and engine.separable and engine.headed
+    return fits and engine.separable and engine.headed is not None
 
 
-def headed(network: Network, shape: tuple[int, ...]) -> bool:
-    """Return whether a network calls its classifier once, and says what the classifier says."""
+def headed(network: Network, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape of a sample's features; None where a network does not end in one call of its classifier."""
     if network.classifier is None:
-        return False
-    said: list[object] = []
-    handle = head(network).register_forward_hook(lambda _layer, _inputs, output: said.append(output))
+        return None
+    said: list[tuple[Tensor, object]] = []
+    handle = head(network).register_forward_hook(lambda _layer, inputs, output: said.append((inputs[0], output)))
     try:
         with evaluating(network.module), torch.no_grad():
             answer = network.module(torch.zeros(1, *shape, dtype=network.flat.dtype))
     finally:
         handle.remove()
-    return len(said) == 1 and answer is said[0]
+    return tuple(said[0][0].shape[1:]) if len(said) == 1 and answer is said[0][1] else None
 
 
 def require_head(engine: Engine, whose: str) -> None:
-    """Refuse a network that does not end in its classifier.
+    """Refuse a network that does not end in its classifier, or whose features are no rows of numbers.
 
     Raises:
-        SettingError: it does not, or its classifier is not known.
+        SettingError: it does not, they are not, or its classifier is not known.
     """
     network = engine.network
     network.part("classifier")
-    if not engine.headed:
+    if engine.headed is None:
         raise SettingError(
             f"objective {whose}: it is trained on what goes into the classifier '{network.classifier}', and what "
             "comes out of that is not what the network says. Name the network's last layer with model.classifier, and "
             "let forward() return its output."
+        )
+    if len(engine.headed) != 1:
+        raise SettingError(
+            f"objective {whose}: what goes into the classifier '{network.classifier}' is {list(engine.headed)} for a "
+            "sample, and devices keep rows of features, [length]. Name the network's last layer with model.classifier."
         )
 
 

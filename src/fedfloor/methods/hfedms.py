@@ -89,10 +89,7 @@ class HFedMS(Method):
         if self.grouping not in SOLVERS:
             raise unknown("methods.hfedms.grouping", self.grouping, SOLVERS)
         Replay(max(1, self.memory), self.compensate, self.rule)
-        try:
-            chosen_groups(self.share, self.growth.groups(1))  # later there are no fewer
-        except SettingError as error:
-            raise SettingError(f"methods.hfedms: {error}") from error
+        chosen_groups(self.share, self.growth.groups(1))  # later there are no fewer, unless devices are
 
     @property
     def every(self) -> int:
@@ -164,8 +161,8 @@ class HFedMS(Method):
         work = replace(work, scope="classifier")
         if self.calibration_epochs is not None:
             work = replace(work, epochs=self.calibration_epochs, steps=None)
-        raw = self.keep == "samples"
-        if not raw and self.memory == 0:
+        if not self.remembers:
             return work
+        raw = self.keep == "samples"
         name, settings = spoken(Replay(max(1, self.memory), self.compensate, self.rule, last and not raw, raw))
         return replace(work, objective=name, settings=settings)

@@ -165,7 +165,7 @@ def chosen_groups(share: float, groups: int) -> int:
         least = math.ceil(1e4 / groups) / 1e4
         raise SettingError(
             f"share of the groups chosen = {share!r} of {groups} groups is less than one group, and nobody would train:"
-            f" must be at least {least:g} here. Raise it, or let the growth begin with more groups (its beta)."
+            f" must be at least {least:g} here. Raise it, or form more groups."
         )
     return chosen
 

@@ -90,7 +90,7 @@ def parts_there(engine: Engine, method: Combined) -> None:
     """
     for scope in sorted(method.scopes):
         engine.network.part(scope)
-    if method.remembers:
+    if method.remembers and "classifier" in method.scopes:
         features.require_head(engine, f"of method '{method.name}'")
 
 
