@@ -64,7 +64,7 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
     engine.memory.visits[device] += 1
     digest = None
     if goal.remembers:
-        belongs = "" if about.extractor is None else about.extractor.name
+        belongs = about.frozen().name if goal.refers else ""
         digest = engine.memory.commit(device, goal.remember(flat, about), belongs)
     said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
@@ -78,7 +78,7 @@ def _before_features(
     scopes.trained(engine.network, goal, work)
     features.require_head(engine, f"'{work.objective}'")
     eye = features.Extractor(engine, samples, key, still.name)
-    if still.frozen and goal.remembers:
+    if still.frozen and goal.refers:
         still.name = eye.name
     return replace(about, extractor=eye)
 

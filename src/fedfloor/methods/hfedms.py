@@ -11,11 +11,10 @@ from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.parts.grouping import formed
 from fedfloor.parts.growth import Growth, Log, chosen_groups, groups_of, is_full, period_of
-from fedfloor.parts.objectives import spoken
-from fedfloor.parts.replay import Replay, Rule
+from fedfloor.parts.replay import Replay, Rule, calibrating
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence, Train, Work, device
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence, Train, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.solvers.grouping.solve import SOLVERS
 
@@ -120,7 +119,8 @@ class HFedMS(Method):
         full = is_full(view.round, self.every)
         groups = self._formed(view, rng) if full else self._kept(state, view, rng)
         work = self.work.at(view.round, view.rounds, self.objective)
-        work = work if full else self._calibration(work, last=view.round % self.every == 0)
+        last = view.round % self.every == 0
+        work = work if full else calibrating(work, self._replay(last=last), self.calibration_epochs)
         chains = Parallel(tuple(Sequence(tuple(Train(device(k), work) for k in g)) for g in groups), mix=self.weights)
         nodes: list[Node] = [chains] if groups else []
         if full and self.reads_census and not self.census_free:
@@ -156,13 +156,9 @@ class HFedMS(Method):
         here = [one for group in state.notes["groups"] if (one := [k for k in group if k in may])]
         return [rng.permutation(one).tolist() for one in here] if self.shuffle == "round" else here
 
-    def _calibration(self, work: Work, *, last: bool) -> Work:
-        """Return what a visit of the T − 1 rounds does."""
-        work = replace(work, scope="classifier")
-        if self.calibration_epochs is not None:
-            work = replace(work, epochs=self.calibration_epochs, steps=None)
-        if not self.remembers:
-            return work
+    def _replay(self, *, last: bool) -> Replay | None:
+        """Return what visits of the T − 1 rounds minimise, where devices keep anything."""
         raw = self.keep == "samples"
-        name, settings = spoken(Replay(max(1, self.memory), self.compensate, self.rule, last and not raw, raw))
-        return replace(work, objective=name, settings=settings)
+        if not raw and self.memory == 0:
+            return None
+        return Replay(max(1, self.memory), self.compensate, self.rule, last and not raw, raw)

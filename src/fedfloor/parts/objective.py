@@ -138,6 +138,11 @@ class Objective(Protocol):
         return False
 
     @property
+    def refers(self) -> bool:
+        """Whether what the device keeps belongs to the extractor it was made with, and a reference to that is kept."""
+        return self.on_features and self.remembers
+
+    @property
     def travels(self) -> tuple[str, ...]:
         """Names that must travel beside ``w``; the method gives them their first values."""
         return ()

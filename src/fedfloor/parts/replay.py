@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from fedfloor.errors import require, unknown
 from fedfloor.parts.objective import Extractor, Plain, Visit
+from fedfloor.plan.nodes import Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,6 +64,11 @@ class Replay(Plain):
         """It trains the classifier alone."""
         return True
 
+    @property
+    def refers(self) -> bool:
+        """Features belong to their extractor; samples do not."""
+        return not self.raw
+
     def features(self, visit: Visit) -> Kept:
         """Return S ∪ Z*, Eq. (16)."""
         from fedfloor.parts.semantic import fused
@@ -115,3 +121,17 @@ class Replay(Plain):
 
         window = min(len(extractor.labels), len(candidates[1]))
         return nearest(*candidates, self.keep, self.rule, window=window, rng=extractor.chance())
+
+
+def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
+    """Return what a visit does that trains the classifier alone.
+
+    Args:
+        work: what one does that trains everything.
+        goal: the objective with what is kept; None where nothing is, and the work's objective stays.
+        epochs: over the features; left out, those of ``work``.
+    """
+    work = replace(work, scope="classifier")
+    if epochs is not None:
+        work = replace(work, epochs=epochs, steps=None)
+    return work if goal is None else replace(work, objective="replay", settings=dict(vars(goal)))
