@@ -48,7 +48,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, float):
-        return figure(value, 4 if abs(value) < 1 else 1)
+        return figure(value, 4 if abs(value) < 10 else 1)
     return "–" if value is None else str(value).replace("|", "\\|")
 
 
