@@ -37,7 +37,10 @@ RENDERED = 100  # samples a device, where there is no MNIST
 BLOCK = 1024  # pictures extracted at once
 Row = dict[str, Any]
 Scores = tuple[float, float, float, float]
-SCORES = {"accuracy": "label guessed", "ridge": "mean features' error, ridge", "nearest": "nearest", "purity": "purity"}
+SCORES = {
+    "accuracy": "label guessed", "ridge": "features' error, ridge", "nearest": "features' error, nearest",
+    "purity": "purity of groups",
+}  # fmt: skip
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
