@@ -115,9 +115,10 @@ def test_a_table_without_a_cell_that_can_be_run_is_a_table(tiny: Command) -> Non
 def test_the_tables_are_listed_with_what_they_cost(command: Command) -> None:
     rows = {row["table"]: row for row in command("reproduce", "--scale", "0.1", "--json").document["rows"]}
     fedsr, fedgs = [f"fedsr-table{i}" for i in (2, 3, 4)], [f"fedgs-{one}" for one in ("table2", "grid", "noise")]
-    hfedms = [f"hfedms-{one}" for one in ("table3", "table4", "growth", "forgetting")]
-    figures = [*(f"rafed-fig{i}" for i in (3, 5, 6, 7, 8)), "fedgs-samplers", "hfedms-cpd"]
-    assert list(rows) == [*fedsr, *fedgs, "rafed-fig4", *hfedms, *figures]
+    hfedms = [f"hfedms-{one}" for one in ("table3", "table4", "growth")]
+    fldg = [f"fldg-{one}" for one in ("cases", "cases-cifar", "groups", "hash")]
+    figures = [*(f"rafed-fig{i}" for i in (3, 5, 6, 7, 8)), "fedgs-samplers", "hfedms-cpd", "fldg-privacy"]
+    assert list(rows) == [*fedsr, *fedgs, "rafed-fig4", *hfedms, *fldg, "hfedms-forgetting", *figures]
     two = rows["fedsr-table2"]
     assert two["runs"] == 4 * (1 + 6 * 5)  # centralised training is one run per data set
     assert two["rounds"] == (two["runs"] - two["not_possible_here"]) * 50

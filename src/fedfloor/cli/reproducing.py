@@ -12,6 +12,7 @@ from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Out, Ranks, Resume
 
 if TYPE_CHECKING:
+    from fedfloor.reproduce.disclosure import Disclosure
     from fedfloor.reproduce.forgetting import Forgetting
     from fedfloor.reproduce.groupings import Groupings
     from fedfloor.reproduce.samplers import Comparison
@@ -27,7 +28,7 @@ def reproduce(
     out: Out = None, ranks: Ranks = None, resume: Resume = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
-    from fedfloor.reproduce import catalog, forgetting, groupings, samplers, study
+    from fedfloor.reproduce import catalog, disclosure, forgetting, groupings, samplers, study
     from fedfloor.reproduce.work import plan
     from fedfloor.terminal import show
 
@@ -44,6 +45,9 @@ def reproduce(
         return
     if isinstance(found, groupings.Groupings):
         group(found, only, scale, given, folder, as_json=as_json)
+        return
+    if isinstance(found, disclosure.Disclosure):
+        disclose(found, only, scale, given, folder, as_json=as_json)
         return
     if isinstance(found, forgetting.Forgetting):
         forget(found, only, scale, given, folder, resume=resume, as_json=as_json)
@@ -136,6 +140,32 @@ def group(of: Groupings, only: str, scale: float, seeds: list[int], out: Path, *
         show(found, as_json=True, **groupings.about(what))
     else:
         show(groupings.shown(found), as_json=False, title=f"{groupings.heading(what)}; in brackets: the paper")
+        print(f"table: {out / 'table.md'}")
+
+
+def disclose(of: Disclosure, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
+    """Attack what devices tell, print what comes out and write it down.
+
+    Args:
+        of: which.
+        only, scale, seeds: as they were typed.
+        out: folder for ``table.md`` and ``table.json``.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: no point is meant, or the scale or a seed is out of range.
+    """
+    from fedfloor.reproduce import disclosure
+    from fedfloor.terminal import counted, show
+
+    what = disclosure.asked(of, only, scale, seeds)
+    with counted(of.name, what.work) as step:
+        found = disclosure.rows(what, step)
+    disclosure.save(what, found, out, _typed(of.name, only, scale, seeds))
+    if as_json:
+        show(found, as_json=True, **disclosure.about(what))
+    else:
+        show(disclosure.shown(found), as_json=False, title=disclosure.heading(what))
         print(f"table: {out / 'table.md'}")
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedfloor.errors import require
 from fedfloor.methods.contract import Method, State, View
@@ -80,5 +79,7 @@ def absorbed(state: State, outcome: Outcome, what: str, groups: int) -> State:
         notes["info"] = {"regrouped": 1 + notes.get("info", {"regrouped": 0})["regrouped"]}
     counts = [outcome.answers[k]["census"] for k in sorted(outcome.answers) if "census" in outcome.answers[k]]
     if counts and (told or "census" not in tensors):
+        import torch
+
         tensors["census"] = torch.tensor(counts, dtype=torch.float32)
     return replace(state, packet=outcome.packet, notes=notes, tensors=tensors)

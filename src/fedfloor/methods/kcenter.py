@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, State, View
@@ -56,6 +55,8 @@ class KCenter(Method):
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
         """Work out how far profiles are apart; these themselves are not kept."""
+        import torch
+
         from fedfloor.solvers.clustering.kcenter import squares
 
         known = sorted(k for k in answers if "profile" in answers[k])

@@ -7,8 +7,20 @@ from typing import Any
 
 from fedfloor.data.sources import looked_in
 from fedfloor.errors import unknown
-from fedfloor.reproduce import fedgs, fedgs_training, fedsr, hfedms, hfedms_training, rafed, rafed_training
+from fedfloor.reproduce import (
+    fedgs,
+    fedgs_training,
+    fedsr,
+    fldg,
+    fldg_training,
+    hfedms,
+    hfedms_training,
+    rafed,
+    rafed_training,
+)
 from fedfloor.reproduce.cells import Table
+from fedfloor.reproduce.disclosure import PARKS as ATTACKED
+from fedfloor.reproduce.disclosure import Disclosure
 from fedfloor.reproduce.forgetting import Forgetting
 from fedfloor.reproduce.groupings import POPULATIONS, Groupings
 from fedfloor.reproduce.samplers import SELECTIONS, Comparison
@@ -16,13 +28,16 @@ from fedfloor.reproduce.study import DRAWS, PARKS, Study
 from fedfloor.reproduce.work import lacking
 
 TABLES: Mapping[str, Table] = {
-    table.name: table for made in (fedsr, fedgs_training, rafed_training, hfedms_training) for table in made.tables()
+    table.name: table
+    for made in (fedsr, fedgs_training, rafed_training, hfedms_training, fldg_training)
+    for table in made.tables()
 }
 STUDIES: Mapping[str, Study] = {study.name: study for study in rafed.studies()}
 COMPARISONS: Mapping[str, Comparison] = {one.name: one for one in fedgs.comparisons()}
 GROUPINGS: Mapping[str, Groupings] = {one.name: one for one in hfedms.groupings()}
 FORGETTINGS: Mapping[str, Forgetting] = {one.name: one for one in hfedms_training.forgettings()}
-Kind = Table | Study | Comparison | Groupings | Forgetting
+DISCLOSURES: Mapping[str, Disclosure] = {one.name: one for one in fldg.disclosures()}
+Kind = Table | Study | Comparison | Groupings | Forgetting | Disclosure
 
 
 def find(name: str) -> Kind:
@@ -31,7 +46,7 @@ def find(name: str) -> Kind:
     Raises:
         SettingError: there is none of this name; the nearest one is named.
     """
-    known: Mapping[str, Kind] = {**TABLES, **STUDIES, **COMPARISONS, **GROUPINGS, **FORGETTINGS}
+    known: Mapping[str, Kind] = {**TABLES, **STUDIES, **COMPARISONS, **GROUPINGS, **FORGETTINGS, **DISCLOSURES}
     if name not in known:
         raise unknown("table", name, known)
     return known[name]
@@ -41,7 +56,8 @@ def costs(scale: float) -> list[dict[str, Any]]:
     """Return a row per table: its runs and rounds with one seed, and how many of the runs are not possible here.
 
     A figure about allocation trains nothing: its runs are parks allocated, and it has no rounds. Nor does a comparison
-    of samplers, whose runs are the selections that each of them makes, or of groupings, whose runs are those of each.
+    of samplers, whose runs are the selections that each of them makes, or of groupings, whose runs are those of each,
+    or an attack on what devices tell.
 
     Args:
         scale: share of the papers' rounds.
@@ -68,9 +84,12 @@ def costs(scale: float) -> list[dict[str, Any]]:
     for what in GROUPINGS.values():
         many = max(1, round(scale * POPULATIONS)) * len(what.points) * len(what.ways)
         rows.append(_untrained(what, many, 0 if looked_in(["femnist"])[0]["found"] else many))
+    for attack in DISCLOSURES.values():
+        many = max(1, round(scale * ATTACKED))
+        rows.append(_untrained(attack, many * len(attack.points) * len(attack.tellings)))
     return rows
 
 
-def _untrained(what: Study | Comparison | Groupings, runs: int, missing: int = 0) -> dict[str, Any]:
+def _untrained(what: Study | Comparison | Groupings | Disclosure, runs: int, missing: int = 0) -> dict[str, Any]:
     row = {"table": what.name, "what": what.title, "source": what.source, "runs": runs}
     return row | {"rounds_each": 0, "rounds": 0, "not_possible_here": missing}

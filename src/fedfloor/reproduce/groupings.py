@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from fedfloor.chance import generator
 from fedfloor.data import batches, sources
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
+from fedfloor.reproduce import documents
 from fedfloor.reproduce.study import wanted
-from fedfloor.runs.folder import write
 from fedfloor.solvers.grouping.cpd import each_alone, median
 from fedfloor.solvers.grouping.problem import Problem, verify
 from fedfloor.solvers.grouping.solve import solve
@@ -207,12 +206,4 @@ def save(what: Asked, found: Sequence[Row], out: Path, command: str) -> None:
     Raises:
         RunError: they cannot be written.
     """
-    people = shown(found)
-    lines = [f"# {what.of.name}", "", f"{heading(what)}. In brackets: the paper.", "", "```bash", command, "```", ""]
-    lines += ["| " + " | ".join(people[0]) + " |", "|" + "---|" * len(people[0])]
-    lines += ["| " + " | ".join(row.values()) + " |" for row in people]
-    lines += ["", f"Made by fedfloor {__version__}, seeds {', '.join(map(str, what.seeds))}. Choices:", ""]
-    out.mkdir(parents=True, exist_ok=True)
-    write(out / "table.md", "\n".join([*lines, *(f"- {note}" for note in what.of.notes)]) + "\n")
-    document = {"rows": [dict(row) for row in found], **about(what)}
-    write(out / "table.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    documents.save(out, about(what), found, shown(found), (f"{heading(what)}. In brackets: the paper.", command))
