@@ -241,4 +241,4 @@ def test_an_unknown_extractor_or_one_without_weights_is_named() -> None:
     with pytest.raises(SettingError, match="hog"):
         answers("fldg", floor_((6, 9)), groups=2, extractor="hogg")
     with pytest.raises(SettingError, match="need no weights"):
-        answers("fldg", floor_((6, 9)), groups=2, extractor="mobilenet")
+        answers("fldg", floor_((6, 9)), groups=2, extractor="mobilenet", weights="nowhere")
