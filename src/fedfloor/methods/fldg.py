@@ -46,7 +46,7 @@ class FLDG(Method):
     """
 
     groups: int = 10
-    extractor: str = "hog"
+    extractor: str = "random-conv"
     weights: str | None = None
     refresh: float | None = None
     work: WorkSettings = WorkSettings(epochs=5, batch_size=50, lr=0.01)

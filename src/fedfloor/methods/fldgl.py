@@ -52,7 +52,7 @@ class FLDGL(Method):
     groups: int = 10
     hashes: int = 5
     width: float = 0.5
-    extractor: str = "hog"
+    extractor: str = "random-conv"
     weights: str | None = None
     refresh: float | None = None
     work: WorkSettings = WorkSettings(epochs=5, batch_size=50, lr=0.01)

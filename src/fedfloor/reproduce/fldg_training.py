@@ -20,8 +20,8 @@ TASKS = {
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg": ("FedAvg", {"fraction": 0.1}),
     "kcenter": ("K-Center", {"centers": GROUPS}),
-    "fldg": ("FLDG", {"groups": GROUPS}),
-    "fldgl": ("FLDG-L", {"groups": GROUPS, "hashes": HASHES}),
+    "fldg": ("FLDG", {"groups": GROUPS, "extractor": "hog"}),
+    "fldgl": ("FLDG-L", {"groups": GROUPS, "extractor": "hog", "hashes": HASHES}),
 }
 BASE: dict[str, Any] = {
     "park": {"devices": 100, "factories": 10},
