@@ -223,11 +223,11 @@ def test_the_file_goes_into_compare(command: Command) -> None:
 
 
 def test_a_trial_that_diverges_loses_and_the_sweep_goes_on(command: Command) -> None:
-    words = ("sweep", "tiny.toml", "--methods", "fedavg,fedsr", "--grid", "work.lr=3e38,0.1", "--seeds", "0,1")
+    words = ("sweep", "tiny.toml", "--methods", "fedavg,fedsr", "--grid", "work.lr=3e38,0.1", "--seeds", "0")
     one = command(*words, "--ranks", "1", "--out", "one", "--json")
     assert one.code == 0, one.err
     assert "note: fedavg trial 1/2 seed 0: the loss of device" in one.err
-    assert [row["accuracies"] for row in one.document["rows"] if row["trial"] == 1] == [[None, None]] * 2
+    assert [row["accuracies"] for row in one.document["rows"] if row["trial"] == 1] == [[None]] * 2
     assert all(row["best"] == (row["trial"] == 2) for row in one.document["rows"])
     two = command(*words, "--ranks", "2", "--out", "two", "--json")
     assert two.document["rows"] == one.document["rows"]
