@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,10 +44,11 @@ def reproduce(
         select(found, only, scale, given, folder, as_json=as_json)
         return
     if isinstance(found, groupings.Groupings):
-        group(found, only, scale, given, folder, as_json=as_json)
+        brackets = "; in brackets: the paper"
+        tabulate(found, groupings, only, scale, given, folder, as_json=as_json, more=brackets)
         return
     if isinstance(found, disclosure.Disclosure):
-        disclose(found, only, scale, given, folder, as_json=as_json)
+        tabulate(found, disclosure, only, scale, given, folder, as_json=as_json)
         return
     if isinstance(found, forgetting.Forgetting):
         forget(found, only, scale, given, folder, resume=resume, as_json=as_json)
@@ -117,55 +118,33 @@ def select(comparison: Comparison, only: str, scale: float, seeds: list[int], ou
         print(f"{selected.proof(found)}\ntable: {out / 'table.md'}")
 
 
-def group(of: Groupings, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
-    """Do a comparison of groupings, print it and write it down.
+def tabulate(
+    of: Groupings | Disclosure, how: Any, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool,
+    more: str = "",
+) -> None:  # fmt: skip
+    """Do a comparison that trains nothing, print it and write it down.
 
     Args:
         of: which.
+        how: the module that does it.
         only, scale, seeds: as they were typed.
         out: folder for ``table.md`` and ``table.json``.
         as_json: print JSON.
+        more: what is printed after the heading.
 
     Raises:
         SettingError: no point is meant, the scale or a seed is out of range, or the data are not there.
     """
-    from fedfloor.reproduce import groupings
     from fedfloor.terminal import counted, show
 
-    what = groupings.asked(of, only, scale, seeds)
+    what = how.asked(of, only, scale, seeds)
     with counted(of.name, what.work) as step:
-        found = groupings.rows(what, step)
-    groupings.save(what, found, out, _typed(of.name, only, scale, seeds))
+        found = how.rows(what, step)
+    how.save(what, found, out, _typed(of.name, only, scale, seeds))
     if as_json:
-        show(found, as_json=True, **groupings.about(what))
+        show(found, as_json=True, **how.about(what))
     else:
-        show(groupings.shown(found), as_json=False, title=f"{groupings.heading(what)}; in brackets: the paper")
-        print(f"table: {out / 'table.md'}")
-
-
-def disclose(of: Disclosure, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
-    """Attack what devices tell, print what comes out and write it down.
-
-    Args:
-        of: which.
-        only, scale, seeds: as they were typed.
-        out: folder for ``table.md`` and ``table.json``.
-        as_json: print JSON.
-
-    Raises:
-        SettingError: no point is meant, or the scale or a seed is out of range.
-    """
-    from fedfloor.reproduce import disclosure
-    from fedfloor.terminal import counted, show
-
-    what = disclosure.asked(of, only, scale, seeds)
-    with counted(of.name, what.work) as step:
-        found = disclosure.rows(what, step)
-    disclosure.save(what, found, out, _typed(of.name, only, scale, seeds))
-    if as_json:
-        show(found, as_json=True, **disclosure.about(what))
-    else:
-        show(disclosure.shown(found), as_json=False, title=disclosure.heading(what))
+        show(how.shown(found), as_json=False, title=f"{how.heading(what)}{more}")
         print(f"table: {out / 'table.md'}")
 
 

@@ -19,8 +19,7 @@ NOTES = (
     "what 100 others tell, who share no sample with them; each has 271 samples of MNIST. Where that is not here: "
     "rendered digits, in one style",
     "the label is that of the known device that told the nearest; where several are equally near, that of most of "
-    "them. There is nothing to tune, and logistic regression and a forest of trees are at most 0.012 better with 1 "
-    "to 16 hashes (case 4, 5 parks). Chance: 0.1",
+    "them. There is nothing to tune. Chance: 0.1",
     "mean features by ridge regression on what was told, and as the mean of the same nearest devices; error: "
     "Σ‖v̂ − v‖²/Σ‖v − v̄‖² over the 100, where 0 is all and 1 what one knows without being told anything. Better attacks "
     "may exist: these are lower bounds of what is given away",
