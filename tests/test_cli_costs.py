@@ -113,3 +113,15 @@ def test_every_profile_has_a_price(name: str, command: Command) -> None:
     assert row["seconds_per_round"] > 0
     assert row["joules_per_round"] > 0
     assert said.new == frozenset()
+
+
+def test_what_is_asked_before_the_first_round_is_told_apart(command: Command) -> None:
+    # 12 devices get the model and send a profile, a model, too; then 4 rounds of 3 devices: 12 of 24 transfers each way
+    asked = ["demo", "--methods", "kcenter,fedavg", "--rounds", "4", "--set", "network.profile=lte-cat-m2"]
+    park = ["--set", "park.devices=12", "--set", "park.factories=1", "--set", "methods.kcenter.centers=3"]
+    other = ["--set", "methods.fedavg.fraction=0.25", "--set", "rounds=4"]
+    ours, theirs = command("price", *asked, *park, *other, "--json").document["rows"]
+    assert ours["setup_share_of_bytes"] == "50 %"
+    assert ours["setup_MB"] / (1000 * ours["GB"]) == pytest.approx(1 / 2, rel=0.01)
+    assert (theirs["setup_MB"], theirs["setup_share_of_seconds"]) == (0, "0 %")
+    assert "before round 1" in command("price", *asked, *park, *other).out

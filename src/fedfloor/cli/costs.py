@@ -51,23 +51,29 @@ def price(
     if as_json:
         show(rows, as_json=True, links=links, network=what.network.profile)
         return
-    show(rows, as_json=False, title=f"{what.name}: rounds 1 to {last} on {what.network.profile or 'its network'}")
+    title = f"{what.name}: rounds 1 to {last} on {what.network.profile or 'its network'}"
+    show([_round_costs(row) for row in rows], as_json=False, title=title)
+    before = [{"method": row["method"], **{k: v for k, v in row.items() if k.startswith("setup")}} for row in rows]
+    if any(row["setup_seconds"] or row["setup_MB"] for row in before):
+        show(before, as_json=False, title="of this, what is asked before round 1")
     show(links, as_json=False, title="bytes on each link")
 
 
 def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
-    """Return a method's row, and one for each link and direction that it sends over."""
+    """Return a method's row, and one for each link and direction that it sends over; set-up is in both."""
     from fedfloor.runs import forecast
     from fedfloor.terminal import counted
 
     sums: Counter[str] = Counter()
-    seconds = joules = 0.0
+    seconds = joules = setup_s = setup_bytes = 0.0
     longest: Round | None = None
     with counted(what.method.name, last) as step:
         for one in forecast.rounds(what, park, last):
             seconds, joules = seconds + one.price.seconds, joules + one.price.joules
             sums.update(one.price.bytes)
-            if longest is None or one.price.seconds > longest.price.seconds:
+            if one.number == 0:
+                setup_s, setup_bytes = one.price.seconds, sum(one.price.bytes.values())
+            elif longest is None or one.price.seconds > longest.price.seconds:
                 longest = one
             step(one.number)
     name, total = what.method.name, sum(sums.values())
@@ -75,12 +81,27 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
         "MB_per_round": total / last / 1e6, "GB": total / 1e9, "joules_per_round": joules / last, "joules": joules,
         "waits_for": None if longest is None else waits_for(longest.price.critical),
+        "setup_seconds": setup_s, "setup_MB": setup_bytes / 1e6,
+        "setup_share_of_seconds": share(setup_s, seconds), "setup_share_of_bytes": share(setup_bytes, total),
     }  # fmt: skip
     links = [
         {"method": name, "link": link, "MB_per_round": sent / last / 1e6, "GB": sent / 1e9}
         for link, sent in sorted(sums.items())
     ]
     return row, links
+
+
+def _round_costs(row: Row) -> Row:
+    return {key: value for key, value in row.items() if not key.startswith("setup")}
+
+
+def share(part: float, whole: float) -> str:
+    """Say a part of a whole in percent, with two digits.
+
+    >>> share(0.0412, 100), share(0, 0)
+    ('0.041 %', '0 %')
+    """
+    return f"{100 * part / whole:.2g} %" if part else "0 %"
 
 
 def waits_for(critical: Critical) -> str:

@@ -65,8 +65,8 @@ class Combined(Method):
         share = getattr(method, "fraction", 1.0)
         if parts.selection is not None and share != 1.0:
             raise SettingError(
-                f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave one "
-                "of them out."
+                f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave "
+                f"method.selection out, or set methods.{name}.fraction = 1."
             )
         if method.remembers and parts.objective is not None and parts.objective.remembers:
             kind = objectives.spoken(parts.objective)[0]
