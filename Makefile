@@ -29,8 +29,8 @@ test: check  ## Run everything: make check, then the tests on real data, real pr
 
 .PHONY: check
 check: $(READY)  ## Style, types, doctests and quick tests (about a minute)
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src -q
 	$(BIN)/pytest -m 'not slow' -n 2 --maxschedchunk 8
@@ -68,10 +68,20 @@ kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the s
 bench: $(READY)  ## Speed of rounds beside a bare training loop
 	$(BIN)/fedfloor bench simulation
 
+.venv-peers/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet 'torch>=2.11,<2.14' 'pfl[pytorch]==0.6.*' 'flwr[simulation]>=1.41,<1.42'
+	.venv-peers/bin/pip install --quiet --editable .
+	touch .venv-peers/.ready
+
+.PHONY: bench-peers
+bench-peers: .venv-peers/.ready  ## Seconds per round beside pfl-research, Flower's simulation and a bare loop (about 10 minutes)
+	.venv-peers/bin/python benchmarks/peers/run.py --repeats 5
+
 .PHONY: docs
 docs: $(READY)  ## The documentation as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 .PHONY: clean
 clean:  ## Delete the virtual environment and caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis site
+	rm -rf .venv .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis site
