@@ -10,7 +10,7 @@ from torch import nn
 
 from fedfloor.errors import SettingError
 from fedfloor.models import build, count
-from fedfloor.models.network import Network
+from fedfloor.models.network import Network, plain
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
@@ -232,3 +232,16 @@ def test_refused(name: str, said: str) -> None:
     with pytest.raises(SettingError) as error:
         build(name, GREY, 10, seed=0)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["cnn-tutorial", "cnn-small", "lenet"])
+def test_pooling_before_the_relu_changes_no_bit(name: str) -> None:
+    ours, theirs = build(name, (3, 32, 32), 10, seed=0), Network(plain(name, (3, 32, 32), 10))
+    theirs.flat.copy_(ours.flat)
+    assert [type(part) for part in ours.module] != [type(part) for part in theirs.module]
+    x = torch.randn(20, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    y = torch.arange(20) % 10
+    losses = [torch.nn.functional.cross_entropy(one.module(x), y) for one in (ours, theirs)]
+    assert losses[0].equal(losses[1])
+    gradients = [torch.autograd.grad(loss, one.parameters) for loss, one in zip(losses, (ours, theirs), strict=True)]
+    assert all(a.equal(b) for a, b in zip(*gradients, strict=True))

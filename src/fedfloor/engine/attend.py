@@ -92,7 +92,7 @@ def _trained(engine: Engine, work: Work, goal: Objective, samples: Samples, abou
     elif features.once(engine, work):
         data = features.Features(features.extracted(network, samples), samples.y)
     else:
-        return train(network, samples, work, goal, about, key)
+        return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts)
     layer = features.head(network)
     if engine.shortcuts and isinstance(layer, nn.Linear) and head.fits(layer, work, goal):
         return head.train(layer, data, work, key)

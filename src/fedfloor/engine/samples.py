@@ -29,12 +29,9 @@ class Samples:
     ) -> None:  # fmt: skip
         data = torch.from_numpy(x)
         self._channels_last, self._missing = channels_last and data.dim() == 4, missing
-        if self._channels_last:
-            data = data.permute(0, 2, 3, 1).contiguous()
         self._x = data
         self.y = torch.from_numpy(y)
-        side = (1,) * (data.dim() - 2)
-        form = (1, *side, -1) if self._channels_last else (1, -1, *side)
+        form = (1, -1, *(1,) * (data.dim() - 2))
         self._factor, self._mean, self._shift = _scaling(mean, std, scale, form, data.is_floating_point())
 
     def __len__(self) -> int:
@@ -44,7 +41,10 @@ class Samples:
         """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
         x = self._x[rows]
         # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
-        if self._mean is not None:
+        if self._channels_last and not x.is_floating_point():  # turned into floats and laid out anew in one go
+            floats = torch.empty(x.shape, dtype=self._factor.dtype, memory_format=torch.channels_last)
+            x = torch.mul(x, self._factor, out=floats)
+        elif self._mean is not None:
             x = (x - self._mean).mul_(self._factor)
         elif x.dtype == self._factor.dtype:
             x = x * self._factor
@@ -54,11 +54,11 @@ class Samples:
             x.add_(self._shift)
         if self._missing:
             x.masked_fill_(x.isnan(), 0.0)  # the mean, by now
-        return x.permute(0, 3, 1, 2) if self._channels_last else x
+        return x.contiguous(memory_format=torch.channels_last) if self._channels_last else x
 
     def stored(self) -> Tensor:
         """Return the samples as the device stores them, [n, C, …]."""
-        return self._x.permute(0, 3, 1, 2).contiguous() if self._channels_last else self._x
+        return self._x
 
     def chunk(self, batch_size: int) -> int:
         """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
-from fedfloor.engine import scopes
+from fedfloor.engine import fused, scopes
 from fedfloor.errors import DivergedError, FedfloorError, RunError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
@@ -77,7 +77,7 @@ class Batched(Protocol):
 
 def train(
     network: Network, samples: Batched, work: Work, objective: Objective, visit: Visit, key: Key,
-    module: nn.Module | None = None,
+    module: nn.Module | None = None, *, shortcuts: bool = False,
 ) -> Trained:  # fmt: skip
     """Train the network in place by stochastic gradient descent, v ← βv + ∇F, w ← w − ηv.
 
@@ -96,6 +96,7 @@ def train(
         visit: what the objective may read.
         key: what chance is keyed by.
         module: what is asked for outputs: of the network's, the layer that the samples go into. Default: all of it.
+        shortcuts: whether large layers take their steps without a gradient; see :mod:`fedfloor.engine.fused`.
 
     Raises:
         SettingError: the objective trains nothing of the work's scope.
@@ -106,34 +107,54 @@ def train(
     part = scopes.trained(network, objective, work)
     visit = replace(visit, first=part.start)
     visit = _told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
-    parameters = network.within(part)
+    large = fused.layers(network, work, objective) if shortcuts else []
+    parameters, views = _stepped(network, part, large)
     behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
     statistics = behind.clone() if work.scope != "all" else behind
     asked = network.module if module is None else module
-    step = stepper(network.flat[part], network.shaped_like(parameters), work)
+    step = stepper(network.flat[part], views, work)
     asides = _Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
     losses: list[list[Tensor]] = []
     outputs: list[Tensor] = []
     used = samples.y[:0]
-    for order, count in batch_order(len(samples), work.batch_size, work.epochs, work.steps, rng):
-        losses.append([])
-        outputs.clear()  # the accuracy is that of the last pass
-        used = torch.from_numpy(order[: count * work.batch_size])
-        for rows in used.split(samples.chunk(work.batch_size)):
-            x, y = samples.values(rows), samples.y[rows]
-            for bx, by, about in asides.batches(rows, x, y, work.batch_size, key):
-                loss, logits, gradients, extra = _gradients(
-                    asked, (network, part), parameters, objective, bx, by, about, key
-                )
-                step(gradients, extra)
-                losses[-1].append(loss)
-                outputs.append(logits)
-        asides.known = True
+    with fused.stepping(large, work.rate):
+        for order, count in batch_order(len(samples), work.batch_size, work.epochs, work.steps, rng):
+            losses.append([])
+            outputs.clear()  # the accuracy is that of the last pass
+            used = torch.from_numpy(order[: count * work.batch_size])
+            for rows in used.split(samples.chunk(work.batch_size)):
+                x, y = samples.values(rows), samples.y[rows]
+                for bx, by, about in asides.batches(rows, x, y, work.batch_size, key):
+                    loss, logits, gradients, extra = _gradients(
+                        asked, (network, part), parameters, objective, bx, by, about, key
+                    )
+                    step(gradients, extra)
+                    losses[-1].append(loss)
+                    outputs.append(logits)
+            asides.known = True
     if statistics is not behind:
         behind.copy_(statistics)
     right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
     return account(losses, int(right), len(used), work, key)
+
+
+def _stepped(
+    network: Network, part: slice, large: Sequence[nn.Linear]
+) -> tuple[list[nn.Parameter], Callable[[Tensor], list[Tensor]]]:
+    """Return the parameters of a part that an optimiser steps, and what cuts a vector like the part into their views.
+
+    Args:
+        network: the model.
+        part: what is trained.
+        large: layers that take their own steps.
+    """
+    known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
+    shaped = network.shaped_like(known)
+    if not own:
+        return known, shaped
+    kept = [i for i, p in enumerate(known) if id(p) not in own]
+    return [known[i] for i in kept], lambda vector: [shaped(vector)[i] for i in kept]
 
 
 class _Asides:

@@ -13,6 +13,7 @@ from fedfloor.chance import torch_seed
 from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.models import classifier as classifiers
 from fedfloor.models.fit import as_found, check
+from fedfloor.models.order import pool_first
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import load as load_outside
 
@@ -218,6 +219,8 @@ def assembled(
 ) -> tuple[nn.Module, str | None]:
     """Return the module of :func:`build`, weights from PyTorch's global generator, and its classifier's path."""
     module = plain(name, shape, classes)
+    if name in NETWORKS and isinstance(module, nn.Sequential):  # of your own one, others may know layers by their place
+        pool_first(module)
     with as_found(module):
         check(name, module, shape, classes)
         head = classifiers.find(name, module, shape, classes, classifier)
