@@ -15,8 +15,9 @@ from fedfloor.park.park import Park
 
 
 def park(
-    shape: tuple[int, ...], classes: int, devices: int, samples: int, factories: int = 1, skew: float | None = None
-) -> Park:
+    shape: tuple[int, ...], classes: int, devices: int, samples: int, factories: int = 1, skew: float | None = None,
+    tests: int = 1,
+) -> Park:  # fmt: skip
     """Return a park of random pictures and labels: how long a step takes does not depend on them.
 
     Args:
@@ -26,6 +27,7 @@ def park(
         samples: of each device.
         factories: M; the devices stand in them in turn.
         skew: α > 0, where each device's class shares are to be Dirichlet(α); None: all have all classes alike.
+        tests: test samples.
 
     >>> park((1, 4, 4), classes=3, devices=5, samples=2, factories=2).members(1)
     (1, 3)
@@ -38,7 +40,8 @@ def park(
     else:
         mixes = rng.dirichlet(np.full(classes, skew), devices)
         y = np.concatenate([rng.choice(classes, samples, p=mix) for mix in mixes])
-    data = pooled("random", tuple(map(str, range(classes))), Pool(x, y), Pool(x[:1], y[:1]), digest="")
+    unseen = Pool(rng.integers(0, 256, (tests, *shape), dtype=np.uint8), rng.integers(0, classes, tests))
+    data = pooled("random", tuple(map(str, range(classes))), Pool(x, y), unseen, digest="")
     parts = tuple(np.arange(k * samples, (k + 1) * samples) for k in range(devices))
     return Park(data, parts, np.arange(devices, dtype=np.int32) % factories)
 

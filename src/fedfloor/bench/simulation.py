@@ -2,8 +2,8 @@
 
 The *bare loop* visits the same devices and the same mini-batches with one thread, ``torch.optim.SGD`` and the default
 memory format, and does nothing else. A *round* is everything this package does but evaluation: planning, drawing
-batches, training, mixing, receipts. Both run in turn in the same processes, so that a machine whose speed drifts does
-not matter; figures are medians of the ratios.
+batches, training, mixing, receipts; ``evaluated`` is what a round with an evaluation takes, divided by that. All run in
+turn in the same processes, so that a machine whose speed drifts does not matter; figures are medians of the ratios.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedfloor import models
 from fedfloor.bench import made
@@ -26,6 +26,7 @@ from fedfloor.engine import ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State, View
@@ -56,8 +57,11 @@ CASES = (
     Case("2NN 28×28, b 32, E 1", "mlp-2nn", (1, 28, 28), 10, 32, 600, 1),
     Case("tutorial CNN 28×28, b 32, E 1", "cnn-tutorial", (1, 28, 28), 10, 32, 300, 1),
     Case("LeNet 3×32×32, b 50, E 1", "lenet", (3, 32, 32), 10, 50, 300, 1),
+    Case("FLDG CNN 28×28, b 50, E 1", "cnn-fldg-mnist", (1, 28, 28), 10, 50, 300, 1),
     Case("FedGS CNN 28×28, b 32, E 1", "cnn-fedgs", (1, 28, 28), 62, 32, 100, 1),
+    Case("HFedMS CNN 28×28, b 5, E 1", "cnn-hfedms", (1, 28, 28), 62, 5, 50, 1),
 )
+TESTS = 10_000
 
 
 def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str], None]) -> list[Row]:
@@ -95,6 +99,7 @@ def _row(case: Case, size: int, repeats: int, inner: Path, everyone: Team) -> Ro
     kinds = {
         "bare": lambda number: worker.work(number) if place == -size else None,
         "team": lambda number: worker.work(number) if place >= 0 else None,
+        "told": lambda number: worker.evaluated(number) if place >= 0 else None,
         "one": lambda number: worker.alone(number) if place == 0 else None,
         "bares": lambda number: worker.work(number) if place < 0 else None,
     }
@@ -119,6 +124,7 @@ def _figures(case: Case, size: int, times: dict[str, list[float]], memory: float
         "ranks_1": ratio("one"),
         f"ranks_{size}": ratio("team"),
         f"bare_loops_{size}": ratio("bares", size),
+        "evaluated": round(statistics.median(b / t for b, t in zip(times["told"], times["team"], strict=True)), 3),
         "dealing_ceiling": round(sum(costs) / busiest, 3),
         "peak_mib_per_rank": round(memory),
     }
@@ -128,7 +134,7 @@ class _Ranks:
     """One rank's part of a case."""
 
     def __init__(self, case: Case, team: Team) -> None:
-        park = made.park(case.shape, case.classes, case.devices, case.samples)
+        park = made.park(case.shape, case.classes, case.devices, case.samples, tests=TESTS)
         self.method = FedAvg(work=WorkSettings(epochs=case.epochs, batch_size=case.batch_size, lr=0.01))
         network = models.build(case.model, case.shape, case.classes, seed=0)
         self.engines = [Engine(park, network, one, DeviceMemory(None), seed=0) for one in (team, Alone())]
@@ -142,13 +148,17 @@ class _Ranks:
         """Do a round without the team."""
         self.round(self.engines[1], number)
 
-    def round(self, engine: Engine, number: int) -> None:
-        """Plan, run and absorb a round."""
+    def evaluated(self, number: int) -> None:
+        """Do a round with the team, and evaluate its model on :data:`TESTS` pictures."""
+        evaluate(self.engines[0], self.round(self.engines[0], number))
+
+    def round(self, engine: Engine, number: int) -> Tensor:
+        """Plan, run and absorb a round; return the model."""
         park = engine.park
         view = View(number, 1000, park.sizes, park.factory_of, self.start)
         state = State(self.start)
         plan = self.method.plan(state, view, generator(0, "plan", number))
-        self.method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=0))
+        return self.method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=0)).packet["w"]
 
 
 class _Bare:
@@ -176,6 +186,4 @@ class _Bare:
                     loss.backward()
                     optimiser.step()
 
-    def alone(self, number: int) -> None:
-        """Do the same; a bare loop has no team."""
-        self.work(number)
+    alone = evaluated = work  # a bare loop has no team, and is not asked
