@@ -8,10 +8,15 @@ import json
 import tomllib
 import types
 import typing
+from collections.abc import Hashable
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedfloor.errors import SettingError, nearest, quoted, unknown
+
+if TYPE_CHECKING:
+    import pydantic
 
 T = TypeVar("T")
 OWN = " A method's own settings stand in [methods.NAME]."
@@ -60,11 +65,19 @@ def checked(kind: type[T], table: Table, where: str) -> T:
         except TypeError as wrong:  # a text where a number belongs, or a value that is missing
             raise SettingError(f"[{where or 'experiment'}] {table!r}: {wrong}.") from wrong
     try:
-        return pydantic.TypeAdapter(kind).validate_json(json.dumps(table, default=str), strict=True)
+        said = json.dumps(table, default=str)
+        return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(said, strict=True))
     except pydantic.errors.PydanticUserError:  # a method of your own with types that only it knows
         return typing.cast(T, _construct(kind, table))
     except pydantic.ValidationError as error:
         raise SettingError(_explain(error.errors(include_url=False), where)) from error
+
+
+@lru_cache(maxsize=256)  # making one takes some ms: longer than everything else that is done with a small experiment
+def _adapter(kind: Hashable) -> pydantic.TypeAdapter[Any]:
+    import pydantic
+
+    return pydantic.TypeAdapter(typing.cast(Any, kind))
 
 
 def _choices(hint: Any) -> list[type[Any]]:
