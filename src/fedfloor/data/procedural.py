@@ -29,8 +29,8 @@ class Procedural:
     """What procedural data are like.
 
     Device k prefers class c_k, drawn uniformly: a sample of its is of class c with chance s·[c = c_k] + (1 − s)/F.
-    The picture of a sample of class c is 127.5 + 40·(P_c + σ·N), rounded and cut off at 0 and 255: P_c is the class's
-    prototype, a pattern of patches with values of N(0, 1), and N is noise of N(0, 1) on every pixel.
+    The picture of a sample of class c is 127.5 + 40·(P_c + σ·U), rounded and cut off at 0 and 255: P_c is the class's
+    prototype, a pattern of patches with values of N(0, 1), and U is noise on every pixel, uniform with deviation 1.
 
     Args:
         classes: F, from 2 to 1,000.
@@ -81,25 +81,23 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
     y_test = np.arange(like.test_samples) % classes
 
     def take(indices: Indices, device: int) -> Images:  # noqa: ARG001  (who asks makes no difference here)
-        x = np.empty((len(indices), *like.shape), np.uint8)
-        owners = indices // n
-        for owner in np.unique(owners).tolist():
-            mine = owners == owner
-            noise = generator(seed, "procedural noise", owner).standard_normal((n, *like.shape), np.float32)
-            chosen = indices[mine]
-            x[mine] = _pictures(like, seed, labels(seed, n, like, chosen), noise[chosen - owner * n])
-        return x
+        noise, owners = np.empty((len(indices), *like.shape), np.uint8), indices // n
+        order = np.argsort(owners, kind="stable")
+        ends = np.flatnonzero(np.diff(owners[order], append=-1)) + 1
+        for mine in np.split(order, ends[:-1]):
+            owner = int(owners[mine[0]]) if len(mine) else 0
+            noise[mine] = _noise(n, like, seed, "procedural noise", owner)[indices[mine] - owner * n]
+        return _pictures(like, seed, labels(seed, n, like, indices), noise)
 
     @cache
     def tests() -> Images:  # looked at in every evaluation: made once, then kept
-        rng = generator(seed, "procedural test noise")
-        return _pictures(like, seed, y_test, rng.standard_normal((len(y_test), *like.shape), np.float32))
+        return _pictures(like, seed, y_test, _noise(len(y_test), like, seed, "procedural test noise"))
 
     digest = hashlib.sha256(f"{RECIPE} devices={devices} samples={n} seed={seed} {like}".encode()).hexdigest()
     made = Made(np.arange(devices + 1, dtype=np.int64) * n, lambda indices: labels(seed, n, like, indices))
     return Dataset(
         "procedural", tuple(map(str, range(classes))), like.shape, np.zeros(0, np.int64), y_test, None, None, digest,
-        take, lambda i: tests()[i], rendered=True, made=made,
+        take, lambda i: tests()[i], made=made,
     )  # fmt: skip
 
 
@@ -118,22 +116,32 @@ def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indice
     return np.where(prefers, own, _below(drawn << np.uint64(32), like.classes))
 
 
-def _pictures(like: Procedural, seed: int, y: Labels, noise: NDArray[np.float32]) -> Images:
-    grey = np.float32(like.noise) * noise
+def _noise(count: int, like: Procedural, seed: int, purpose: str, *place: int) -> Images:
+    """Return one of 256 levels for every pixel, [count, C, H, W]: bytes are drawn ten times as fast as normal noise."""
+    return generator(seed, purpose, *place).integers(0, 256, (count, *like.shape), np.uint8)
+
+
+def _pictures(like: Procedural, seed: int, y: Labels, noise: Images) -> Images:
+    grey = _levels(like)[noise]
     grey += _prototypes(like, seed)[y]
-    grey *= np.float32(CONTRAST)
-    grey += np.float32(GREY)
-    return np.rint(grey.clip(0, 255, out=grey), out=grey).astype(np.uint8)
+    return grey.clip(0, 255, out=grey).astype(np.uint8)
 
 
 @cache
-def _prototypes(like: Procedural, seed: int) -> NDArray[np.float32]:
-    """Return float32 [F, C, H, W]."""
+def _levels(like: Procedural) -> NDArray[np.int16]:
+    """Return int16 [256]: what each level of noise adds to a grey value."""
+    level = (np.arange(256) + 0.5) / 256 - 0.5  # of deviation 1/√12
+    return np.rint(CONTRAST * like.noise * np.sqrt(12) * level).astype(np.int16)
+
+
+@cache
+def _prototypes(like: Procedural, seed: int) -> NDArray[np.int16]:
+    """Return int16 [F, C, H, W], grey values."""
     channels, height, width = like.shape
     rng = generator(seed, "procedural prototypes")
     coarse = rng.standard_normal((like.classes, channels, -(-height // COARSE), -(-width // COARSE)), np.float32)
     whole = coarse.repeat(COARSE, axis=2).repeat(COARSE, axis=3)
-    return np.ascontiguousarray(whole[:, :, :height, :width])
+    return np.rint(GREY + CONTRAST * whole[:, :, :height, :width]).astype(np.int16)
 
 
 def _hashed(numbers: Indices, keyed: int) -> Words:

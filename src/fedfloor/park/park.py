@@ -77,6 +77,8 @@ class Park:
     @cached_property
     def holdings(self) -> NDArray[np.int64]:
         """int64 [K], the number of samples that each device holds at a time: its window's, or all of them."""
+        if self.stream.kind == "static":
+            return self.sizes
         sizes, which = np.unique(self.sizes, return_inverse=True)
         return np.array([self.stream.holds(size) for size in sizes.tolist()], np.int64)[which]
 

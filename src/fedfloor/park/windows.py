@@ -94,6 +94,9 @@ class Windows:
 
     def held(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices | slice]:
         """Return for each device the local numbers of the samples that it holds now, as :meth:`at` is asked."""
+        if self.stream.kind == "static":
+            self.check(devices, visits)
+            return [WHOLE] * len(devices)
         now = self.at(devices, tick, visits)
         return [WHOLE if one.windows is None else one.windows[position - one.first] for one, position in now]
 
