@@ -70,7 +70,7 @@ def describe(park: Park, table: Counts, by_device: NDArray[np.float64]) -> dict[
 
     Of a park with more than 5,000 devices it speaks of those that are shown, and says how many there are.
     """
-    shown = park.shown.tolist()
+    shown, names = park.shown.tolist(), park.names
     shares = [None if np.isnan(value) else float(value) for value in by_device]
     of_device = zip(shown, park.factory_of[park.shown].tolist(), shares, strict=True)
     factories = factory_accuracy(park, by_device)
@@ -80,7 +80,7 @@ def describe(park: Park, table: Counts, by_device: NDArray[np.float64]) -> dict[
         "classes": list(park.dataset.classes),
         "confusion": table.tolist(),
         "devices": [
-            {"device": k, "name": park.names[k] if park.names else None, "factory": m, "accuracy": share}
+            {"device": k, "name": names[k] if names else None, "factory": m, "accuracy": share}
             for k, m, share in of_device
         ],
         "factories": [

@@ -275,7 +275,8 @@ class Park:
         """
         shown, whole = self.shown, len(self.shown) == self.devices
         numbers = self.factory_of[shown].tolist(), self.sizes[shown].tolist(), self._shown_counts.tolist()
-        rows, names = zip(*numbers, strict=True), [self.names[k] if self.names else None for k in shown.tolist()]
+        rows, every = zip(*numbers, strict=True), self.names
+        names = [every[k] if every else None for k in shown.tolist()]
         return {
             "dataset": self.dataset.name,
             "classes": list(self.dataset.classes),
