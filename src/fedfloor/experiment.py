@@ -52,7 +52,9 @@ class DataSettings(Reading):
             natural = self.path or self.name == "procedural"
             object.__setattr__(self, "partition", Natural() if natural else Iid())
         if self.procedural is not None and (self.path or self.name != "procedural"):
-            raise SettingError('[data] procedural says what name = "procedural" is like. Leave it out, or set that name.')
+            raise SettingError(
+                '[data] procedural says what name = "procedural" is like. Leave it out, or set that name.'
+            )
         made = self.samples_per_device
         require(made >= 1, "data.samples_per_device", made, "a whole number of at least 1")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.data.procedural import Procedural
-from fedfloor.engine import attend
+from fedfloor.engine import attend, visit
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import DataSettings, Experiment, MethodSettings, ParkSettings
 from fedfloor.parts.work import WorkSettings
@@ -135,7 +135,7 @@ class _Clock:
 @contextmanager
 def _timed() -> Iterator[_Clock]:
     """Count the seconds that visits train."""
-    clock, train = _Clock(), attend.train
+    clock, train = _Clock(), visit.train
 
     def counted(*given: Any, **named: Any) -> Any:
         started = time.perf_counter()
@@ -144,11 +144,11 @@ def _timed() -> Iterator[_Clock]:
         finally:
             clock.seconds += time.perf_counter() - started
 
-    attend.train = counted
+    vars(attend)["train"] = counted
     try:
         yield clock
     finally:
-        attend.train = train
+        vars(attend)["train"] = train
 
 
 if __name__ == "__main__":

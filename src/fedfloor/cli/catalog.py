@@ -154,7 +154,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, very large parks, a method's cost beside FedAvg's, loading, pricing, and the solvers."""
+    """Measure how fast rounds are, very large parks, a method beside FedAvg, loading, pricing, and the solvers."""
     from fedfloor.report.numbers import listed
     from fedfloor.terminal import show
 

@@ -131,7 +131,7 @@ def _pictures(like: Procedural, seed: int, y: Labels, noise: Images) -> Images:
 def _levels(like: Procedural) -> NDArray[np.int16]:
     """Return int16 [256]: what each level of noise adds to a grey value."""
     level = (np.arange(256) + 0.5) / 256 - 0.5  # of deviation 1/√12
-    return np.rint(CONTRAST * like.noise * np.sqrt(12) * level).astype(np.int16)
+    return np.asarray(np.rint(CONTRAST * like.noise * np.sqrt(12) * level), np.int16)
 
 
 @cache
@@ -141,7 +141,7 @@ def _prototypes(like: Procedural, seed: int) -> NDArray[np.int16]:
     rng = generator(seed, "procedural prototypes")
     coarse = rng.standard_normal((like.classes, channels, -(-height // COARSE), -(-width // COARSE)), np.float32)
     whole = coarse.repeat(COARSE, axis=2).repeat(COARSE, axis=3)
-    return np.rint(GREY + CONTRAST * whole[:, :, :height, :width]).astype(np.int16)
+    return np.asarray(np.rint(GREY + CONTRAST * whole[:, :, :height, :width]), np.int16)
 
 
 def _hashed(numbers: Indices, keyed: int) -> Words:

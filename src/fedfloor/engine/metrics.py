@@ -56,8 +56,8 @@ def factory_accuracy(park: Park, by_device: NDArray[np.float64]) -> list[float |
 
     Args:
         park: whose devices.
-        by_device: float64 [shown], a_k of the devices that are shown, NaN where it cannot be told; n_k are the device's own test samples where devices
-            have them, else its training samples.
+        by_device: float64 [shown], a_k of the devices that are shown, NaN where it cannot be told; n_k are the device's
+            own test samples where devices have them, else its training samples.
     """
     weight, factory_of = np.where(np.isnan(by_device), 0, park.weights[park.shown]), park.factory_of[park.shown]
     total = np.bincount(factory_of, weights=weight, minlength=park.factories)

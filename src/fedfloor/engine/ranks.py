@@ -93,7 +93,7 @@ class _Walk:
 
     def _deal(self, node: Parallel, packet: Packet, tick: int) -> Passed:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
-        engine, team = self.engine, self.engine.team
+        team = self.engine.team
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
         mine = shares[team.rank]
         meeting, done = self._branches(node, packet, tick, mine)

@@ -277,19 +277,23 @@ class Park:
         numbers = self.factory_of[shown].tolist(), self.sizes[shown].tolist(), self._shown_counts.tolist()
         rows, every = zip(*numbers, strict=True), self.names
         names = [every[k] if every else None for k in shown.tolist()]
-        return {
-            "dataset": self.dataset.name,
-            "classes": list(self.dataset.classes),
-            "shape": list(self.dataset.shape),
-            "devices": [
-                {"factory": factory, "samples": samples, "counts": row}
-                | ({} if name is None else {"name": name})
-                | ({} if whole else {"device": k})
-                for k, (factory, samples, row), name in zip(shown.tolist(), rows, names, strict=True)
-            ],
-            "factories": self.factories,
-            "test_samples": len(self.dataset.y_test),
-        } | ({} if whole else {"of_devices": self.devices}) | ({"factory_names": list(self.factory_names)} if self.factory_names else {})
+        return (
+            {
+                "dataset": self.dataset.name,
+                "classes": list(self.dataset.classes),
+                "shape": list(self.dataset.shape),
+                "devices": [
+                    {"factory": factory, "samples": samples, "counts": row}
+                    | ({} if name is None else {"name": name})
+                    | ({} if whole else {"device": k})
+                    for k, (factory, samples, row), name in zip(shown.tolist(), rows, names, strict=True)
+                ],
+                "factories": self.factories,
+                "test_samples": len(self.dataset.y_test),
+            }
+            | ({} if whole else {"of_devices": self.devices})
+            | ({"factory_names": list(self.factory_names)} if self.factory_names else {})
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Device:
-    """A device's factory, its number of samples, how many of each class it holds, its name if it has one, its number."""
+    """A device's factory, its number of samples, how many of each class it holds, its name if any, its number."""
 
     factory: int
     samples: int

@@ -186,9 +186,9 @@ def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
 
 
 def devices_listed(rows: int, found: Sequence[Group]) -> str:
-    """Say how many devices a table lists, and of how many where they stand for all."""
+    """Say how many devices a table lists, and whether they stand for all."""
     there = max(run.park.of_devices for run in members(found))
-    return f"All {count(rows, 'device')}" if rows == there else f"{rows:,} of {count(there, 'device')}, evenly spread"
+    return f"{'All ' if rows == there else ''}{count(rows, 'device')}{'' if rows == there else ', evenly spread'}"
 
 
 def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) -> str:
@@ -255,10 +255,10 @@ def holdings_words(park: Park) -> str:
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
     some = len(park.devices) < park.of_devices
-    told = f"Of {len(park.devices):,} devices, evenly spread over all {park.of_devices:,}: " if some else ""
+    told = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
     return (
-        f"{told}{'t' if some else 'T'}he median device holds {kinds[middle]} of {len(park.classes)} classes (fewest {kinds[0]}, most {kinds[-1]}) "
-        f"and {count(sizes[middle], 'sample')} (fewest {sizes[0]}, most {sizes[-1]})."
+        f"{told}{'t' if some else 'T'}he median device holds {kinds[middle]} of {len(park.classes)} classes (fewest "
+        f"{kinds[0]}, most {kinds[-1]}) and {count(sizes[middle], 'sample')} (fewest {sizes[0]}, most {sizes[-1]})."
     )
 
 
