@@ -172,13 +172,12 @@ def on_hosts(
     meet = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29400")
     begun = []
     for i, host in enumerate(hosts, 1):
-        own = ("--rdzv-id", "halls", "--local-addr", f"10.77.0.{i}")
+        own = ("--rdzv-id", "halls", "--rdzv-conf", f"is_host={2 - i}", "--local-addr", f"10.77.0.{i}")
         command = (
             "ip",
             "netns",
             "exec",
             host,
-            *apart,
             *JOB,
             *meet,
             *own,

@@ -129,7 +129,8 @@ def bench(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="simulation, fedgs, hfedms, methods, population, loading, price, allocation, selection or grouping",
+            help="simulation, fedgs, hfedms, methods, population, sharing, loading, price, allocation, selection or "
+            "grouping",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -233,6 +234,12 @@ def _population(only: str, ranks: int | None, repeats: int, case: dict[str, Any]
     return population.measure([one for one in population.cases(**numbers) if only in one.name], _say)
 
 
+def _sharing(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import sharing
+
+    return sharing.measure([name for name in sharing.NAMES if only in name], shared.ranks(ranks), _say)
+
+
 def _allocation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import allocation
 
@@ -253,6 +260,6 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 
 BENCHMARKS = {
     "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods,
-    "population": _population, "loading": _loading, "price": _price, "allocation": _allocation,
+    "population": _population, "sharing": _sharing, "loading": _loading, "price": _price, "allocation": _allocation,
     "selection": _selection, "grouping": _grouping,
 }  # fmt: skip
