@@ -2,8 +2,8 @@
 
 Every case is a whole run with a folder, in a process of its own, so that one's peak is not another one's. Training is
 what goes on within visits, but for getting hold of the device's data; all else of a round is the rest: choosing and
-planning, making data, mixing, evaluating, the ledger, checkpoints. By the clock on the wall, and in processor time, which
-a machine that has other things to do stretches less.
+planning, making data, mixing, evaluating, the ledger, checkpoints. By the clock on the wall, and in processor time,
+which a machine that has other things to do stretches less.
 """
 
 from __future__ import annotations
