@@ -59,6 +59,7 @@ def test_table_of_the_real_data(data_root: Path) -> None:
     sizes = {row["name"]: (row["samples"], row["test_samples"]) for row in looked_in(root=data_root)}
     assert sizes == {
         "labels": (None, None),
+        "procedural": (None, None),
         "mnist": (60_000, 10_000),
         "fashion-mnist": (60_000, 10_000),
         "cifar-10": (50_000, 10_000),

@@ -121,7 +121,7 @@ def test_passes_are_shuffled_for_windows_that_are_asked_for(monkeypatch: pytest.
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fedfloor.park.windows, "KEPT_BYTES", 20_000)
     here = streamed(Fifo(4), (30,) * 40)
-    windows = Windows(here.stream, 0, here.dataset.y, here.indices, here.counts())
+    windows = Windows(here.stream, 0, here.dataset.labels, here.indices, len(here.dataset.classes))
     for tick in range(60):
         windows.at(range(40 if tick % 20 == 0 else 5), tick, [0] * 40 if tick % 20 == 0 else [0] * 5)
         kept = windows._blocks

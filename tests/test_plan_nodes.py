@@ -35,6 +35,10 @@ from plans import CASES, EPOCH, SIZES, Case, chain, plans, sites, star
 VISIT = Train(device(3), EPOCH)
 
 
+def held(device_: int) -> int:
+    return sum(SIZES) if device_ < 0 else SIZES[device_]
+
+
 # -- JSON and digest -------------------------------------------------------------------------------------------------
 
 
@@ -163,7 +167,7 @@ def test_what_is_no_node_cannot_be_written() -> None:
 def test_the_papers_plans_by_hand(case: Case) -> None:
     assert walk.span(case.plan) == case.span
     assert walk.visits(case.plan) == Counter(case.visits)
-    assert walk.batches(case.plan, SIZES) == case.batches
+    assert walk.batches(case.plan, held) == case.batches
     assert walk.meets(case.plan) == case.meets
     assert walk.devices(case.plan) == case.devices
     assert walk.widest(case.plan) == case.widest
@@ -205,12 +209,12 @@ def test_span(plan: Node, ticks: int) -> None:
 
 def test_a_select_counts_its_candidates_mean() -> None:
     # candidates of 1, 2 and 12 mini-batches, mean 5; two of them: 10
-    assert walk.batches(Select("uniform", (0, 1, 11), 2, EPOCH), SIZES) == 10
+    assert walk.batches(Select("uniform", (0, 1, 11), 2, EPOCH), held) == 10
 
 
 def test_the_cloud_trains_on_everybodys_data_and_is_no_device() -> None:
     central = Train(CLOUD, Work(epochs=2, batch_size=50))
-    assert walk.batches(central, SIZES) == 2 * -(-sum(SIZES) // 50)
+    assert walk.batches(central, held) == 2 * -(-sum(SIZES) // 50)
     assert walk.visits(central) == Counter()
     assert walk.devices(central) == set()
 
@@ -254,7 +258,7 @@ def test_what_a_plan_became_is_put_back() -> None:
 def test_repeating_multiplies(plan: Node, times: int) -> None:
     again = Repeat(times, plan, tick=False)
     assert walk.span(again) == times * walk.span(plan)
-    assert walk.batches(again, SIZES) == times * walk.batches(plan, SIZES)
+    assert walk.batches(again, held) == times * walk.batches(plan, held)
     assert walk.visits(again) == Counter({k: times * n for k, n in walk.visits(plan).items()})
     assert walk.devices(again) == walk.devices(plan)
 
@@ -266,7 +270,7 @@ def test_chains_add_and_branches_take_the_longest(one: Node, other: Node) -> Non
     assert walk.span(Parallel(both)) == max(walk.span(one), walk.span(other))
     for joined in (Sequence(both), Parallel(both)):
         assert walk.visits(joined) == walk.visits(one) + walk.visits(other)
-        assert walk.batches(joined, SIZES) == walk.batches(one, SIZES) + walk.batches(other, SIZES)
+        assert walk.batches(joined, held) == walk.batches(one, held) + walk.batches(other, held)
         assert walk.devices(joined) == walk.devices(one) | walk.devices(other)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fedfloor.data.procedural import Procedural
 from fedfloor.data.reading import Reading
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.augment import Augmented
 from fedfloor.park.mobility import Mobility
@@ -27,11 +28,13 @@ class DataSettings(Reading):
         name: a data set by name; ``labels`` is made on the spot and needs no download.
         root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
         path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
-        partition: how samples become devices; left out, ``natural`` for data of one's own and ``iid`` for others.
+        partition: how samples become devices; left out, ``natural`` for data of one's own and procedural data, and
+            ``iid`` for others.
         stream: what a device holds when.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors.
         samples_per_device: samples made for each device, for generated data.
+        procedural: what the data set ``procedural`` is like.
     """
 
     name: str = "labels"
@@ -41,11 +44,17 @@ class DataSettings(Reading):
     stream: Static | Fifo | Recycle | Augmented = field(default_factory=Static)
     normalise: Normalise = "auto"
     samples_per_device: int = 300
+    procedural: Procedural | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.partition is None:
-            object.__setattr__(self, "partition", Natural() if self.path else Iid())
+            natural = self.path or self.name == "procedural"
+            object.__setattr__(self, "partition", Natural() if natural else Iid())
+        if self.procedural is not None and (self.path or self.name != "procedural"):
+            raise SettingError(
+                '[data] procedural says what name = "procedural" is like. Leave it out, or set that name.'
+            )
         made = self.samples_per_device
         require(made >= 1, "data.samples_per_device", made, "a whole number of at least 1")
 

@@ -128,7 +128,9 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="WHAT", help="simulation, fedgs, hfedms, methods, loading, price, allocation, selection or grouping"
+            metavar="WHAT",
+            help="simulation, fedgs, hfedms, methods, population, sharing, loading, price, allocation, selection or "
+            "grouping",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -142,17 +144,33 @@ def bench(
     epochs: Annotated[
         int | None, typer.Option("--epochs", metavar="E", help="methods: epochs of a visit; default: 2.")
     ] = None,
+    devices: Annotated[
+        int | None, typer.Option("--devices", metavar="K", help="population: devices of the park; default: a million.")
+    ] = None,
+    active: Annotated[
+        int | None, typer.Option("--active", metavar="N", help="population: devices in a round; default: 100.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", metavar="R", help="population: rounds of a run; default: 20.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, a method's cost beside FedAvg's, loading, pricing, and the solvers."""
+    """Measure how fast rounds are, very large parks, a method beside FedAvg, loading, pricing, and the solvers."""
+    from fedfloor.report.numbers import listed
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
         raise unknown("benchmark", what, BENCHMARKS)
-    if what != "methods" and (model is not None or epochs is not None):
-        raise SettingError(f"--model and --epochs belong to fedfloor bench methods, not to bench {what}.")
+    given: dict[str, dict[str, Any]] = {
+        "methods": {"model": model, "epochs": epochs},
+        "population": {"devices": devices, "active": active, "rounds": rounds},
+    }
+    for owner, options in given.items():
+        if what != owner and any(one is not None for one in options.values()):
+            named = listed([f"--{name}" for name in options])
+            raise SettingError(f"{named} belong to fedfloor bench {owner}, not to bench {what}.")
     require(repeats >= 1, "--repeats", repeats, "a whole number of at least 1")
-    rows = BENCHMARKS[what](only, ranks, repeats, {"model": model, "epochs": epochs})
+    rows = BENCHMARKS[what](only, ranks, repeats, given.get(what, {}))
     show(rows, as_json=as_json)
 
 
@@ -205,6 +223,23 @@ def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -
     return cost.measure(work, names, shared.ranks(1 if ranks is None else ranks), repeats, _say)
 
 
+def _population(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import population
+
+    numbers = {key: one for key, one in case.items() if one is not None}
+    for name, number in numbers.items():
+        most = numbers.get("devices", 1_000_000) if name == "active" else None
+        ok = number >= 1 and (most is None or number <= most)
+        require(ok, f"--{name}", number, "a whole number of at least 1" + (f" and at most {most:,}" if most else ""))
+    return population.measure([one for one in population.cases(**numbers) if only in one.name], _say)
+
+
+def _sharing(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import sharing
+
+    return sharing.measure([name for name in sharing.NAMES if only in name], shared.ranks(ranks), _say)
+
+
 def _allocation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import allocation
 
@@ -224,6 +259,7 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 
 
 BENCHMARKS = {
-    "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods, "loading": _loading,
-    "price": _price, "allocation": _allocation, "selection": _selection, "grouping": _grouping,
+    "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods,
+    "population": _population, "sharing": _sharing, "loading": _loading, "price": _price, "allocation": _allocation,
+    "selection": _selection, "grouping": _grouping,
 }  # fmt: skip

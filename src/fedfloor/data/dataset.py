@@ -71,6 +71,19 @@ class Owned:
 
 
 @dataclass(frozen=True, eq=False)
+class Made:
+    """Training samples that exist only while somebody looks at them, so many that not even their classes are kept.
+
+    Args:
+        first: int64 [K + 1]: device k made the samples first[k] … first[k + 1] − 1.
+        labels: training indices [n] → their classes, int64 [n]. A pure function.
+    """
+
+    first: Indices
+    labels: Callable[[Indices], Labels]
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """Samples with a class each, and where they have them, natural owners and times.
 
@@ -81,7 +94,7 @@ class Dataset:
         name: as in ``[data] name``.
         classes: F names, in the order of the labels.
         shape: of one sample: (C, H, W) of images, (C,) of rows, (C, L) of windows.
-        y: int64 [N], labels of the training samples in 0..F−1.
+        y: int64 [N], labels of the training samples in 0..F−1; empty where samples are ``made``: see :meth:`labels`.
         y_test: int64 [Nt].
         owner: int32 [N], who made each training sample, counted from 0; None where nobody is known.
         owner_test: int32 [Nt], with the same numbers as ``owner``.
@@ -99,6 +112,7 @@ class Dataset:
             their times; else None.
         owned: names and factories of the owners.
         inputs: what a sample is made of.
+        made: whose the training samples are and what class they have, where that is worked out when it is asked for.
     """
 
     name: str
@@ -118,6 +132,11 @@ class Dataset:
     through: NDArray[np.float64] | None = None
     owned: Owned = field(default_factory=Owned)
     inputs: Inputs = field(default_factory=Inputs)
+    made: Made | None = None
+
+    def labels(self, indices: Indices) -> Labels:
+        """Return the classes of training samples, int64 [n]."""
+        return self.y[indices] if self.made is None else self.made.labels(indices)
 
     @property
     def sample_bits(self) -> int:

@@ -113,7 +113,10 @@ LEAF = """LEAF publishes no files but a script that makes them from NIST's, whic
 Then put the *.json of its data/train into {folder}/train and those of data/test into {folder}/test."""
 
 PUBLISHED = {
-    "labels": Published((), (), "", "It is made here: set [park] devices and [data] samples_per_device."),
+    **dict.fromkeys(
+        ("labels", "procedural"),
+        Published((), (), "", "It is made here: set [park] devices and [data] samples_per_device."),
+    ),
     "mnist": Published(
         MNIST,
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),

@@ -11,6 +11,7 @@ from fedfloor.data import cifar, idx, leaf, tep
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.labels import labels
+from fedfloor.data.procedural import Procedural, procedural
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, unknown
 
@@ -36,6 +37,7 @@ CIFAR_AUTHORS = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
 CIFAR = {"cifar-10": cifar.TEN, "cifar-100": cifar.HUNDRED}
 SOURCES = {
     "labels": Source("printed factory labels, drawn here, a style per device", len(LETTERS_AND_DIGITS), (), ""),
+    "procedural": Source("patterns with noise, drawn when a device is visited", Procedural().classes, (), ""),
     "mnist": Source(
         "handwritten digits (LeCun et al. 1998)",
         len(idx.DIGITS),
@@ -73,6 +75,7 @@ SOURCES = {
         "https://github.com/camaramm/tennessee-eastman-profBraatz",
     ),
 }
+MADE_HERE = ("labels", "procedural")
 
 
 def data_root() -> Path:
@@ -93,16 +96,18 @@ def load(
     samples_per_device: int = 100,
     seed: int = 0,
     reading: Reading | None = None,
+    like: Procedural | None = None,
 ) -> Dataset:
     """Load a data set, or make it.
 
     Args:
         name: one of :data:`SOURCES`.
         root: the folder that holds the data sets' folders; :func:`data_root` if None.
-        devices: how many devices ``labels`` is made for; the others do not look at it.
+        devices: how many devices ``labels`` or ``procedural`` is made for; the others do not look at it.
         samples_per_device: training samples of each of these devices.
         seed: of what is made.
         reading: windows, for sensors.
+        like: what ``procedural`` is like; the others do not look at it.
 
     Raises:
         SettingError: an unknown name, missing or damaged files, ``labels`` without a number of devices, or windows of
@@ -116,9 +121,11 @@ def load(
     reading = reading or Reading()
     if reading.window is not None and name != "tep":
         raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")
-    if name == "labels":
+    if name in MADE_HERE:
         if devices is None:
-            raise SettingError("[park] devices is not set: data set 'labels' is made for as many devices as you say.")
+            raise SettingError(f"[park] devices is not set: data set '{name}' is made for as many devices as you say.")
+        if name == "procedural":
+            return procedural(devices, samples_per_device, seed, like)
         return labels(devices, samples_per_device, seed)
     folder = _folder(name, root)
     if not folder.is_dir():
@@ -163,7 +170,7 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
     source, folder = SOURCES[name], _folder(name, root)
     found, where, how = True, str(folder), ""
     counts: tuple[int, int] | None = None
-    if name == "labels":
+    if name in MADE_HERE:
         where, how = "made here", "needs no download: set [park] devices and [data] samples_per_device"
     elif not folder.is_dir():
         found, how = False, _how(name, folder)

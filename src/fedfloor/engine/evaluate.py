@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ class Score:
             test samples where the data have owners; otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test
             samples that come in the device's own class mix p_k, taken over the classes that have test samples. Devices
             that hold none of these (or whose owner has no test sample) are left out; empty where nobody is left.
-        details: what ``evaluation.json`` says of it: the confusion matrix, and every device's and factory's accuracy.
+        tell: works out ``details``, which only the last evaluation of a run is asked for.
     """
 
     accuracy: float
@@ -40,7 +42,12 @@ class Score:
     macro_f1: float
     by_class: list[float | None]
     by_device: dict[str, float]
-    details: dict[str, Any]
+    tell: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        """What ``evaluation.json`` says of it: the confusion matrix, and every device's and factory's accuracy."""
+        return self.tell()
 
 
 def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None) -> Score:
@@ -104,5 +111,5 @@ def _score(engine: Engine, loss: float, predicted: np.ndarray) -> Score:
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]
-    details = metrics.describe(park, table, every)
-    return Score(float(hits.mean()), loss, details["macro_f1"], named, points, details)
+    tell = partial(metrics.describe, park, table, every)
+    return Score(float(hits.mean()), loss, metrics.macro_f1(table), named, points, tell)

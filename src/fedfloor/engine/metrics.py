@@ -56,20 +56,23 @@ def factory_accuracy(park: Park, by_device: NDArray[np.float64]) -> list[float |
 
     Args:
         park: whose devices.
-        by_device: float64 [K], a_k, NaN where it cannot be told; n_k are the device's own test samples where devices
-            have them, else its training samples.
+        by_device: float64 [shown], a_k of the devices that are shown, NaN where it cannot be told; n_k are the device's
+            own test samples where devices have them, else its training samples.
     """
-    weight = np.where(np.isnan(by_device), 0, park.weights)
-    total = np.bincount(park.factory_of, weights=weight, minlength=park.factories)
-    right = np.bincount(park.factory_of, weights=weight * np.nan_to_num(by_device), minlength=park.factories)
+    weight, factory_of = np.where(np.isnan(by_device), 0, park.weights[park.shown]), park.factory_of[park.shown]
+    total = np.bincount(factory_of, weights=weight, minlength=park.factories)
+    right = np.bincount(factory_of, weights=weight * np.nan_to_num(by_device), minlength=park.factories)
     return [float(r / n) if n else None for r, n in zip(right, total, strict=True)]
 
 
 def describe(park: Park, table: Counts, by_device: NDArray[np.float64]) -> dict[str, Any]:
-    """Return all of it as JSON: what ``evaluation.json`` in a run's folder says beside accuracy and loss."""
-    names = park.names or (None,) * park.devices
+    """Return all of it as JSON: what ``evaluation.json`` in a run's folder says beside accuracy and loss.
+
+    Of a park with more than 5,000 devices it speaks of those that are shown, and says how many there are.
+    """
+    shown, names = park.shown.tolist(), park.names
     shares = [None if np.isnan(value) else float(value) for value in by_device]
-    of_device = zip(names, park.factory_of.tolist(), shares, strict=True)
+    of_device = zip(shown, park.factory_of[park.shown].tolist(), shares, strict=True)
     factories = factory_accuracy(park, by_device)
     called = park.factory_names or (None,) * park.factories
     return {
@@ -77,11 +80,11 @@ def describe(park: Park, table: Counts, by_device: NDArray[np.float64]) -> dict[
         "classes": list(park.dataset.classes),
         "confusion": table.tolist(),
         "devices": [
-            {"device": k, "name": name, "factory": m, "accuracy": share}
-            for k, (name, m, share) in enumerate(of_device)
+            {"device": k, "name": names[k] if names else None, "factory": m, "accuracy": share}
+            for k, m, share in of_device
         ],
         "factories": [
             {"factory": m, "name": name, "accuracy": share}
             for m, (name, share) in enumerate(zip(called, factories, strict=True))
         ],
-    }  # fmt: skip
+    } | ({} if len(shown) == park.devices else {"of_devices": park.devices})  # fmt: skip

@@ -93,9 +93,8 @@ class _Walk:
 
     def _deal(self, node: Parallel, packet: Packet, tick: int) -> Passed:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
-        engine, team = self.engine, self.engine.team
-        sizes = engine.park.holdings.tolist()
-        shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
+        team = self.engine.team
+        shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
         mine = shares[team.rank]
         meeting, done = self._branches(node, packet, tick, mine)
         said = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]

@@ -64,6 +64,6 @@ class FedSR(Method):
         if self.ring_size is not None:
             order = rng.permutation(drawn).tolist()
             return [order[i : i + self.ring_size] for i in range(0, len(order), self.ring_size)]
-        chosen = set(drawn)
-        factories = [[k for k in members if k in chosen] for members in view.factories]
-        return [rng.permutation(members).tolist() for members in factories if members]
+        here = np.asarray(drawn)
+        of = view.factory_of[here]
+        return [rng.permutation(here[of == m]).tolist() for m in np.unique(of)]

@@ -47,10 +47,9 @@ class HierFAVG(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Let every factory that has a drawn device average κ2 times at its edge."""
         work = self.work.at(view.round, view.rounds)
-        drawn = set(fraction(view.devices, self.fraction, rng))
-        branches = []
-        for m, members in enumerate(view.factories):
-            visits = tuple(Train(device(k), work) for k in members if k in drawn)
-            if visits:
-                branches.append(Repeat(self.edge_rounds, Parallel(visits, at=edge(m)), tick=False))
+        drawn = np.asarray(fraction(view.devices, self.fraction, rng))
+        of, branches = view.factory_of[drawn], []
+        for m in np.unique(of).tolist():
+            visits = tuple(Train(device(k), work) for k in drawn[of == m].tolist())
+            branches.append(Repeat(self.edge_rounds, Parallel(visits, at=edge(m)), tick=False))
         return Parallel(tuple(branches))

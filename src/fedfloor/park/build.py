@@ -13,6 +13,7 @@ from fedfloor.data.sources import load
 from fedfloor.errors import SettingError
 from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.factories import Assignment, assign
+from fedfloor.park.local import LocalSets
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Park, owner_of
 from fedfloor.park.partition import Natural, Partition, no_owners
@@ -63,16 +64,30 @@ def build(
         data = load(data, root=root, devices=devices, samples_per_device=samples_per_device, seed=seed)
     if isinstance(stream, Augmented):
         pictures_only(data)
-    number = _owners(data, split) if devices is None else devices
-    rng = generator(seed, "partition")
-    parts = split.split(data.y, data.owner, len(data.classes), number, rng)
+    parts = _dealt(data, split, devices, seed)
     factory_of, names = _factories(data, parts, factories, assignment, seed)
     if validation is not None:
         data, parts = hold_out(data, parts, validation, seed)
     return Park(
-        data, tuple(parts), factory_of, stream or Static(), seed,
+        data, parts, factory_of, stream or Static(), seed,
         factory_names=names, census_epsilon=census_epsilon, mobility=mobility,
     )  # fmt: skip
+
+
+def _dealt(data: Dataset, split: Partition, devices: int | None, seed: int) -> Sequence[Indices]:
+    """Return the samples of each device."""
+    if data.made is None:
+        number = _owners(data, split) if devices is None else devices
+        return LocalSets.of(split.split(data.y, data.owner, len(data.classes), number, generator(seed, "partition")))
+    if not isinstance(split, Natural):
+        raise SettingError(
+            f"partition kind = '{split.kind}': the data set '{data.name}' is made device by device, and there is "
+            'nothing to deal out. Leave [data] partition out, or set kind = "natural".'
+        )
+    sets = LocalSets(data.made.first)
+    if devices not in (None, len(sets)):
+        raise SettingError(f"[park] devices = {devices}: the data were made for {len(sets)}. Give the same number.")
+    return sets
 
 
 def _factories(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.errors import SettingError, require, unknown
+from fedfloor.park.local import LocalSets
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
@@ -20,6 +21,7 @@ from fedfloor.park.stream import Static, Stream
 from fedfloor.park.windows import WHOLE, Windows
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
+SHOWN = 5_000  # devices that figures and files speak of one by one
 Normalise = Literal["auto", "unit", "standard"]
 
 
@@ -29,7 +31,7 @@ class Park:
 
     Args:
         dataset: whose samples the devices hold.
-        indices: for each device its training samples, int64, none empty.
+        indices: for each device its training samples, int64, none empty; kept as :class:`LocalSets`.
         factory_of: int32 [K], the factory 0..M−1 of each device.
         stream: what of its samples a device holds at a time.
         seed: of the windows of the stream, of the noise of a census and of who moves.
@@ -40,7 +42,7 @@ class Park:
     """
 
     dataset: Dataset
-    indices: tuple[Indices, ...]
+    indices: Sequence[Indices]
     factory_of: Owners
     stream: Stream = field(default_factory=Static)
     seed: int = 0
@@ -49,10 +51,18 @@ class Park:
     census_epsilon: float | None = None
     mobility: Mobility | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indices", LocalSets.of(self.indices))
+
     @property
     def devices(self) -> int:
         """K, the number of devices."""
         return len(self.indices)
+
+    @cached_property
+    def shown(self) -> NDArray[np.int64]:
+        """int64, ascending: the devices that are spoken of one by one; of more than 5,000 so many, evenly spread."""
+        return np.arange(min(self.devices, SHOWN)) * self.devices // min(self.devices, SHOWN)
 
     @property
     def factories(self) -> int:
@@ -62,12 +72,15 @@ class Park:
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """int64 [K], the number of training samples of each device."""
-        return np.array([len(part) for part in self.indices], np.int64)
+        return self._local.sizes
 
     @cached_property
     def holdings(self) -> NDArray[np.int64]:
         """int64 [K], the number of samples that each device holds at a time: its window's, or all of them."""
-        return np.array([self.stream.holds(size) for size in self.sizes.tolist()], np.int64)
+        if self.stream.kind == "static":
+            return self.sizes
+        sizes, which = np.unique(self.sizes, return_inverse=True)
+        return np.array([self.stream.holds(size) for size in sizes.tolist()], np.int64)[which]
 
     def factory_at(self, tick: int) -> Owners:
         """Return int32 [K], the factory that each device stands in at a tick."""
@@ -86,13 +99,17 @@ class Park:
         """Return int64 [K, F]: how many training samples of each class each device has. Computed once."""
         return self._counts
 
+    def counts_of(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return int64 [len(devices), F], the rows of :meth:`counts` of some devices."""
+        return self._counts[devices] if "_counts" in vars(self) else self._counted(devices)
+
     def samples(self, device: int) -> tuple[Values, Labels]:
         """Return a device's training samples, uint8 or float32 [n, *shape] and int64 [n]. Do not write into them.
 
         Images that have to be made are kept, the most recently used ones up to ``cache_bytes``.
         """
         indices = self.indices[device]
-        y = self.dataset.y[indices]
+        y = self.dataset.labels(indices)
         return self._pictures.of(device) if self.dataset.rendered else self.dataset.take(indices, device), y
 
     def held(self, device: int, tick: int, visits: int) -> tuple[Values, Labels]:
@@ -139,6 +156,10 @@ class Park:
         Raises:
             SettingError: ``visits`` has not one number per device.
         """
+        if self.stream.kind == "static" and self.census_epsilon is None:  # no device has to be looked at by itself
+            self._windows.check(devices, visits)
+            everyone = devices == range(self.devices)
+            return self._counts.copy() if everyone else self.counts_of(np.asarray(devices, np.int64))
         now = self._windows.at(devices, tick, visits)
         rows = [block.counts[position - block.first] for block, position in now]
         if self.census_epsilon is not None:
@@ -152,11 +173,13 @@ class Park:
 
         With ``census_epsilon`` they carry noise, and may be negative.
         """
-        return noisy(self._counts[device], self.census_epsilon, self.seed, -1, device, 0)
+        return noisy(self.counts_of(np.array([device]))[0], self.census_epsilon, self.seed, -1, device, 0)
 
     @cached_property
     def distribution(self) -> NDArray[np.float64]:
         """float64 [F]: the class shares of what all devices report of their local sets (FedGS, Eq. 2)."""
+        if self.census_epsilon is None:
+            return shares([self._counts.sum(axis=0)])
         return shares(self.classes(device) for device in range(self.devices))
 
     def test(self, indices: Indices | None = None) -> tuple[Values, Labels]:
@@ -176,9 +199,9 @@ class Park:
     def _joined(self, devices: Sequence[int], held: Sequence[Indices | slice]) -> tuple[Values, Labels]:
         indices = np.concatenate([self.indices[k][part] for k, part in zip(devices, held, strict=True)])
         if not self.dataset.rendered:
-            return self.dataset.take(indices, -1), self.dataset.y[indices]
+            return self.dataset.take(indices, -1), self.dataset.labels(indices)
         x: Values = np.concatenate([self._pictures.of(k)[part] for k, part in zip(devices, held, strict=True)])
-        return x, self.dataset.y[indices]
+        return x, self.dataset.labels(indices)
 
     @cached_property
     def test_devices(self) -> NDArray[np.int64]:
@@ -192,7 +215,7 @@ class Park:
         return table
 
     def device_accuracy(self, right: NDArray[np.bool_], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return float64 [K]: each device's accuracy, NaN where it cannot be told.
+        """Return float64 [shown]: the accuracy of each device that is ``shown``, NaN where it cannot be told.
 
         Where test samples have owners and devices are those owners, the share of its own test samples that is right;
         otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test samples in the device's own class mix p_k. A
@@ -205,12 +228,12 @@ class Park:
         """
         owners, natural = self.dataset.owner_test, self._owner_of
         if owners is not None and natural is not None:
-            hits = np.bincount(owners, weights=right, minlength=int(natural.max()) + 1)[natural]
-            total = self.weights
+            hits = np.bincount(owners, weights=right, minlength=int(natural.max()) + 1)[natural[self.shown]]
+            total = self.weights[self.shown]
             share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
             return share
         tested = ~np.isnan(by_class)
-        held = self._counts[:, tested]
+        held = self._shown_counts[:, tested]
         total = held.sum(axis=1, keepdims=True)
         mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
         expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
@@ -245,20 +268,32 @@ class Park:
         return self._standard
 
     def describe(self) -> dict[str, Any]:
-        """Return the park's public facts as JSON: no samples, only counts, and names where the data have them."""
-        rows = zip(self.factory_of.tolist(), self.sizes.tolist(), self._counts.tolist(), strict=True)
-        names = self.names or (None,) * self.devices
-        return {
-            "dataset": self.dataset.name,
-            "classes": list(self.dataset.classes),
-            "shape": list(self.dataset.shape),
-            "devices": [
-                {"factory": factory, "samples": samples, "counts": row} | ({} if name is None else {"name": name})
-                for (factory, samples, row), name in zip(rows, names, strict=True)
-            ],
-            "factories": self.factories,
-            "test_samples": len(self.dataset.y_test),
-        } | ({"factory_names": list(self.factory_names)} if self.factory_names else {})
+        """Return the park's public facts as JSON: no samples, only counts, and names where the data have them.
+
+        Of a park with more than 5,000 devices it has those that are ``shown`` with their numbers, and says how many
+        there are.
+        """
+        shown, whole = self.shown, len(self.shown) == self.devices
+        numbers = self.factory_of[shown].tolist(), self.sizes[shown].tolist(), self._shown_counts.tolist()
+        rows, every = zip(*numbers, strict=True), self.names
+        names = [every[k] if every else None for k in shown.tolist()]
+        return (
+            {
+                "dataset": self.dataset.name,
+                "classes": list(self.dataset.classes),
+                "shape": list(self.dataset.shape),
+                "devices": [
+                    {"factory": factory, "samples": samples, "counts": row}
+                    | ({} if name is None else {"name": name})
+                    | ({} if whole else {"device": k})
+                    for k, (factory, samples, row), name in zip(shown.tolist(), rows, names, strict=True)
+                ],
+                "factories": self.factories,
+                "test_samples": len(self.dataset.y_test),
+            }
+            | ({} if whole else {"of_devices": self.devices})
+            | ({"factory_names": list(self.factory_names)} if self.factory_names else {})
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -268,10 +303,26 @@ class Park:
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
-        classes = len(self.dataset.classes)
-        table = np.array([np.bincount(self.dataset.y[part], minlength=classes) for part in self.indices], np.int64)
+        table = self._counted(None)
         table.flags.writeable = False  # handed out again and again
         return table
+
+    @cached_property
+    def _shown_counts(self) -> NDArray[np.int64]:
+        return self._counts if len(self.shown) == self.devices else self._counted(self.shown)
+
+    def _counted(self, devices: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        classes = len(self.dataset.classes)
+        table = np.zeros((self.devices if devices is None else len(devices), classes), np.int64)
+        for part, indices, whose in self._local.chunks(devices):
+            rows = table[part]
+            cell = whose * classes + self.dataset.labels(indices)
+            rows[:] = np.bincount(cell, minlength=rows.size).reshape(rows.shape)
+        return table
+
+    @property
+    def _local(self) -> LocalSets:
+        return LocalSets.of(self.indices)
 
     @cached_property
     def _owner_of(self) -> Owners | None:
@@ -289,12 +340,18 @@ class Park:
 
     @cached_property
     def _windows(self) -> Windows:
-        return Windows(self.stream, self.seed, self.dataset.y, self.indices, self._counts)
+        return Windows(self.stream, self.seed, self.dataset.labels, self.indices, len(self.dataset.classes))
 
 
 def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
     """Return int32 [K], the natural owner of each device, or None where a device holds samples of several."""
-    owner = dataset.owner
-    if owner is None or any(np.ptp(owner[part]) for part in parts):
+    if dataset.owner is None:
         return None
-    return np.array([owner[part[0]] for part in parts], np.int32)
+    sets = LocalSets.of(parts)
+    found = np.empty(len(sets), np.int32)
+    for part, indices, whose in sets.chunks():
+        owner, begin = dataset.owner[indices], np.flatnonzero(np.diff(whose, prepend=-1))
+        found[part] = owner[begin]
+        if (owner != found[part][whose]).any():
+            return None
+    return found

@@ -19,16 +19,18 @@ class Pictures:
     def __init__(self, make: Callable[[int], Values], most: int) -> None:
         self.make, self.most = make, most
         self._kept: OrderedDict[int, Values] = OrderedDict()
+        self._bytes = 0
 
     def of(self, device: int) -> Values:
         """Return a device's samples; do not write into them."""
-        kept = self._kept
-        x = kept.pop(device, None)
-        if x is None:
-            x = self.make(device)
-            if x.nbytes > self.most:
-                return x
-            while sum(other.nbytes for other in kept.values()) > self.most - x.nbytes:
-                kept.popitem(last=False)
-        kept[device] = x  # the last one is the most recently used
+        x = self._kept.get(device)
+        if x is not None:
+            self._kept.move_to_end(device)  # the last one is the most recently used
+            return x
+        x = self.make(device)
+        if x.nbytes <= self.most:
+            self._kept[device] = x
+            self._bytes += x.nbytes
+            while self._bytes > self.most:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
         return x

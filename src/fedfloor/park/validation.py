@@ -51,7 +51,7 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
         )
     owners = None if dataset.owner is None else dataset.owner[samples]
     take = _Held(dataset, tuple(held)).take
-    return replace(dataset, y_test=dataset.y[samples], owner_test=owners, take_test=take), kept
+    return replace(dataset, y_test=dataset.labels(samples), owner_test=owners, take_test=take), kept
 
 
 def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> list[Indices]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,18 +47,27 @@ class Windows:
     Args:
         stream: what is held when.
         seed: of the stream.
-        y: int64, the class of every sample of the data set.
+        labels: training indices [n] → their classes, int64 [n].
         indices: for each device its training samples.
-        counts: int64 [K, F], the class counts of the local sets.
+        classes: F.
     """
 
     def __init__(
-        self, stream: Stream, seed: int, y: Labels, indices: Sequence[Indices], counts: NDArray[np.int64]
+        self, stream: Stream, seed: int, labels: Callable[[Indices], Labels], indices: Sequence[Indices], classes: int
     ) -> None:
-        self.stream, self.seed, self.y, self.indices, self.counts = stream, seed, y, indices, counts
+        self.stream, self.seed, self.labels, self.indices, self.classes = stream, seed, labels, indices, classes
         self._altering = stream if isinstance(stream, Altering) else None
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._bytes = 0
+
+    def check(self, devices: Sequence[int], visits: Sequence[int]) -> None:
+        """Refuse visits that are not one number per device.
+
+        Raises:
+            SettingError: they are not.
+        """
+        if len(visits) != len(devices):
+            raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
 
     def at(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[tuple[Block, int]]:
         """Return for each device a block with what it holds now, and its position.
@@ -71,8 +80,7 @@ class Windows:
         Raises:
             SettingError: ``visits`` has not one number per device.
         """
-        if len(visits) != len(devices):
-            raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
+        self.check(devices, visits)
         position_of, blocks, found = self.stream.position, self._blocks, []
         for device, seen in zip(devices, visits, strict=True):
             position = position_of(tick, seen)
@@ -86,6 +94,9 @@ class Windows:
 
     def held(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices | slice]:
         """Return for each device the local numbers of the samples that it holds now, as :meth:`at` is asked."""
+        if self.stream.kind == "static":
+            self.check(devices, visits)
+            return [WHOLE] * len(devices)
         now = self.at(devices, tick, visits)
         return [WHOLE if one.windows is None else one.windows[position - one.first] for one, position in now]
 
@@ -119,12 +130,12 @@ class Windows:
         return block
 
     def _made(self, device: int, first: int, least: int) -> Block:
-        indices, classes = self.indices[device], self.counts.shape[1]
+        indices, classes = self.indices[device], self.classes
         most = max(1, BLOCK_BYTES // (8 * (self.stream.holds(len(indices)) + classes)))
-        labels = self.y[indices]
+        labels = self.labels(indices)
         windows = self.stream.held(labels, self.seed, device, first, min(least, most))
         if windows is None:
-            return Block(first, first + 1, None, self.counts[device : device + 1])
+            return Block(first, first + 1, None, np.bincount(labels, minlength=classes)[None])
         windows = windows[:most].copy()  # a view would keep whole passes
         several = len(windows)
         place = labels[windows] + classes * np.arange(several)[:, None]

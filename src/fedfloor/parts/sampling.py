@@ -36,7 +36,8 @@ def uniform(
 
 
 def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> list[int]:
-    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False))
+    places = rng.choice(len(devices), size=how_many, replace=False)  # not of an array, which a range would become
+    return sorted(int(devices[i]) for i in places.tolist())
 
 
 POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
@@ -99,11 +100,12 @@ def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.
     >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
     [2]
     """
-    held = sizes[np.asarray(devices)]
+    held = sizes if devices == range(len(sizes)) else sizes[np.asarray(devices)]
     how_many = max(1, round(share * len(devices)))
     if how_many == len(devices) or (held == held[0]).all():
         return fraction(devices, share, rng)
-    return sorted(int(k) for k in rng.choice(np.asarray(devices), size=how_many, replace=False, p=held / held.sum()))
+    places = rng.choice(len(devices), size=how_many, replace=False, p=held / held.sum())
+    return sorted(int(devices[i]) for i in places.tolist())
 
 
 def selected(

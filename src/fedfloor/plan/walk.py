@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -94,20 +94,19 @@ def beside(node: Parallel) -> list[list[tuple[Train, ...]]]:
     ]
 
 
-def batches(node: Node, sizes: Sequence[int]) -> int:
+def batches(node: Node, size: Callable[[int], int]) -> int:
     """Return the number of mini-batches the node takes; a ``Select`` counts its candidates' mean.
 
     Args:
         node: the plan.
-        sizes: samples of each device.
+        size: the number of samples of a device; −1 is the cloud.
     """
 
     def count(at: Node, below: list[int]) -> int:
         if isinstance(at, Train):
-            samples = sizes[at.site.index] if at.site.kind == "device" else int(sum(sizes))
-            return at.work.batches(samples)
+            return at.work.batches(size(at.site.index if at.site.kind == "device" else -1))
         if isinstance(at, Select):
-            mean = sum(at.work.batches(sizes[k]) for k in at.candidates) / len(at.candidates)
+            mean = sum(at.work.batches(size(k)) for k in at.candidates) / len(at.candidates)
             return round(at.how_many * mean)
         return sum(below) * (at.times if isinstance(at, Repeat) else 1)
 

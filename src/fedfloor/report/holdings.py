@@ -44,7 +44,7 @@ def holdings_figure(park: Park) -> Any:
 
 
 def _name(park: Park, k: int) -> str:
-    return park.devices[k].name or f"device {k}"
+    return park.devices[k].name or f"device {park.devices[k].number}"
 
 
 def _axes(figure: Any, park: Park, order: Sequence[int]) -> None:
@@ -56,7 +56,7 @@ def _axes(figure: Any, park: Park, order: Sequence[int]) -> None:
     ticks = list(range(0, len(order), every))
     axis = {"title": "device", "range": [-0.6, len(order) - 0.4], "tickvals": ticks, "showgrid": False}
     angle = -90 if named or len(order) > 40 else 0  # on their side they have room even on paper
-    texts = [park.devices[order[i]].name or str(order[i]) for i in ticks]
+    texts = [park.devices[order[i]].name or str(park.devices[order[i]].number) for i in ticks]
     figure.update_xaxes(**axis, tickangle=angle, ticktext=texts)
     classes = {"tickvals": list(range(len(park.classes))), "ticktext": list(park.classes)}
     figure.update_yaxes(title="class", **classes, range=[len(park.classes) - 0.3, -0.7])

@@ -61,23 +61,25 @@ class Round:
 
 @dataclass(frozen=True)
 class Device:
-    """A device's factory, its number of samples, how many of each class it holds, and its name if it has one."""
+    """A device's factory, its number of samples, how many of each class it holds, its name if any, its number."""
 
     factory: int
     samples: int
     counts: tuple[int, ...]
     name: str | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True)
 class Park:
-    """What a run was trained on."""
+    """What a run was trained on; of very many devices (``of_devices``) some are listed that stand for all."""
 
     dataset: str
     classes: tuple[str, ...]
     devices: tuple[Device, ...]
     factories: int
     test_samples: int
+    of_devices: int
 
 
 @dataclass(frozen=True)
@@ -246,9 +248,12 @@ def _round(line: dict[str, Any], spent: Price | None) -> Round:
 def _park(path: Path) -> Park:
     body = _json(path)
     try:
-        devices = tuple(Device(d["factory"], d["samples"], tuple(d["counts"]), d.get("name")) for d in body["devices"])
-        classes = tuple(map(str, body["classes"]))
-        return Park(str(body["dataset"]), classes, devices, int(body["factories"]), int(body["test_samples"]))
+        devices = tuple(
+            Device(d["factory"], d["samples"], tuple(d["counts"]), d.get("name"), int(d.get("device", k)))
+            for k, d in enumerate(body["devices"])
+        )
+        classes, there = tuple(map(str, body["classes"])), int(body.get("of_devices", len(devices)))
+        return Park(str(body["dataset"]), classes, devices, int(body["factories"]), int(body["test_samples"]), there)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(f"{path}: not the description of a park ({error!r}). Run the experiment again.") from error
 

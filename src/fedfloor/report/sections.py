@@ -53,7 +53,7 @@ def device_section(found: Sequence[Group], drawn: Drawn) -> str:
         head = ["device", "factory", *[spoken(group.label) for group in found]]
         caption = f'<p class="soft">{escape(words.places_caption(found, "device", spread=False))}</p>'
         listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
-        body += folded(f"All {count(len(rows), 'device')}", listing + caption, kind="list")
+        body += folded(words.devices_listed(len(rows), found), listing + caption, kind="list")
     return section("Accuracy per device", body, "devices")
 
 
@@ -139,8 +139,9 @@ def plan_section(found: Sequence[Group]) -> str:
         if run.plan is None:
             parts.append('<p class="soft">This run folder has no plan.json.</p>')
             continue
-        factories = [device.factory for device in run.park.devices]
-        drawing = svg(run.plan, factories.__getitem__)
+        factories = {device.number: device.factory for device in run.park.devices}
+        known = run.park.of_devices == len(factories)  # else no edges are drawn that only relay
+        drawing = svg(run.plan, factories.__getitem__ if known else None)
         caption = words.plan_caption(run, handed='class="hand' in drawing)
         picture = scroll(drawing, f"plan of {group.label}")
         text = folded("The same as text", f'<pre tabindex="0">{escape(tree(run.plan))}</pre>', kind="text")

@@ -22,7 +22,7 @@ SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 
 
 def park_words(park: Park) -> str:
     """Describe a park in one line."""
-    devices = count(len(park.devices), "device")
+    devices = count(park.of_devices, "device")
     factories = count(park.factories, "factory", "factories")
     return f"{park.dataset}: {devices} in {factories}, {count(park.test_samples, 'test sample')}"
 
@@ -185,6 +185,12 @@ def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
     )
 
 
+def devices_listed(rows: int, found: Sequence[Group]) -> str:
+    """Say how many devices a table lists, and whether they stand for all."""
+    there = max(run.park.of_devices for run in members(found))
+    return f"{'All ' if rows == there else ''}{count(rows, 'device')}{'' if rows == there else ', evenly spread'}"
+
+
 def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) -> str:
     """Say how the accuracy per factory, or the table of devices (without a spread), was made."""
     known = [group for group in found if any(run.evaluation for run in group.runs)]
@@ -248,15 +254,17 @@ def holdings_words(park: Park) -> str:
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
+    some = len(park.devices) < park.of_devices
+    told = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
     return (
-        f"The median device holds {kinds[middle]} of {len(park.classes)} classes (fewest {kinds[0]}, most {kinds[-1]}) "
-        f"and {count(sizes[middle], 'sample')} (fewest {sizes[0]}, most {sizes[-1]})."
+        f"{told}{'t' if some else 'T'}he median device holds {kinds[middle]} of {len(park.classes)} classes (fewest "
+        f"{kinds[0]}, most {kinds[-1]}) and {count(sizes[middle], 'sample')} (fewest {sizes[0]}, most {sizes[-1]})."
     )
 
 
 def holdings_caption(run: Run, shown: int) -> str:
     """Say what the bubbles are."""
-    hidden = len(run.park.devices) - shown
+    hidden = run.park.of_devices - shown
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden} more." if hidden else ""
     return (
         "A bubble's area is the number of training samples of a class on a device; colours and shades are factories. "

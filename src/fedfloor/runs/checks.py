@@ -55,9 +55,18 @@ def agree(
         for what, value in other.items():
             if value != theirs[0][what]:
                 raise SettingError(
-                    f"rank {rank} differs from rank 0 in its {what}: {value} instead of {theirs[0][what]}. All hosts "
+                    f"rank {rank} differs from rank 0 in its {what}: {_difference(value, theirs[0][what])}. All hosts "
                     "need the same files, versions and kind of CPU, and must see the same run's folder."
                 )
+
+
+def _difference(one: object, other: object) -> str:
+    """Say what is different; of tables only the keys that are."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return f"{one} instead of {other}"
+    mine, theirs = folder.flat(one), folder.flat(other)
+    keys = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
+    return "; ".join(f"{key} {mine.get(key, 'not set')} instead of {theirs.get(key, 'not set')}" for key in keys)
 
 
 def budgets_fit(limits: Limits, *, priced: bool) -> None:

@@ -34,7 +34,10 @@ def build_park(experiment: Experiment) -> Park:
     else:
         root = Path(data.root) if data.root else None
         made = data.samples_per_device
-        dataset = load(data.name, root=root, devices=park.devices, samples_per_device=made, seed=seed, reading=data)
+        dataset = load(
+            data.name, root=root, devices=park.devices, samples_per_device=made, seed=seed, reading=data,
+            like=data.procedural,
+        )  # fmt: skip
     return build(
         dataset,
         devices=park.devices,

@@ -1,0 +1,160 @@
+"""Procedural data for very large parks: a sample exists only while somebody looks at it, and is made in no time.
+
+The rendered labels of :mod:`fedfloor.data.labels` look like a factory; these say nothing about how good a method is,
+only what it takes to run it with so many devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.chance import generator, key
+from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Made
+from fedfloor.errors import require
+
+RECIPE = "procedural 1"  # changes whenever the data do
+MAX_CLASSES = 1000
+COARSE = 4  # pixels of a prototype that have one value
+GREY, CONTRAST = 127.5, 40.0
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Procedural:
+    """What procedural data are like.
+
+    Device k prefers class c_k, drawn uniformly: a sample of its is of class c with chance s·[c = c_k] + (1 − s)/F.
+    The picture of a sample of class c is 127.5 + 40·(P_c + σ·U), rounded and cut off at 0 and 255: P_c is the class's
+    prototype, a pattern of patches with values of N(0, 1), and U is noise on every pixel, uniform with deviation 1.
+
+    Args:
+        classes: F, from 2 to 1,000.
+        shape: (C, H, W) of a picture.
+        skew: s in [0, 1]: 0 gives every device the same mix, 1 each a single class.
+        noise: σ ≥ 0.
+        test_samples: pictures to test with, of all classes in turn.
+    """
+
+    classes: int = 10
+    shape: tuple[int, int, int] = (1, 28, 28)
+    skew: float = 0.5
+    noise: float = 1.0
+    test_samples: int = 1000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        ok = 2 <= self.classes <= MAX_CLASSES
+        require(ok, "data.procedural.classes", self.classes, f"a whole number from 2 to {MAX_CLASSES:,}")
+        ok = len(self.shape) == 3 and min(self.shape) >= 1
+        require(ok, "data.procedural.shape", list(self.shape), "[channels, height, width], each at least 1")
+        require(0 <= self.skew <= 1, "data.procedural.skew", self.skew, "from 0 to 1")
+        require(0 <= self.noise <= 100, "data.procedural.noise", self.noise, "from 0 to 100")
+        tests = self.test_samples
+        require(tests >= 1, "data.procedural.test_samples", tests, "a whole number of at least 1")
+
+
+def procedural(devices: int, samples_per_device: int, seed: int, like: Procedural | None = None) -> Dataset:
+    """Make procedural data: sample i is device ⌊i / samples_per_device⌋'s, and a pure function of (seed, i).
+
+    Args:
+        devices: K ≥ 1.
+        samples_per_device: n ≥ 1, training samples of each device.
+        seed: of everything drawn.
+        like: what they are like.
+
+    Raises:
+        SettingError: a number out of range.
+
+    >>> data = procedural(devices=10**6, samples_per_device=20, seed=0)
+    >>> data.labels(np.array([0, 19_999_999])).shape, data.take(np.array([19_999_999]), 999_999).shape
+    ((2,), (1, 1, 28, 28))
+    """
+    require(devices >= 1, "[park] devices", devices, "a whole number of at least 1")
+    require(samples_per_device >= 1, "[data] samples_per_device", samples_per_device, "a whole number of at least 1")
+    like = like or Procedural()
+    n, classes = samples_per_device, like.classes
+    y_test = np.arange(like.test_samples) % classes
+
+    def take(indices: Indices, device: int) -> Images:  # noqa: ARG001  (who asks makes no difference here)
+        noise, owners = np.empty((len(indices), *like.shape), np.uint8), indices // n
+        order = np.argsort(owners, kind="stable")
+        ends = np.flatnonzero(np.diff(owners[order], append=-1)) + 1
+        for mine in np.split(order, ends[:-1]):
+            owner = int(owners[mine[0]]) if len(mine) else 0
+            noise[mine] = _noise(n, like, seed, "procedural noise", owner)[indices[mine] - owner * n]
+        return _pictures(like, seed, labels(seed, n, like, indices), noise)
+
+    @cache
+    def tests() -> Images:  # looked at in every evaluation: made once, then kept
+        return _pictures(like, seed, y_test, _noise(len(y_test), like, seed, "procedural test noise"))
+
+    digest = hashlib.sha256(f"{RECIPE} devices={devices} samples={n} seed={seed} {like}".encode()).hexdigest()
+    made = Made(np.arange(devices + 1, dtype=np.int64) * n, lambda indices: labels(seed, n, like, indices))
+    return Dataset(
+        "procedural", tuple(map(str, range(classes))), like.shape, np.zeros(0, np.int64), y_test, None, None, digest,
+        take, lambda i: tests()[i], made=made,
+    )  # fmt: skip
+
+
+def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indices) -> Labels:
+    """Return the classes of samples, int64 [n]: all at once, without a generator for each device.
+
+    Args:
+        seed: of the draws.
+        samples_per_device: tells whose a sample is.
+        like: the number of classes and the skew.
+        indices: int64 [n], which samples.
+    """
+    drawn = _hashed(indices, key(seed, "procedural classes"))
+    own = _below(_hashed(indices // samples_per_device, key(seed, "procedural preference")), like.classes)
+    prefers = (drawn >> np.uint64(32)).astype(np.float64) < like.skew * 2.0**32
+    return np.where(prefers, own, _below(drawn << np.uint64(32), like.classes))
+
+
+def _noise(count: int, like: Procedural, seed: int, purpose: str, *place: int) -> Images:
+    """Return one of 256 levels for every pixel, [count, C, H, W]: bytes are drawn ten times as fast as normal noise."""
+    return generator(seed, purpose, *place).integers(0, 256, (count, *like.shape), np.uint8)
+
+
+def _pictures(like: Procedural, seed: int, y: Labels, noise: Images) -> Images:
+    grey = _levels(like)[noise]
+    grey += _prototypes(like, seed)[y]
+    return grey.clip(0, 255, out=grey).astype(np.uint8)
+
+
+@cache
+def _levels(like: Procedural) -> NDArray[np.int16]:
+    """Return int16 [256]: what each level of noise adds to a grey value."""
+    level = (np.arange(256) + 0.5) / 256 - 0.5  # of deviation 1/√12
+    return np.asarray(np.rint(CONTRAST * like.noise * np.sqrt(12) * level), np.int16)
+
+
+@cache
+def _prototypes(like: Procedural, seed: int) -> NDArray[np.int16]:
+    """Return int16 [F, C, H, W], grey values."""
+    channels, height, width = like.shape
+    rng = generator(seed, "procedural prototypes")
+    coarse = rng.standard_normal((like.classes, channels, -(-height // COARSE), -(-width // COARSE)), np.float32)
+    whole = coarse.repeat(COARSE, axis=2).repeat(COARSE, axis=3)
+    return np.asarray(np.rint(GREY + CONTRAST * whole[:, :, :height, :width]), np.int16)
+
+
+def _hashed(numbers: Indices, keyed: int) -> Words:
+    """Return 64 random bits for each number, by SplitMix64 from a key on.
+
+    Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, doi:10.1145/2660193.2660195.
+    """
+    z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(keyed & (2**64 - 1))
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _below(words: Words, limit: int) -> Labels:
+    """Return whole numbers below ``limit``, each alike, by the upper halves of 64 random bits."""
+    return (((words >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32)).astype(np.int64)

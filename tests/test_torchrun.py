@@ -1,0 +1,242 @@
+"""Many machines: torchrun jobs on several hosts, ranks that die, and hosts that differ.
+
+Hosts are network namespaces joined by a cable (veth), which only root may make.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import TINY, Command, lines
+from fedfloor import config
+from fedfloor.runs.checks import _difference
+from test_identity import figures, on_ranks
+
+JOB = (sys.executable, "-m", "torch.distributed.run")
+MANY = TINY.replace("rounds = 3", "rounds = 40").replace("devices = 4", "devices = 6")
+HERE = """
+import os, sys
+from pathlib import Path
+def first(number):  # the start of the job
+    return os.environ["RANK"] == str(number) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+"""
+MAIN = "from fedfloor.cli import main\nmain()\n"
+# A rank that kills itself once the run has some rounds behind it, at its first start only.
+DIES = """
+import threading, time, signal
+def watch():
+    ledger = Path(sys.argv[sys.argv.index("--out") + 1]) / "ledger.jsonl"
+    while not ledger.exists() or ledger.read_bytes().count(b"\\n") < 4:
+        time.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGKILL)
+if first({rank}):
+    threading.Thread(target=watch, daemon=True).start()
+"""
+OLDER = """
+import fedfloor.runs.folder
+if os.environ["RANK"] == "1":
+    fedfloor.runs.folder.__version__ = "0.0.1"
+"""
+
+
+def job(folder: Path, script: str, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    (folder / "rank.py").write_text(HERE + script + MAIN)
+    (folder / "many.toml").write_text(MANY)
+    start = (*JOB, "--standalone", *(options or ("--nproc-per-node", "2")), "rank.py", "run", "many.toml")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*start, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
+
+
+def calm(folder: Path) -> object:
+    """The figures of a run that nobody disturbed."""
+    (folder / "many.toml").write_text(MANY)
+    return on_ranks(config.read(folder / "many.toml"), folder / "calm", (1,))[0]
+
+
+# -- a rank dies -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_job_started_again_goes_on_from_the_checkpoint(tmp_path: Path, rank: int) -> None:
+    options = ("--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.2")
+    done = job(tmp_path, DIES.format(rank=rank), "--out", "out", options=options)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("torchrun started this job again") == 1, done.stderr
+    assert figures(tmp_path / "out") == calm(tmp_path)
+
+
+@pytest.mark.slow
+def test_without_restarts_a_death_ends_the_job_and_the_run_can_go_on(tmp_path: Path) -> None:
+    ended = job(tmp_path, DIES.format(rank=1), "--out", "out")
+    assert ended.returncode != 0
+    assert len(lines(tmp_path / "out")) < 40
+    again = job(tmp_path, "", "--out", "out")
+    assert again.returncode != 0
+    assert "error: out already holds a run" in again.stderr
+    again = job(tmp_path, "", "--out", "out", "--resume")
+    assert again.returncode == 0, again.stderr
+    assert figures(tmp_path / "out") == calm(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_job_started_again_does_not_go_on_with_another_jobs_run(tmp_path: Path) -> None:
+    first = job(tmp_path, DIES.format(rank=1), "--out", "out")
+    assert first.returncode != 0
+    before = lines(tmp_path / "out")
+    options = ("--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.2")
+    other = job(tmp_path, "", "--out", "out", options=options)
+    assert other.returncode != 0
+    assert other.stderr.count("error: out already holds a run") == 4  # both ranks, twice
+    assert lines(tmp_path / "out") == before
+
+
+# -- hosts that differ -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_versions_of_fedfloor_are_refused(tmp_path: Path) -> None:
+    done = job(tmp_path, OLDER, "--out", "out")
+    assert done.returncode != 0
+    from fedfloor import __version__
+
+    assert f"rank 1 differs from rank 0 in its versions: fedfloor 0.0.1 instead of {__version__}. All" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_difference_names_both_and_only_what_differs() -> None:
+    one, other = (
+        {"torch": "2.9", "numpy": "2.3", "a": {"b": 1}},
+        {"torch": "2.8", "numpy": "2.3", "a": {"b": 1, "c": 2}},
+    )
+    assert _difference(one, other) == "a.c not set instead of 2; torch 2.9 instead of 2.8"
+    assert _difference(0, 2) == "0 instead of 2"
+
+
+# -- more ranks than branches ------------------------------------------------------------------------------------------
+
+
+def test_idle_ranks_change_nothing(command: Command) -> None:
+    for ranks in ("1", "5"):
+        change = ("--set", "methods.fedavg.fraction=0.5")  # two of four devices
+        assert command("run", "tiny.toml", *change, "--ranks", ranks, "--out", f"on{ranks}").code == 0
+    assert figures(command.folder / "on1") == figures(command.folder / "on5")
+
+
+@pytest.mark.slow
+def test_idle_ranks_of_a_job_change_nothing(tmp_path: Path) -> None:
+    done = job(tmp_path, "", "--out", "out", options=("--nproc-per-node", "8"))  # six devices
+    assert done.returncode == 0, done.stderr
+    assert "8 ranks, but this plan has work for 6 at a time" in done.stderr
+    assert figures(tmp_path / "out") == calm(tmp_path)
+
+
+# -- two hosts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts() -> Iterator[tuple[str, str]]:
+    """Two network namespaces with a cable between them: 10.77.0.1 and 10.77.0.2."""
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.skip("needs root and the command ip, to make two network namespaces")
+    names = (f"fedfloor-a{os.getpid()}", f"fedfloor-b{os.getpid()}")
+    if subprocess.run(["ip", "netns", "add", names[0]], capture_output=True, check=False).returncode:
+        pytest.skip("this system does not let root make network namespaces")
+    try:
+        a, b = names
+        for line in (
+            f"netns add {b}", f"link add name fed0 netns {a} type veth peer name fed0 netns {b}",
+            *(f"-n {one} addr add 10.77.0.{i}/24 dev fed0" for i, one in enumerate(names, 1)),
+            *(f"-n {one} link set {device} up" for one in names for device in ("lo", "fed0")),
+        ):  # fmt: skip
+            subprocess.run(["ip", *line.split()], check=True, capture_output=True)
+        yield names
+    finally:
+        for one in names:
+            subprocess.run(["ip", "netns", "del", one], check=False, capture_output=True)
+
+
+def on_hosts(
+    hosts: tuple[str, str], folder: Path, *words: str, options: tuple[str, ...] = ()
+) -> list[subprocess.Popen[bytes]]:
+    """Start a job with one rank on each of two hosts; what they say is in the files a.log and b.log."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "fed0", "PYTHONUNBUFFERED": "1"}
+    meet = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29400")
+    begun = []
+    for i, host in enumerate(hosts, 1):
+        own = ("--rdzv-id", "halls", "--rdzv-conf", f"is_host={2 - i}", "--local-addr", f"10.77.0.{i}")
+        command = (
+            "ip",
+            "netns",
+            "exec",
+            host,
+            *JOB,
+            *meet,
+            *own,
+            *options,
+            "rank.py",
+            "run",
+            "many.toml",
+            *words,
+        )
+        with (folder / f"{'ab'[i - 1]}.log").open("wb") as log:
+            begun.append(
+                subprocess.Popen(
+                    command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )  # fmt: skip
+    return begun
+
+
+def ended(jobs: list[subprocess.Popen[bytes]], folder: Path) -> str:
+    """Wait for a job on two hosts and return what it said."""
+    try:
+        for one in jobs:
+            one.wait(90)
+    finally:
+        for one in jobs:
+            if one.poll() is None:
+                os.killpg(one.pid, signal.SIGKILL)
+                one.wait()
+    return "".join((folder / f"{host}.log").read_text() for host in "ab")
+
+
+@pytest.mark.slow
+def test_two_hosts_with_a_rank_each_are_one_host_with_two(hosts: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(MAIN)
+    (tmp_path / "many.toml").write_text(MANY)
+    for method in ("fedsr", "hierfavg"):
+        change = ("--set", f"method.name={method}", "--set", "faults.visit=0.1")
+        said = ended(on_hosts(hosts, tmp_path, *change, "--out", f"two-{method}"), tmp_path)
+        one = job(tmp_path, "", *change, "--out", f"one-{method}")
+        assert one.returncode == 0, one.stderr
+        assert figures(tmp_path / f"two-{method}") == figures(tmp_path / f"one-{method}"), said
+
+
+@pytest.mark.slow
+def test_a_death_on_one_of_two_hosts_is_made_good(hosts: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(HERE + DIES.format(rank=1) + MAIN)
+    (tmp_path / "many.toml").write_text(MANY)
+    options = ("--max-restarts", "2", "--monitor-interval", "0.2")
+    said = ended(on_hosts(hosts, tmp_path, "--out", "out", options=options), tmp_path)
+    assert "torchrun started this job again" in said, said
+    assert figures(tmp_path / "out") == calm(tmp_path), said
+
+
+@pytest.mark.slow
+def test_hosts_without_restarts_say_what_became_of_the_other(hosts: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(HERE + DIES.format(rank=1) + MAIN)
+    (tmp_path / "many.toml").write_text(MANY)
+    jobs = on_hosts(hosts, tmp_path, "--out", "out")
+    said = ended(jobs, tmp_path)
+    assert all(one.returncode for one in jobs), said
+    assert "error: a rank on this or another host died, or cannot be reached" in said, said
+    assert 0 < len(lines(tmp_path / "out")) < 40
