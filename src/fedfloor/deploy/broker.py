@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from fedfloor.deploy.park_file import Factory, ParkFile
 
+ENVELOPE = 65_536  # bytes of topic and header beside a payload
 QUEUED = 100  # messages kept for a client that is away; each may be as large as message_mb
 HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
@@ -28,11 +29,10 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         "per_listener_settings false",
         "allow_anonymous false",
         "acl_file acl",
-        f"message_size_limit {min(limit, 268_435_455)}",
+        f"max_packet_size {min(limit + ENVELOPE, 268_435_455)}",  # refused before it is read, the sender cut off
         f"max_queued_messages {QUEUED}",
         f"max_queued_bytes {4 * limit}",
         "set_tcp_nodelay true",  # small messages would wait 40 ms for their acknowledgement
-        "use_username_as_clientid true",  # nobody pushes another off by taking his client's name
         "persistent_client_expiration 1d",
         "persistence true",
         "persistence_location state/",
@@ -41,6 +41,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         "log_type error",
         "log_type warning",
         "log_type notice",
+        "log_type information",
         "connection_messages true",
         f"listener {factory.port} {factory.bind}",
         "tls_version tlsv1.3",
@@ -49,6 +50,8 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         "keyfile broker.key",
         "require_certificate true",
         "use_identity_as_username true",
+        # nobody pushes another off by taking his client's name; above its listener it would open port 1883 too
+        "use_username_as_clientid true",
         "crlfile revoked.crl",
     ]
     if user is not None:

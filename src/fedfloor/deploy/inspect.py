@@ -40,7 +40,7 @@ def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:
             f"--check {folder}: holds no ca.crt: name a folder that fedfloor provision wrote, or a part of it."
         )
     moment = at or authority.now()
-    return [wrong for path in known for wrong in _faults(path.parent, moment)]
+    return list(dict.fromkeys(wrong for path in known for wrong in _faults(path.parent, moment)))
 
 
 def _faults(place: Path, at: dt.datetime) -> Iterator[str]:

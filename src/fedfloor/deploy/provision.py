@@ -98,7 +98,7 @@ def provision(
     numbers = dict(index.numbers) | {one.name: one.number for one in park.device if one.number is not None}
     files[INDEX] = _told(Index(park.name, numbers, revoked, gone))
     _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
-    written = _write(out, files, [holders[name] for name in gone if name in holders])
+    written = _write(out, files, [path for name in gone for path in _left(name, holders, out)])
     notes = tuple(_notes(park, index, rows, written, revoke))
     return Done(out, tuple(rows), tuple(map(str, written)), notes)
 
@@ -202,8 +202,15 @@ def _node(one: Factory, out: Path, files: Files) -> None:
         files[secret], files[public] = authority.node_key(one.name)
 
 
-def _write(out: Path, files: Files, gone: Sequence[Certified]) -> list[PurePosixPath]:
-    """Write what is new or different: all of it beside the folder first, then renamed into place."""
+def _left(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
+    """The files of somebody who is shut out: a device's whole folder, else a certificate and its key."""
+    if name in holders and holders[name].what != "device":
+        return [out / holders[name].cert, out / holders[name].key]
+    return [path for path in (out / "devices" / name).glob("*") if path.is_file()]
+
+
+def _write(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]:
+    """Write what is new or different: all of it beside the folder first, then renamed into place; delete the rest."""
     fresh = [path for path, text in files.items() if not _same(out / path, text)]
     fresh.sort(key=lambda path: path == INDEX)  # the memory last
     stage = None
@@ -215,9 +222,8 @@ def _write(out: Path, files: Files, gone: Sequence[Certified]) -> list[PurePosix
         for path in fresh:
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             os.replace(stage / path, out / path)
-        for one in gone:
-            (out / one.key).unlink(missing_ok=True)
-            (out / one.cert).unlink(missing_ok=True)
+        for path in gone:
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"--out {out} could not be written: {error.strerror or error}.") from error
     finally:
