@@ -167,7 +167,11 @@ def read(path: Path) -> ParkFile:
     Raises:
         SettingError: no such file, an unknown key, a wrong value, an unknown factory, two of one name or on one port.
     """
-    document = toml(path, "park file")
+    return from_document(toml(path, "park file"), path)
+
+
+def from_document(document: dict[str, Any], path: Path) -> ParkFile:
+    """Return the park that a park file's tables describe; see :func:`read`."""
     lists: dict[str, list[Any]] = {}
     for key in LISTED:
         rows = document.pop(key, [])
