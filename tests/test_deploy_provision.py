@@ -1,4 +1,4 @@
-"""Park files and what is provisioned from them: certificates that prove who somebody is, files that stay as they are."""
+"""Park files, and what is provisioned from them: certificates that prove who somebody is, files that stay."""
 
 from __future__ import annotations
 

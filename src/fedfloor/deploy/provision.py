@@ -222,8 +222,8 @@ def _write(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]
         for path in fresh:
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             os.replace(stage / path, out / path)
-        for path in gone:
-            path.unlink(missing_ok=True)
+        for old in gone:
+            old.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"--out {out} could not be written: {error.strerror or error}.") from error
     finally:
