@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedfloor import __version__
-from fedfloor.cli import allocating, catalog, costs, deploying, look, reproducing, train, use
+from fedfloor.cli import allocating, catalog, costs, deploying, living, look, reproducing, train, use
 from fedfloor.errors import FedfloorError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ for _command in (
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")
+app.add_typer(living.live, name="live")
 app.command()(catalog.bench)
 
 
