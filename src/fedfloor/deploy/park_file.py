@@ -141,7 +141,7 @@ class ParkFile:
     device: tuple[Device, ...] = ()
     message_mb: int = 128
     valid_days: int = 365
-    folder: Path = Path("/etc/fedfloor")
+    folder: Path = Path("/srv/fedfloor")
     programs: Path = Path("/opt/fedfloor/bin")
     user: str = "fedfloor"
 
