@@ -124,8 +124,7 @@ class _Run:
         of, trained = park.factory_at(tick), network.trained
         if self.costs is not None and self.resources is None and self.method.reads_network:
             self.resources = self.costs.resources(start)
-        seen = self.engine.memory.visits
-        census = park.census(every, tick, [seen[k] for k in every]) if self.method.asks_census(number) else None
+        census = self.engine.census(every, tick) if self.method.asks_census(number) else None
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
             resources=self.resources, census=census, held=park.holdings,
