@@ -106,3 +106,7 @@ class Factories(Protocol):
     def walk(self, engine: Engine, errand: Errand) -> list[Shown]:
         """Deal the branches; return which ones each edge had, and what it shows of them, None where it is gone."""
         ...
+
+
+class Live(Floor, Factories, Protocol):
+    """Real machines: edges that walk branches, and devices that are asked through them."""
