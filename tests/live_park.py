@@ -32,17 +32,19 @@ NOWHERE = Address("127.0.0.1", 1)
 SMALL = """
 name = "live"
 rounds = {rounds}
-data = {{ samples_per_device = 24 }}
+data.samples_per_device = 24
 park = {{ devices = {devices}, factories = 2 }}
 model.name = "{model}"
 method.name = "{method}"
 work = {{ batch_size = 10, momentum = 0.5, lr = 0.05 }}
 engine.shortcuts = "off"
-methods.hierfavg = {{ edge_rounds = 2 }}
+methods.hierfavg.edge_rounds = 2
 {more}
 """
 MORE = {
-    "fedgs": "methods.fedgs = { iterations = 4, super_node = 2, random = 1 }\ndata.stream = { kind = 'fifo', window = 10 }",
+    "fedgs": "data.stream = { kind = 'fifo', window = 10 }\n"
+    "methods.fedgs = { iterations = 4, devices = 2, random = 1, work.batch_size = 5 }",
+    "hfedms": "data.stream = { kind = 'fifo', window = 10 }\nmethods.hfedms = { period = 2, share = 1.0, memory = 5 }",
 }
 
 

@@ -13,7 +13,7 @@ METHODS = ("fedavg", "fedsr", "hierfavg", "fedgs", "hfedms")
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_park_of_machines_is_its_simulation_to_the_bit(tmp_path: Path, method: str) -> None:
-    what = experiment(tmp_path, method)
+    what = experiment(tmp_path, method, rounds=3)
     _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
         got = park.run()

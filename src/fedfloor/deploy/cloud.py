@@ -136,13 +136,8 @@ class Cloud:
         return None
 
     def visit(
-        self,
-        engine: Engine,
-        work: Work,
-        packet: Packet,
-        key: Key,
-        still: Still,  # noqa: ARG002
-    ) -> tuple[Packet, Receipt] | None:
+        self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still  # noqa: ARG002
+    ) -> tuple[Packet, Receipt] | None:  # fmt: skip
         """Refuse: visits are made by edges.
 
         Raises:
