@@ -85,7 +85,7 @@ def prepare(
         SettingError: a program is missing; the folder is not empty, or too deep.
         RunError: a port is in use; a park runs there already.
     """
-    from fedfloor.runs.launch import build_park
+    from fedfloor.runs.parks import build_park
 
     folder = folder.resolve()
     require(factories >= 1, "--factories", factories, "at least 1")

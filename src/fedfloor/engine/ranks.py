@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import cast
 
 from fedfloor.engine import scopes, union
-from fedfloor.engine.attend import Still, attended
+from fedfloor.engine.absent import absent
+from fedfloor.engine.attend import Still
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.floor import Errand, Factories
 from fedfloor.engine.meeting import Meeting, learnt
 from fedfloor.engine.passed import Answers, Passed, merged
 from fedfloor.engine.probe import ask, no_vector
-from fedfloor.engine.team import Alone, Team
+from fedfloor.engine.team import Alone, Blob, Team
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, is_lost
 from fedfloor.parts import sampling
@@ -58,6 +62,20 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     return Outcome(kept, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
 
 
+def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
+    """Walk the branches ``mine`` of a node for :func:`run` somewhere else; return what is to be shown of them.
+
+    Args:
+        engine: this machine's.
+        errand: the node, and what is known so far.
+        mine: which of its branches.
+    """
+    job = _Walk(engine, errand.round, Still(errand.frozen))
+    job.visits, job.heard = Counter(errand.visits), {k: dict(one) for k, one in errand.heard.items()}
+    meeting, done = job._branches(errand.node, errand.start, errand.tick, mine)
+    return [_said(done), *meeting.unfinished()]
+
+
 class _Walk:
     """One walk over one plan, and the counts of visits that key its chance."""
 
@@ -73,7 +91,7 @@ class _Walk:
     def team_walk(self, node: Node, packet: Packet, tick: int) -> Passed:
         """Walk a node with every rank; all return the same."""
         team = self.engine.team
-        if team.size == 1 or isinstance(node, Broadcast):
+        if (team.size == 1 and self.engine.factories is None) or isinstance(node, Broadcast):
             return self.walk(node, packet, tick)
         if isinstance(node, Probe):
             return self._ask(node, packet, tick, team)
@@ -94,24 +112,37 @@ class _Walk:
     def _deal(self, node: Parallel, packet: Packet, tick: int) -> Passed:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
         engine, team = self.engine, self.engine.team
+        if engine.factories is not None:
+            return self._sent(node, packet, tick)
         sizes = engine.park.holdings.tolist()
         shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
-        mine = shares[team.rank]
-        meeting, done = self._branches(node, packet, tick, mine)
-        said = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
-        everyone = team.gather([json.dumps(said).encode(), *meeting.unfinished()])
+        meeting, done = self._branches(node, packet, tick, shares[team.rank])
         whole = Meeting(node, meeting.start, meeting.part)
         branches: list[Passed] = []
-        for rank, (heard, *parts) in enumerate(everyone):
+        for rank, (heard, *parts) in enumerate(team.gather([_said(done), *meeting.unfinished()])):
             whole.take(parts)
-            if rank == team.rank:
-                branches += done
-                continue
-            for chosen, rows, answers in json.loads(bytes(heard)):
-                known, whom = choice.resolved(node.children[len(branches)], iter(chosen)), tuple(map(tuple, chosen))
-                receipts = [Receipt(*row) for row in rows]
-                branches.append(Passed({}, known, receipts, answers=dict(answers), chosen=whom))
+            branches += done if rank == team.rank else _heard([node.children[i] for i in shares[rank]], heard)
         return self._met(node, whole, branches)
+
+    def _sent(self, node: Parallel, packet: Packet, tick: int) -> Passed:
+        """Let edges walk the branches; those of an edge that is gone are lost."""
+        engine = self.engine
+        factories, own = cast(Factories, engine.factories), engine.network.flat
+        start = {name: value.clone() if value is own else value for name, value in packet.items()}
+        errand = Errand(node, start, self.round, tick, self.visits, self.heard, self.still.frozen)
+        whole, found = Meeting(node, start, scopes.met(engine.network, node)), dict[int, Passed]()
+        for indices, shown in factories.walk(engine, errand):
+            children = [node.children[index] for index in indices]
+            if shown is None:
+                for index in indices:
+                    whole.add(index, start, 0)
+                found.update(
+                    zip(indices, (absent(one, tick, self.visits, self._size) for one in children), strict=True)
+                )
+            else:
+                whole.take([memoryview(part) for part in shown[1:]])
+                found.update(zip(indices, _heard(children, shown[0]), strict=True))
+        return self._met(node, whole, [found[index] for index in range(len(node.children))])
 
     # -- by one rank ------------------------------------------------------------------------------------------------
 
@@ -132,29 +163,38 @@ class _Walk:
             return self._ask(node, packet, tick, Alone())
         return self._in_turn(node, packet, tick, self.walk)
 
-    def _branches(self, node: Parallel, packet: Packet, tick: int, mine: range) -> tuple[Meeting, list[Passed]]:
+    def _branches(
+        self, node: Parallel, packet: Packet, tick: int, mine: Collection[int]
+    ) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
         own = self.engine.network.flat
         start = {name: value.clone() if value is own else value for name, value in packet.items()}
-        meeting, done = Meeting(node, start, scopes.met(self.engine.network, node)), []
-        before, kept, heard = self.visits, self.engine.memory, self.heard
+        meeting, kept, lock = Meeting(node, start, scopes.met(self.engine.network, node)), self.engine.memory, Lock()
+        branches: list[_Branch] = []
         ahead: Counter[int] = Counter()
         around = walk.beside(node) if self.engine.air is not None and not any(map(walk.meets, node.children)) else None
         for index, child in enumerate(node.children):
             if index in mine:
-                known = {*walk.devices(child), -1}
-                was = kept.now(known)
-                self.visits, self.heard = Counter({k: before[k] + ahead[k] for k in known}), heard
-                self.beside = list(around[index]) if around else []
-                one = self.walk(child, start, tick)
-                no_vector(one.answers)
-                kept.put_back(was)  # branches happen at the same time: none sees what another one left on a device
-                meeting.add(index, one.packet, sum(self._size(k) for k in one.trained))
-                done.append(replace(one, packet={}))
+                known, job = {*walk.devices(child), -1}, _Walk(self.engine, self.round, self.still)
+                job.visits, job.heard = Counter({k: self.visits[k] + ahead[k] for k in known}), self.heard
+                job.beside = list(around[index]) if around else []
+                branches.append(_Branch(index, child, known, job))
             ahead.update(walk.visits(child))
             ahead[-1] += walk.cloud_visits(child)
-        self.visits, self.heard = before, heard
-        return meeting, done
+
+        def go(branch: _Branch) -> Passed:
+            was = kept.now(branch.known)
+            one = branch.job.walk(branch.child, start, tick)
+            no_vector(one.answers)
+            kept.put_back(was)  # branches happen at the same time: none sees what another one left on a device
+            with lock:
+                meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
+            return replace(one, packet={})
+
+        if not self.engine.floor.at_once or not _apart(branches):
+            return meeting, [go(branch) for branch in branches]
+        with ThreadPoolExecutor(len(branches)) as pool:
+            return meeting, list(pool.map(go, branches))
 
     def _met(self, node: Parallel, meeting: Meeting, branches: list[Passed]) -> Passed:
         answers = merged([one.answers for one in branches])
@@ -208,10 +248,11 @@ class _Walk:
         size = scopes.sent_bytes(engine.network, node.work.scope, packet)
         others = self.beside.pop(0) if self.beside else ()  # of the cloud's visits, too, so that the next finds its own
         lost = device >= 0 and self._is_lost(node, others, key)
-        if lost:
+        got = None if lost else engine.floor.visit(engine, node.work, packet, key, self.still)
+        if got is None:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
-        sent, receipt = attended(engine, node.work, packet, key, self.still)
+        sent, receipt = got
         return Passed(sent, node, [replace(receipt, bytes=size)], frozenset({device}))
 
     def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:
@@ -250,7 +291,11 @@ class _Walk:
 
     def _chosen(self, node: Select, tick: int, visits: Counter[int]) -> list[int]:
         engine = self.engine
-        return sampling.selected(node, engine.park, engine.seed, self.round, tick, visits, engine.memory.visits)
+        there = tuple(engine.floor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        if len(there) < len(node.candidates):
+            node = replace(node, candidates=there, how_many=min(node.how_many, len(there)))
+        seen = engine.memory.visits
+        return sampling.selected(node, engine.park, engine.seed, self.round, tick, visits, seen, engine.census)
 
     def _chosen_ahead(self, node: Select, tick: int, turns: int) -> list[list[int]]:
         """Return whom the next turns choose, where that does not hang on what is trained in between.
@@ -258,14 +303,44 @@ class _Walk:
         A choice costs half as much right after another one: training clears the processor's caches.
         """
         stream = self.engine.park.stream
-        if stream.position(tick, 0) != stream.position(tick, 1):
-            return []
+        if stream.position(tick, 0) != stream.position(tick, 1) or self.engine.floor.at_once:
+            return []  # or those to choose from may be gone by then
         visits = Counter({k: self.visits[k] for k in node.candidates})
         found: list[list[int]] = []
         for turn in range(turns):
             found.append(self._chosen(node, tick + turn, visits))
             visits.update(found[-1])
         return found
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A branch, the devices it knows, and who walks it."""
+
+    index: int
+    child: Node
+    known: set[int]
+    job: _Walk
+
+
+def _apart(branches: Sequence[_Branch]) -> bool:
+    """Say whether no device is in two branches: one that is works for one after the other."""
+    known = [k for branch in branches for k in branch.known if k >= 0]
+    return len(branches) > 1 and len(known) == len(set(known))
+
+
+def _said(done: Sequence[Passed]) -> bytes:
+    """Return what is known of branches, for :func:`_heard` somewhere else."""
+    told = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
+    return json.dumps(told).encode()
+
+
+def _heard(children: Sequence[Node], said: Blob) -> list[Passed]:
+    found = []
+    for child, (chosen, rows, answers) in zip(children, json.loads(bytes(said)), strict=True):
+        known, whom = choice.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
+        found.append(Passed({}, known, [Receipt(*row) for row in rows], answers=dict(answers), chosen=whom))
+    return found
 
 
 def _all_chosen(parts: Sequence[Passed]) -> tuple[tuple[int, ...], ...]:

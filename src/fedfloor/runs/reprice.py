@@ -18,8 +18,8 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.runs import folder, forecast, ledger, pricing
 from fedfloor.runs.compare import ground
-from fedfloor.runs.launch import build_park
 from fedfloor.runs.ledger import Line
+from fedfloor.runs.parks import build_park
 
 LEFT = (".lock", "report.html", "checkpoint", "memory")  # what a copy of a run does without
 

@@ -1,0 +1,59 @@
+"""The processes of a park of real machines, each started with its own file: cloud, edge, device."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfloor.cli.options import Resume, Stop
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Its settings, as fedfloor provision writes them.")]
+
+
+def _until_told() -> threading.Event:
+    """Return what is set when the process is asked to end."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    return told
+
+
+def device(config: Config) -> None:
+    """Be a device's agent: say that it is there, and train when its edge asks."""
+    from fedfloor.deploy import device as agents
+    from fedfloor.deploy.settings import DeviceSettings, read
+
+    agent, told = agents.of(read(DeviceSettings, config)), _until_told()
+    threading.Thread(target=lambda: (told.wait(), agent.leave()), daemon=True).start()
+    agent.run()
+
+
+def edge(config: Config) -> None:
+    """Be a factory's edge: walk its part of each round with its devices."""
+    from fedfloor.deploy import edge as edges
+    from fedfloor.deploy.settings import EdgeSettings, read
+
+    made, told = edges.of(read(EdgeSettings, config)), _until_told()
+    edges.serve(made, told.wait)
+
+
+def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> None:
+    """Train one experiment on a park of real machines."""
+    from fedfloor.cli import budgets
+    from fedfloor.config import read as read_experiment
+    from fedfloor.deploy import cloud as clouds
+    from fedfloor.deploy.settings import CloudSettings, read
+    from fedfloor.terminal import progress
+
+    settings = read(CloudSettings, config)
+    what, limits = read_experiment(settings.experiment, []), budgets.limits(stop_after, None)
+    with progress(what.name, min(what.rounds, limits.stop_after or what.rounds)) as follow:
+        why = clouds.run(settings, resume=resume, limits=limits, report=follow)
+    print(f"{why}. Report: fedfloor report {settings.out}", file=sys.stderr)
+    if why == "interrupted":
+        raise typer.Exit(130)
