@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import getpass
 import json
 import os
@@ -11,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedfloor import config
 from fedfloor.deploy import ports, provision, settings, units
 from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
 from fedfloor.deploy.processes import Crew, Process, resident_mb
-from fedfloor.deploy.settings import CloudSettings
+from fedfloor.deploy.settings import Address, CloudSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.places import with_paths
@@ -92,8 +91,8 @@ def prepare(
     require(devices >= factories, "--devices", devices, f"at least one for each of the {factories} factories")
     found = programs()
     _fresh(folder)
-    sized = dataclasses.replace(experiment.park, devices=devices, factories=factories)
-    what = with_paths(dataclasses.replace(experiment, park=sized), Path.absolute)
+    sized = replace(experiment.park, devices=devices, factories=factories)
+    what = with_paths(replace(experiment, park=sized), Path.absolute)
     stands = build_park(what).factory_of.tolist()
     chosen = ports.free(1 + 2 * factories, first_port)
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,10 +105,14 @@ def prepare(
         valid_days=30, folder=folder / "park" / "cloud",
     )  # fmt: skip
     made = Trial(folder, park, found)
-    door = made.place / "factories" / names[0] / "state" / "door.sock"
-    require(len(str(door)) <= SOCKET_CHARS, "--out", str(folder), "a shorter path: sockets lie in it")
+    longest = max(len(str(_door(made, name))) for name in names)
+    require(longest <= SOCKET_CHARS, "--out", str(folder), "a shorter path: sockets lie in it")
     _provision(made)
     return made
+
+
+def _door(trial: Trial, name: str) -> Path:
+    return trial.place / "factories" / name / "state" / "door.sock"
 
 
 def _fresh(folder: Path) -> None:
@@ -125,7 +128,8 @@ def _provision(trial: Trial) -> None:
     (trial.folder / "park.toml").write_text(settings.to_toml(trial.park), encoding="utf-8")
     path = trial.place / "cloud" / "cloud.toml"
     cloud = settings.read(CloudSettings, path)
-    cloud = dataclasses.replace(cloud, out=trial.run, experiment=Path("experiment.toml"), root=Path("ca.crt"))
+    doors = [replace(one, door=Address(socket=_door(trial, one.name))) for one in cloud.edges]
+    cloud = replace(cloud, out=trial.run, experiment=Path("experiment.toml"), root=Path("ca.crt"), edges=tuple(doors))
     path.write_text(settings.to_toml(cloud), encoding="utf-8")
 
 
@@ -153,8 +157,7 @@ def up(trial: Trial, say: Say) -> Crew:
     say(f"superlink listens on port {park.cloud.port}")
     _nodes(crew, trial, say)
     for one, process in zip(park.factory, edges, strict=True):
-        door = place / "factories" / one.name / "state" / "door.sock"
-        crew.wait(f"the door of {one.name}", door.exists, list(crew.members), READY_S)
+        crew.wait(f"the door of {one.name}", _door(trial, one.name).exists, list(crew.members), READY_S)
         say(f"{process.name} is there with {len(park.devices_of(one))} devices")
     return crew
 
