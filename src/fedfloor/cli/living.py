@@ -122,12 +122,18 @@ def status(out: Folder = LIVE, as_json: Json = False) -> None:
         return
     told = [{key: value for key, value in row.items() if key not in ("log", "alive")} for row in rows]
     show(
-        [one | {"state": "alive" if row["alive"] else "dead"} for one, row in zip(told, rows, strict=True)],
+        [one | {"state": _state(row)} for one, row in zip(told, rows, strict=True)],
         as_json=False,
     )
     print(
         f"round {reached['round']}" + ("" if reached["accuracy"] is None else f", accuracy {reached['accuracy']:.4f}")
     )
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["alive"]:
+        return "alive"
+    return "ended" if row["kind"] == "cloud" else "dead"  # it ends with the run
 
 
 @live.command()

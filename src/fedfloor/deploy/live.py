@@ -18,7 +18,7 @@ from fedfloor import config
 from fedfloor.deploy import ports, provision, settings, units
 from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
 from fedfloor.deploy.processes import Crew, Process, resident_mb
-from fedfloor.deploy.settings import Address, CloudSettings
+from fedfloor.deploy.settings import Address, CloudSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.places import with_paths
@@ -89,6 +89,9 @@ def prepare(
     folder = folder.resolve()
     require(factories >= 1, "--factories", factories, "at least 1")
     require(devices >= factories, "--devices", devices, f"at least one for each of the {factories} factories")
+    names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(factories)]
+    long = max(len(str(_door(folder, name))) for name in names) > SOCKET_CHARS
+    require(not long, "--out", str(folder), "a shorter path: sockets lie in it")
     found = programs()
     _fresh(folder)
     sized = replace(experiment.park, devices=devices, factories=factories)
@@ -97,7 +100,6 @@ def prepare(
     chosen = ports.free(1 + 2 * factories, first_port)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.toml").write_text(config.brief(what), encoding="utf-8")
-    names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(factories)]
     park = ParkFile(
         "trial", folder / "experiment.toml", Cloud(HERE, chosen[0], HERE),
         tuple(Factory(n, HERE, chosen[1 + 2 * m], chosen[2 + 2 * m], HERE) for m, n in enumerate(names)),
@@ -105,14 +107,12 @@ def prepare(
         valid_days=30, folder=folder / "park" / "cloud",
     )  # fmt: skip
     made = Trial(folder, park, found)
-    longest = max(len(str(_door(made, name))) for name in names)
-    require(longest <= SOCKET_CHARS, "--out", str(folder), "a shorter path: sockets lie in it")
     _provision(made)
     return made
 
 
-def _door(trial: Trial, name: str) -> Path:
-    return trial.place / "factories" / name / "state" / "door.sock"
+def _door(folder: Path, name: str) -> Path:
+    return folder / f"{name}.sock"
 
 
 def _fresh(folder: Path) -> None:
@@ -126,11 +126,14 @@ def _provision(trial: Trial) -> None:
     user = getpass.getuser() if hasattr(os, "getuid") and os.getuid() == 0 else None
     provision.provision(trial.park, trial.place, user=user)
     (trial.folder / "park.toml").write_text(settings.to_toml(trial.park), encoding="utf-8")
+    for one in trial.park.factory:
+        listen = Address(socket=_door(trial.folder, one.name))
+        path = trial.place / "factories" / one.name / f"edge-{one.name}.toml"
+        path.write_text(settings.to_toml(replace(settings.read(EdgeSettings, path), listen=listen)), encoding="utf-8")
     path = trial.place / "cloud" / "cloud.toml"
     cloud = settings.read(CloudSettings, path)
-    doors = [replace(one, door=Address(socket=_door(trial, one.name))) for one in cloud.edges]
-    cloud = replace(cloud, out=trial.run, experiment=Path("experiment.toml"), root=Path("ca.crt"), edges=tuple(doors))
-    path.write_text(settings.to_toml(cloud), encoding="utf-8")
+    edges = tuple(replace(one, door=Address(socket=_door(trial.folder, one.name))) for one in cloud.edges)
+    path.write_text(settings.to_toml(replace(cloud, out=trial.run, edges=edges)), encoding="utf-8")
 
 
 def up(trial: Trial, say: Say) -> Crew:
@@ -157,7 +160,7 @@ def up(trial: Trial, say: Say) -> Crew:
     say(f"superlink listens on port {park.cloud.port}")
     _nodes(crew, trial, say)
     for one, process in zip(park.factory, edges, strict=True):
-        crew.wait(f"the door of {one.name}", _door(trial, one.name).exists, list(crew.members), READY_S)
+        crew.wait(f"the door of {one.name}", _door(trial.folder, one.name).exists, list(crew.members), READY_S)
         say(f"{process.name} is there with {len(park.devices_of(one))} devices")
     return crew
 
@@ -265,7 +268,9 @@ def down(folder: Path, keep: bool = False) -> int:
     folder = folder.resolve()
     count = Crew.of(folder).stop()
     if not keep:
-        for name in ("park", "tmp", "park.toml", "experiment.toml"):
-            path = folder / name
+        for path in (
+            *(folder / name for name in ("park", "tmp", "park.toml", "experiment.toml")),
+            *folder.glob("*.sock"),
+        ):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     return count
