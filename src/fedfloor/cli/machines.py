@@ -29,7 +29,12 @@ def device(config: Config) -> None:
     from fedfloor.deploy.settings import DeviceSettings, read
 
     agent, told = agents.of(read(DeviceSettings, config)), _until_told()
-    threading.Thread(target=lambda: (told.wait(), agent.leave()), daemon=True).start()
+
+    def leave() -> None:
+        told.wait()
+        agent.leave()
+
+    threading.Thread(target=leave, daemon=True).start()
     agent.run()
 
 
@@ -47,13 +52,17 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
     from fedfloor.cli import budgets
     from fedfloor.config import read as read_experiment
     from fedfloor.deploy import cloud as clouds
+    from fedfloor.deploy import submit
     from fedfloor.deploy.settings import CloudSettings, read
     from fedfloor.terminal import progress
 
     settings = read(CloudSettings, config)
     what, limits = read_experiment(settings.experiment, []), budgets.limits(stop_after, None)
     with progress(what.name, min(what.rounds, limits.stop_after or what.rounds)) as follow:
-        why = clouds.run(settings, resume=resume, limits=limits, report=follow)
+        if settings.superlink is None:
+            why = clouds.run(settings, resume=resume, limits=limits, report=follow)
+        else:
+            why = submit.run(settings, config, resume=resume, limits=limits, report=follow)
     print(f"{why}. Report: fedfloor report {settings.out}", file=sys.stderr)
     if why == "interrupted":
         raise typer.Exit(130)
