@@ -139,6 +139,8 @@ def _client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> Clien
         raise SettingError("real machines need paho-mqtt: pip install 'fedfloor[deploy]'.") from error
     made = mqtt.Client(CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False)
     made.on_socket_open = lambda _client, _data, opened: _at_once(opened)
+    # Only the link's own thread may write: two threads in one TLS connection garble it ("bad record mac").
+    made.on_socket_register_write = lambda *_: None
     made.max_queued_messages_set(0)
     if tls is not None:
         made.tls_set(str(tls.ca), str(tls.cert), str(tls.key))

@@ -132,8 +132,7 @@ def _provision(trial: Trial) -> None:
         path.write_text(settings.to_toml(replace(settings.read(EdgeSettings, path), listen=listen)), encoding="utf-8")
     path = trial.place / "cloud" / "cloud.toml"
     cloud = settings.read(CloudSettings, path)
-    edges = tuple(replace(one, door=Address(socket=_door(trial.folder, one.name))) for one in cloud.edges)
-    path.write_text(settings.to_toml(replace(cloud, out=trial.run, edges=edges)), encoding="utf-8")
+    path.write_text(settings.to_toml(replace(cloud, out=trial.run)), encoding="utf-8")
 
 
 def up(trial: Trial, say: Say) -> Crew:
@@ -180,7 +179,7 @@ def _agents(crew: Crew, trial: Trial) -> list[Process]:
 def _nodes(crew: Crew, trial: Trial, say: Say) -> None:
     """Tell the SuperLink the factories' public keys, and start their SuperNodes."""
     cloud = trial.place / "cloud"
-    flower = dict(units.cloud(trial.park)[0].env)
+    flower = units.environment(units.cloud(trial.park)[0], cloud)
     for one in trial.park.factory:
         words = [trial.programs["flwr"], "supernode", "register", str(cloud / "nodes" / f"{one.name}.pub"), "park"]
         done = crew.call(words, cloud, _env(trial, flower))
@@ -200,7 +199,7 @@ def _start(crew: Crew, trial: Trial, service: units.Service, name: str, kind: st
     (where / units.STATE).mkdir(exist_ok=True)
     first, *rest = service.words
     words = [sys.executable, "-m", "fedfloor", *rest] if first == "fedfloor" else [trial.programs[first], *rest]
-    return crew.start(name, kind, words, where, _env(trial, service.env))
+    return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)))
 
 
 def _env(trial: Trial, env: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath, PurePosixPath
 
 from fedfloor.deploy.park_file import Device, Factory, ParkFile
 
@@ -27,6 +28,7 @@ class Service:
         about: what it is.
         words: its command; relative paths begin in the machine's folder.
         env: its environment, beside what it inherits.
+        paths: more of it: files in the machine's folder, which whoever starts it writes out whole.
         after: services of the same machine that must be there before.
         idle: whether it ends by itself, with its work.
     """
@@ -35,6 +37,7 @@ class Service:
     about: str
     words: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
     after: Sequence[str] = ()
     idle: bool = False
 
@@ -46,10 +49,10 @@ def cloud(park: ParkFile) -> tuple[Service, ...]:
         "superlink.key", "--enable-supernode-auth", "--host", park.cloud.bind, "--port", str(park.cloud.port),
         "--disable-runtime-dependency-installation",
     )  # fmt: skip
-    flower = FLOWER | {"FLWR_HOME": "state/flwr"} | ALONE
+    flower, home = FLOWER | ALONE, {"FLWR_HOME": "state/flwr"}
     return (
-        Service("fedfloor-superlink", "Flower SuperLink", link, flower),
-        Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), flower,
+        Service("fedfloor-superlink", "Flower SuperLink", link, flower, home),
+        Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), flower, home,
                 ("fedfloor-superlink",), idle=True),
     )  # fmt: skip
 
@@ -61,12 +64,12 @@ def factory(park: ParkFile, one: Factory) -> tuple[Service, ...]:
         "--host", "127.0.0.1", "--port", str(one.node_port), "--auth-supernode-private-key", "node",
         "--node-config", node_config(park, one),
     )  # fmt: skip
-    flower = FLOWER | {"FLWR_HOME": NODE_STATE, "FEDFLOOR_EDGE": f"edge-{one.name}.toml"} | ALONE
+    flower, paths = FLOWER | ALONE, {"FLWR_HOME": NODE_STATE, "FEDFLOOR_EDGE": f"edge-{one.name}.toml"}
     return (
         Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf")),
         Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
-                ("fedfloor-broker",)),
-        Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, ("fedfloor-edge",)),
+                after=("fedfloor-broker",)),
+        Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, paths, ("fedfloor-edge",)),
     )  # fmt: skip
 
 
@@ -81,6 +84,11 @@ def device(one: Device) -> tuple[Service, ...]:
     return (Service("fedfloor-device", f"device {one.name}", words, ALONE),)
 
 
+def environment(service: Service, folder: PurePath) -> dict[str, str]:
+    """Return a service's environment where its machine's folder is ``folder``."""
+    return {**service.env, **{name: str(folder / path) for name, path in service.paths.items()}}
+
+
 def unit(service: Service, park: ParkFile) -> str:
     """Return a service as a systemd unit; it may write to its state only.
 
@@ -90,7 +98,7 @@ def unit(service: Service, park: ParkFile) -> str:
     """
     program = "/usr/sbin/mosquitto" if service.words[0] == "mosquitto" else str(park.programs / service.words[0])
     after = " ".join(("network-online.target", *(f"{one}.service" for one in service.after)))
-    environment = "".join(f'Environment="{name}={value}"\n' for name, value in service.env.items())
+    settings = "".join(f'Environment="{name}={value}"\n' for name, value in environment(service, park.folder).items())
     return f"""[Unit]
 Description={service.about} ({park.name})
 Wants=network-online.target
@@ -99,7 +107,7 @@ After={after}
 [Service]
 User={park.user}
 WorkingDirectory={park.folder}
-{environment}ExecStartPre=/usr/bin/mkdir -p {STATE}
+{settings}ExecStartPre=/usr/bin/mkdir -p {STATE}
 ExecStart={program} {shlex.join(service.words[1:])}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart={"on-failure" if service.idle else "always"}
@@ -141,7 +149,8 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
             f"    command: {_listed(['sh', '-c', f'mkdir -p {STATE} && exec {shlex.join(one.words)}'])}",
         ]
         if one.env:
-            rows += ["    environment:", *(f'      {name}: "{value}"' for name, value in one.env.items())]
+            given = environment(one, PurePosixPath("/park")).items()
+            rows += ["    environment:", *(f'      {name}: "{value}"' for name, value in given)]
         if one.after:
             rows.append(f"    depends_on: {_listed([name.removeprefix('fedfloor-') for name in one.after])}")
     return "\n".join(rows) + "\n"
