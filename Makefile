@@ -30,7 +30,7 @@ broker:
 		|| { echo "a live park needs Mosquitto, the MQTT broker: sudo apt install mosquitto, then make demo-live"; exit 1; }
 
 .PHONY: demo-live
-demo-live: broker $(READY)  ## Train in a park of real processes on this machine: 2 factories, 8 devices, TLS (about a minute)
+demo-live: broker $(READY)  ## Train in a park of real processes on this machine: 2 factories, 8 devices, TLS (2–3 minutes)
 	$(BIN)/fedfloor live up demo-live
 
 .PHONY: test

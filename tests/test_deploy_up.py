@@ -48,7 +48,7 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
 def test_a_park_trains_as_its_simulation_and_leaves_nothing_behind(folder: Path) -> None:
     first = ports.free(5)[0]
     process = started(folder, "--ports", str(first), "--stay")
-    _, told = process.communicate(timeout=300)
+    _, told = process.communicate(timeout=900)
     assert process.returncode == 0, told
     assert "round 3" in told
     rows = live.status(folder / "live")
