@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import queue
 import shutil
@@ -17,12 +18,14 @@ from typing import Any
 
 import pytest
 
+from fedfloor.deploy import provision
 from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt install mosquitto)")
 WAIT_S = 10
 TOP = "fedfloor/plant"
+NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 
 
 def free_port() -> int:
@@ -43,6 +46,11 @@ def plant(folder: Path, devices: tuple[tuple[str, str], ...] = (), **more: Any) 
     )
     made = tuple(Device(name, factory) for name, factory in listed)
     return ParkFile("plant", experiment, Cloud("127.0.0.1"), factories, made, **more)
+
+
+def provisioned(park: ParkFile, folder: Path, **more: object) -> provision.Done:
+    """Provision a park into ``folder/out`` at noon of a day in May."""
+    return provision.provision(park, folder / "out", at=NOW, **more)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -18,6 +18,12 @@ Revoke = Annotated[
 Renew = Annotated[
     list[str] | None, typer.Option("--renew", metavar="NAME", help="Give it a new certificate now; repeatable.")
 ]
+Check = Annotated[
+    Path | None,
+    typer.Option(
+        "--check", metavar="DIR", help="Only look a folder over, and whether it holds all that PARK.toml names."
+    ),
+]
 
 
 def provision(
@@ -25,7 +31,7 @@ def provision(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write; default: the park's name.")]
         = None,
     revoke: Revoke = None, renew: Renew = None,
-    check: Annotated[Path | None, typer.Option("--check", metavar="DIR", help="Only look a folder over.")] = None,
+    check: Check = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write certificates, keys and settings for every machine of a park; run again, it adds what is new."""
@@ -38,6 +44,7 @@ def provision(
 
     if check is not None:
         faults = inspect.faults(check)
+        faults += [] if park is None else inspect.unprovisioned(check, park_file.read(park))
         if as_json:
             show([{"fault": one} for one in faults], as_json=True)
         else:

@@ -6,11 +6,14 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedfloor.cli.options import Resume, Stop
+
+if TYPE_CHECKING:
+    from fedfloor.deploy.settings import DeviceSettings, EdgeSettings
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Its settings, as fedfloor provision writes them.")]
 
@@ -23,12 +26,22 @@ def _until_told() -> threading.Event:
     return told
 
 
+def _certified(settings: DeviceSettings | EdgeSettings) -> None:
+    """Say what is wrong with a certificate before a broker refuses it without a word."""
+    if settings.tls is not None:
+        from fedfloor.deploy.authority import check
+
+        check(settings.tls, settings.name)
+
+
 def device(config: Config) -> None:
     """Be a device's agent: say that it is there, and train when its edge asks."""
     from fedfloor.deploy import device as agents
     from fedfloor.deploy.settings import DeviceSettings, read
 
-    agent, told = agents.of(read(DeviceSettings, config)), _until_told()
+    settings = read(DeviceSettings, config)
+    _certified(settings)
+    agent, told = agents.of(settings), _until_told()
 
     def leave() -> None:
         told.wait()
@@ -43,7 +56,9 @@ def edge(config: Config) -> None:
     from fedfloor.deploy import edge as edges
     from fedfloor.deploy.settings import EdgeSettings, read
 
-    made, told = edges.of(read(EdgeSettings, config)), _until_told()
+    settings = read(EdgeSettings, config)
+    _certified(settings)
+    made, told = edges.of(settings), _until_told()
     edges.serve(made, told.wait)
 
 

@@ -64,7 +64,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
 def _bridge(park: ParkFile, near: Factory, far: Factory) -> Iterator[str]:
     """The connection from ``near``, which dials, to ``far``; the revoked stay in it, without rights."""
     yield f"connection {near.name}-{far.name}"
-    yield f"address {_bracketed(far.address)}:{far.port}"
+    yield f"address {far.address}:{far.port}"  # an IPv6 address too stands there without brackets
     yield from (
         "bridge_cafile ca.crt", "bridge_certfile bridge.crt", "bridge_keyfile bridge.key",
         "bridge_tls_version tlsv1.3", "bridge_protocol_version mqttv50", f"remote_clientid {near.bridge}",
@@ -120,7 +120,3 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
 
 def _allowed(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> list[str]:
     return [one.name for one in park.devices_of(factory) if one.name not in shut_out]
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedfloor.deploy import authority, settings
-from fedfloor.deploy.places import EXPERIMENT
+from fedfloor.deploy.park_file import ParkFile
+from fedfloor.deploy.places import EXPERIMENT, certified
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings, Tls
 from fedfloor.errors import SettingError
 
@@ -22,6 +23,13 @@ NEEDED = {
     "cloud.toml": ("superlink.crt", "superlink.key", "ca.crt", "nodes"),
 }
 SOON = dt.timedelta(days=30)
+
+
+def unprovisioned(folder: Path, park: ParkFile) -> list[str]:
+    """Return what a park file names and a provisioned folder does not hold: an empty list if nothing."""
+    missing = [one for one in certified(park) if not (folder / one.cert).exists()]
+    how = f"fedfloor provision PARK.toml --out {folder}"
+    return [f"{one.what} '{one.holder.name}' was not provisioned, or was revoked: {how} writes it" for one in missing]
 
 
 def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:

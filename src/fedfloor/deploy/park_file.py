@@ -38,6 +38,11 @@ class Cloud:
         _address("cloud.address", self.address)
         _port("cloud.port", self.port)
 
+    @property
+    def place(self) -> str:
+        """Address and port, as Flower wants them."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Factory:

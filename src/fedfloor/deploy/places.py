@@ -103,7 +103,7 @@ def _connection(park: ParkFile) -> bytes:
     """How Flower's own commands reach the SuperLink."""
     root = park.folder / "ca.crt"
     return (
-        f'[superlink]\ndefault = "park"\n\n[superlink.park]\naddress = "{park.cloud.address}:{park.cloud.port}"\n'
+        f'[superlink]\ndefault = "park"\n\n[superlink.park]\naddress = "{park.cloud.place}"\n'
         f'root-certificates = "{root}"\n'
     ).encode()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from cryptography import x509
 
+from fedfloor import config
 from fedfloor.deploy import authority, broker
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.park_file import Factory, ParkFile
@@ -74,10 +75,12 @@ def provision(
         user: who runs brokers that are started as root.
 
     Raises:
-        SettingError: an unknown name, a folder of another park, numbers of devices that would change.
+        SettingError: an unknown name, a folder of another park, numbers of devices that would change, an experiment
+            that cannot be read.
         RunError: something could not be written; nothing was changed.
     """
     moment = at or authority.now()
+    fits = tuple(_fits(park))  # an experiment that cannot be read ends it here
     index, ca = _authority(park, out, moment)
     holders = {one.holder.name: one for one in certified(park)}
     known = {*holders, *index.numbers, *index.out}
@@ -99,7 +102,7 @@ def provision(
     files[INDEX] = _told(Index(park.name, numbers, revoked, gone))
     _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
     written = _write(out, files, [path for name in gone for path in _left(name, holders, out)])
-    notes = tuple(_notes(park, index, rows, written, revoke))
+    notes = (*_notes(park, index, rows, written, revoke), *fits)
     return Done(out, tuple(rows), tuple(map(str, written)), notes)
 
 
@@ -255,6 +258,18 @@ def _told(index: Index) -> bytes:
         "revoked": [[name, f"{serial:x}", when] for name, serial, when in index.revoked],
     }  # fmt: skip
     return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _fits(park: ParkFile) -> Iterator[str]:
+    """Say where the experiment speaks of another park."""
+    said = config.read(park.experiment).park
+    for what, count, mine in (
+        ("devices", said.devices, len(park.device)),
+        ("factories", said.factories, len(park.factory)),
+    ):
+        if count is not None and count != mine:
+            where = park.experiment.name
+            yield f"the experiment has {count} {what}, the park file {mine}: set park.{what} = {mine} in {where}"
 
 
 def _notes(

@@ -60,7 +60,7 @@ def cloud(park: ParkFile) -> tuple[Service, ...]:
 def factory(park: ParkFile, one: Factory) -> tuple[Service, ...]:
     """Return what runs on a factory's base station: the broker, the edge and the SuperNode."""
     node = (
-        "flower-supernode", "--root-certificates", "ca.crt", "--superlink", f"{park.cloud.address}:{park.cloud.port}",
+        "flower-supernode", "--root-certificates", "ca.crt", "--superlink", park.cloud.place,
         "--host", "127.0.0.1", "--port", str(one.node_port), "--auth-supernode-private-key", "node",
         "--node-config", node_config(park, one),
     )  # fmt: skip
