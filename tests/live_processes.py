@@ -132,7 +132,8 @@ def flower(park: Processes) -> None:
     folder = park.folder
     programs = Path(sys.executable).parent
     port = free_port()
-    environment = {**os.environ, **FLOWER, "FLWR_HOME": str(folder / "link")}
+    path = os.pathsep.join((str(programs), os.environ["PATH"]))  # Flower starts programs of its own
+    environment = {**os.environ, **FLOWER, "FLWR_HOME": str(folder / "link"), "PATH": path}
 
     def start(name: str, *words: str, **more: str) -> None:
         with (folder / f"{name}.log").open("ab") as said:

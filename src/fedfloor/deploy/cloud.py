@@ -102,7 +102,7 @@ class Cloud:
         self._gate, self._session, self._number = Gate(), time.time_ns(), 0
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
         self._round = 0
-        self.kept: Mapping[int, Sequence[str]] = {}  # device → digests that checkpoints name
+        self._kept: Mapping[int, set[str]] = {}
         self._measured: Counter[str] = Counter()
         self._walked_s, self._absent = 0.0, set[str]()
         self._refused: dict[str, Mapping[str, int]] = {}
@@ -119,7 +119,7 @@ class Cloud:
         for factory, indices in mine.items():
             about, arrays = errands.errand(errand, indices)
             known = {k for index in indices for k in walk.devices(errand.node.children[index])}
-            asked[factory] = ("walk", about | errands.standing(engine, known, self.kept), arrays)
+            asked[factory] = ("walk", about | errands.standing(engine, known, self._kept), arrays)
         sizes = {one.numel() for one in errand.start.values()}
         sizes |= {_numbers(engine, scope) for scope in walk.scopes(errand.node)}
         answers = self._ask(asked)
@@ -171,6 +171,10 @@ class Cloud:
     def there(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those whom their edges saw when they last answered; all until then."""
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
+
+    def keep(self, named: Mapping[int, set[str]]) -> None:
+        """Note which memories devices must not delete."""
+        self._kept = named
 
     # -- what is measured -------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Standing:
     kept: Mapping[int, Sequence[str]]
 
 
-def standing(engine: Engine, devices: set[int], kept: Mapping[int, Sequence[str]]) -> Told:
+def standing(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) -> Told:
     """Return what is to be said of devices before they are visited."""
     memory = engine.memory
     return {

@@ -110,3 +110,11 @@ class Factories(Protocol):
 
 class Live(Floor, Factories, Protocol):
     """Real machines: edges that walk branches, and devices that are asked through them."""
+
+    def measured(self) -> dict[str, Any]:
+        """Return what was measured since this was asked last, for the ledger."""
+        ...
+
+    def keep(self, named: Mapping[int, set[str]]) -> None:
+        """Note which of their memories devices must not delete: device → digests that checkpoints name."""
+        ...

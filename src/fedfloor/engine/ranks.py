@@ -8,22 +8,20 @@ the same packet and the same receipts.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 from typing import cast
 
 from fedfloor.engine import scopes, union
-from fedfloor.engine.absent import absent
 from fedfloor.engine.attend import Still
+from fedfloor.engine.branches import Branch, in_turn_or_at_once, sent
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.floor import Errand, Factories
+from fedfloor.engine.floor import Errand
 from fedfloor.engine.meeting import Meeting, learnt
-from fedfloor.engine.passed import Answers, Passed, merged
+from fedfloor.engine.passed import Answers, Passed, heard_of, kept, merged, said
 from fedfloor.engine.probe import ask, no_vector
 from fedfloor.engine.team import Alone, Blob, Team
 from fedfloor.engine.tree import Packet
@@ -58,8 +56,8 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     except BaseException as error:
         engine.team.fail(error)
         raise
-    kept = {name: value.clone() if value is engine.network.flat else value for name, value in passed.packet.items()}
-    return Outcome(kept, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
+    packet = kept(passed.packet, engine.network.flat)
+    return Outcome(packet, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
 
 
 def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
@@ -73,7 +71,7 @@ def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
     job = _Walk(engine, errand.round, Still(errand.frozen))
     job.visits, job.heard = Counter(errand.visits), {k: dict(one) for k, one in errand.heard.items()}
     meeting, done = job._branches(errand.node, errand.start, errand.tick, mine)
-    return [_said(done), *meeting.unfinished()]
+    return [said(done), *meeting.unfinished()]
 
 
 class _Walk:
@@ -113,36 +111,20 @@ class _Walk:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
         engine, team = self.engine, self.engine.team
         if engine.factories is not None:
-            return self._sent(node, packet, tick)
+            return self._met(node, *sent(engine, self._errand(node, packet, tick), self._size))
         sizes = engine.park.holdings.tolist()
         shares = deal([walk.batches(child, sizes) for child in node.children], team.size)
         meeting, done = self._branches(node, packet, tick, shares[team.rank])
         whole = Meeting(node, meeting.start, meeting.part)
         branches: list[Passed] = []
-        for rank, (heard, *parts) in enumerate(team.gather([_said(done), *meeting.unfinished()])):
+        for rank, (heard, *parts) in enumerate(team.gather([said(done), *meeting.unfinished()])):
             whole.take(parts)
-            branches += done if rank == team.rank else _heard([node.children[i] for i in shares[rank]], heard)
+            branches += done if rank == team.rank else heard_of([node.children[i] for i in shares[rank]], heard)
         return self._met(node, whole, branches)
 
-    def _sent(self, node: Parallel, packet: Packet, tick: int) -> Passed:
-        """Let edges walk the branches; those of an edge that is gone are lost."""
-        engine = self.engine
-        factories, own = cast(Factories, engine.factories), engine.network.flat
-        start = {name: value.clone() if value is own else value for name, value in packet.items()}
-        errand = Errand(node, start, self.round, tick, self.visits, self.heard, self.still.frozen)
-        whole, found = Meeting(node, start, scopes.met(engine.network, node)), dict[int, Passed]()
-        for indices, shown in factories.walk(engine, errand):
-            children = [node.children[index] for index in indices]
-            if shown is None:
-                for index in indices:
-                    whole.add(index, start, 0)
-                found.update(
-                    zip(indices, (absent(one, tick, self.visits, self._size) for one in children), strict=True)
-                )
-            else:
-                whole.take([memoryview(part) for part in shown[1:]])
-                found.update(zip(indices, _heard(children, shown[0]), strict=True))
-        return self._met(node, whole, [found[index] for index in range(len(node.children))])
+    def _errand(self, node: Parallel, packet: Packet, tick: int) -> Errand:
+        start = kept(packet, self.engine.network.flat)
+        return Errand(node, start, self.round, tick, self.visits, self.heard, self.still.frozen)
 
     # -- by one rank ------------------------------------------------------------------------------------------------
 
@@ -167,10 +149,8 @@ class _Walk:
         self, node: Parallel, packet: Packet, tick: int, mine: Collection[int]
     ) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
-        own = self.engine.network.flat
-        start = {name: value.clone() if value is own else value for name, value in packet.items()}
-        meeting, kept, lock = Meeting(node, start, scopes.met(self.engine.network, node)), self.engine.memory, Lock()
-        branches: list[_Branch] = []
+        start, memory, lock = kept(packet, self.engine.network.flat), self.engine.memory, Lock()
+        meeting, branches = Meeting(node, start, scopes.met(self.engine.network, node)), list[Branch[_Walk]]()
         ahead: Counter[int] = Counter()
         around = walk.beside(node) if self.engine.air is not None and not any(map(walk.meets, node.children)) else None
         for index, child in enumerate(node.children):
@@ -178,23 +158,20 @@ class _Walk:
                 known, job = {*walk.devices(child), -1}, _Walk(self.engine, self.round, self.still)
                 job.visits, job.heard = Counter({k: self.visits[k] + ahead[k] for k in known}), self.heard
                 job.beside = list(around[index]) if around else []
-                branches.append(_Branch(index, child, known, job))
+                branches.append(Branch(index, child, known, job))
             ahead.update(walk.visits(child))
             ahead[-1] += walk.cloud_visits(child)
 
-        def go(branch: _Branch) -> Passed:
-            was = kept.now(branch.known)
+        def go(branch: Branch[_Walk]) -> Passed:
+            was = memory.now(branch.known)
             one = branch.job.walk(branch.child, start, tick)
             no_vector(one.answers)
-            kept.put_back(was)  # branches happen at the same time: none sees what another one left on a device
+            memory.put_back(was)  # branches happen at the same time: none sees what another one left on a device
             with lock:
                 meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
             return replace(one, packet={})
 
-        if not self.engine.floor.at_once or not _apart(branches):
-            return meeting, [go(branch) for branch in branches]
-        with ThreadPoolExecutor(len(branches)) as pool:
-            return meeting, list(pool.map(go, branches))
+        return meeting, in_turn_or_at_once(go, branches, at_once=self.engine.floor.at_once)
 
     def _met(self, node: Parallel, meeting: Meeting, branches: list[Passed]) -> Passed:
         answers = merged([one.answers for one in branches])
@@ -204,9 +181,9 @@ class _Walk:
         packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
-        kept = self.engine.memory
-        kept.visits.update(receipt.device for receipt in receipts if not receipt.lost)
-        kept.held.update({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
+        memory = self.engine.memory
+        memory.visits.update(receipt.device for receipt in receipts if not receipt.lost)
+        memory.held.update({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
         children = [one.resolved for one in branches]
         same = all(a is b for a, b in zip(children, node.children, strict=True))
         trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
@@ -311,36 +288,6 @@ class _Walk:
             found.append(self._chosen(node, tick + turn, visits))
             visits.update(found[-1])
         return found
-
-
-@dataclass(frozen=True)
-class _Branch:
-    """A branch, the devices it knows, and who walks it."""
-
-    index: int
-    child: Node
-    known: set[int]
-    job: _Walk
-
-
-def _apart(branches: Sequence[_Branch]) -> bool:
-    """Say whether no device is in two branches: one that is works for one after the other."""
-    known = [k for branch in branches for k in branch.known if k >= 0]
-    return len(branches) > 1 and len(known) == len(set(known))
-
-
-def _said(done: Sequence[Passed]) -> bytes:
-    """Return what is known of branches, for :func:`_heard` somewhere else."""
-    told = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
-    return json.dumps(told).encode()
-
-
-def _heard(children: Sequence[Node], said: Blob) -> list[Passed]:
-    found = []
-    for child, (chosen, rows, answers) in zip(children, json.loads(bytes(said)), strict=True):
-        known, whom = choice.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
-        found.append(Passed({}, known, [Receipt(*row) for row in rows], answers=dict(answers), chosen=whom))
-    return found
 
 
 def _all_chosen(parts: Sequence[Passed]) -> tuple[tuple[int, ...], ...]:

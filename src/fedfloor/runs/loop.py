@@ -73,6 +73,7 @@ def execute(
     engine, costs = made.engine(experiment, method, park, team, memory)
     if live is not None:
         engine.shortcuts, engine.floor, engine.factories = False, live, live
+        live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone()}
     if point is not None:
@@ -83,7 +84,7 @@ def execute(
         memory.tidy()
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))  # after a power cut the others may be damaged
     team.gather([])
-    job = _Run(experiment, orders, engine, method, costs, report, interrupted)
+    job = _Run(experiment, orders, engine, method, costs, report, interrupted, live)
     return job.go(start, point or job.begin(start))
 
 
@@ -99,9 +100,10 @@ class _Run:
         costs: Tariff | None,
         report: Callable[[Line], None],
         interrupted: Callable[[], bool],
+        live: Live | None = None,
     ) -> None:
         self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
-        self.costs, self.report, self.interrupted = costs, report, interrupted
+        self.costs, self.report, self.interrupted, self.live = costs, report, interrupted, live
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
@@ -189,6 +191,8 @@ class _Run:
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
         new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)
+        if self.live is not None:
+            new = replace(new, measured=self.live.measured())
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders)
 
@@ -244,6 +248,8 @@ class _Run:
         self.engine.memory.settle(point.memory)
         checkpoint.save_to(place, point)
         self.engine.memory.sweep(checkpoint.memories(place))
+        if self.live is not None:
+            self.live.keep(checkpoint.named(place))
         self.saved = time.monotonic()
 
     def reached(self, point: Checkpoint) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fedfloor import config
@@ -61,7 +61,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
         if lines:
-            folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+            folder.write(copy / "ledger.jsonl", "".join(json.dumps(ledger.told(line)) + "\n" for line in lines))
         follow(copy)
     return copies
 
