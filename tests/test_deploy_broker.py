@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from fedfloor.deploy import authority, provision
+from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.park_file import ParkFile
+from fedfloor.deploy.settings import Address, Tls
 from parks import TOP, Broker, Client, broker, free_port, listening, needs_mosquitto, plant, until
 
 pytestmark = [pytest.mark.slow, needs_mosquitto]
-NOT_AUTHORISED, QUIET_S = 135, 0.5
+NOT_AUTHORISED, QUIET_S, MANY = 135, 0.5, 300
 Join = Callable[..., Client]
 
 
@@ -242,3 +245,33 @@ def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
         got = Client(there.port, out / "devices" / "n0", "device")
         assert until(lambda: got.gone)
         assert not got.up
+
+
+def test_two_threads_do_not_garble_a_connection(place: Path, park: ParkFile, brokers: dict[str, Broker]) -> None:
+    """What a process says comes from another thread than the one that listens; TLS bears only one at a time."""
+    where, own = place / "out" / "devices", park.factory[0]
+    edge = Mqtt("north", Address(own.address, own.port), _tls(place / "out" / "factories" / "north", "edge"))
+    device = Mqtt("n0", Address(own.address, own.port), _tls(where / "n0", "device"))
+    heard: list[int] = []
+    ready = threading.Barrier(3, timeout=10)
+    edge.start([f"{TOP}/out/+/north"], lambda _, payload: heard.append(len(payload)), ready.wait)
+    device.start([f"{TOP}/in/+/n0"], lambda _, payload: heard.append(len(payload)), ready.wait)
+    ready.wait()
+
+    def talk(link: Mqtt, topic: str) -> None:
+        for _ in range(MANY):
+            link.say(topic, b"x" * 50_000)
+
+    both = [threading.Thread(target=talk, args=(edge, f"{TOP}/in/north/n0")),
+            threading.Thread(target=talk, args=(device, f"{TOP}/out/n0/north"))]  # fmt: skip
+    for one in both:
+        one.start()
+    assert until(lambda: len(heard) >= 2 * MANY, 60)
+    assert (edge.connections, device.connections) == (1, 1)
+    assert heard == [50_000] * (2 * MANY)
+    for link in (edge, device):
+        link.stop()
+
+
+def _tls(folder: Path, stem: str) -> Tls:
+    return Tls(folder / "ca.crt", folder / f"{stem}.crt", folder / f"{stem}.key")
