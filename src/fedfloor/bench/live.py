@@ -27,6 +27,7 @@ from fedfloor.plan.nodes import Work
 from fedfloor.runs import ledger
 
 Row = dict[str, object]
+FIGURES = ("payload_mb", "least_ms", "overhead_ms", "most_ms", "first_visit_s", "round_s", "most_s", "training_s")
 PARK = "bench"
 FEDGS = """
 rounds = {rounds}
@@ -74,7 +75,15 @@ def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> 
         with tempfile.TemporaryDirectory(prefix="ff-") as folder, _floor(Path(folder), case, repeats) as floor:
             row = _rounds(floor) if case.devices > 1 else _visits(floor, repeats)
             idle, busy = floor.idle_mib, max(_resident(one.pid) for one in floor.agents)
-        rows.append({"case": case.name, **row, "agent_idle_mib": round(idle), "agent_busy_mib": round(busy)})
+        rows.append(
+            {
+                "case": case.name,
+                **dict.fromkeys(FIGURES),
+                **row,
+                "agent_idle_mib": round(idle),
+                "agent_busy_mib": round(busy),
+            }
+        )
     return rows
 
 
