@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 
 from fedfloor import config
 from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadlines, read, to_toml
+from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, edge_settings
 
@@ -158,3 +159,14 @@ def flower(park: Processes) -> None:
         )  # fmt: skip
     settings = read(CloudSettings, folder / "cloud.toml")
     (folder / "cloud.toml").write_text(to_toml(replace(settings, superlink=Address("127.0.0.1", port))))
+
+
+def rounds(park: Processes, until: Callable[[list[ledger.Line]], bool], deadline_s: float = 120) -> list[ledger.Line]:
+    """Return the ledger's lines once they are as wanted."""
+    path, end = park.folder / "live/ledger.jsonl", time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        lines = ledger.read(path) if path.exists() else []
+        if until(lines):
+            return lines
+        time.sleep(0.05)
+    raise TimeoutError(park.logs())

@@ -128,7 +128,8 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="WHAT", help="simulation, fedgs, hfedms, methods, loading, price, allocation, selection or grouping"
+            metavar="WHAT",
+            help="simulation, fedgs, hfedms, methods, loading, price, allocation, selection, grouping or live",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -217,6 +218,12 @@ def _selection(only: str, ranks: int | None, repeats: int, case: dict[str, Any])
     return selection.measure(only, repeats, _say)
 
 
+def _live(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import live
+
+    return live.measure([case for case in live.CASES if only in case.name], repeats, _say)
+
+
 def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import grouping
 
@@ -225,5 +232,5 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 
 BENCHMARKS = {
     "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods, "loading": _loading,
-    "price": _price, "allocation": _allocation, "selection": _selection, "grouping": _grouping,
+    "price": _price, "allocation": _allocation, "selection": _selection, "grouping": _grouping, "live": _live,
 }  # fmt: skip

@@ -104,7 +104,7 @@ class Cloud:
         self._round = 0
         self._kept: Mapping[int, set[str]] = {}
         self._measured: Counter[str] = Counter()
-        self._walked_s, self._absent = 0.0, set[str]()
+        self._walked_s, self._trained_s, self._absent = 0.0, 0.0, set[str]()
         self._refused: dict[str, Mapping[str, int]] = {}
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
@@ -181,10 +181,11 @@ class Cloud:
     def measured(self) -> dict[str, Any]:
         """Return what was measured since this was asked last: seconds, bytes per link, who was absent."""
         told = {
-            "seconds_on_the_floor": round(self._walked_s, 4), "bytes": dict(sorted(self._measured.items())),
-            "absent": sorted(self._absent), "refused": self._refused,
+            "floor_s": round(self._walked_s, 4), "training_s": round(self._trained_s, 4),
+            "bytes": dict(sorted(self._measured.items())), "absent": sorted(self._absent), "refused": self._refused,
         }  # fmt: skip
-        self._measured, self._walked_s, self._absent, self._refused = Counter(), 0.0, set(), {}
+        self._measured, self._walked_s, self._trained_s = Counter(), 0.0, 0.0
+        self._absent, self._refused = set(), {}
         return told
 
     # -- messages ---------------------------------------------------------------------------------------------------
@@ -240,6 +241,7 @@ class Cloud:
         self._measured.update(edge_cloud_down=down, edge_cloud_up=up)
         measured = about.get("measured", {})
         walked.append(float(measured.get("seconds", 0.0)))
+        self._trained_s += float(measured.get("training", 0.0))
         self._measured.update({f"device_edge_{way}": int(n) for way, n in measured.get("bytes", {}).items()})
         self._here[factory] = set(about.get("here", ()))
         if about.get("refused"):

@@ -74,9 +74,12 @@ class Edge:
             self.line.abandon("the cloud was started again")
         self._asked = (message.session, message.number)
         with self._busy:
-            began, moved = time.perf_counter(), self.line.moved.copy()
+            began, moved, trained = time.perf_counter(), self.line.moved.copy(), self.factory.trained_s
             kind, about, arrays = self._done(message)
-            measured = {"seconds": time.perf_counter() - began, "bytes": dict(self.line.moved - moved)}
+            measured = {
+                "seconds": time.perf_counter() - began, "bytes": dict(self.line.moved - moved),
+                "training": self.factory.trained_s - trained,
+            }  # fmt: skip
             about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
             return encode(self._message(kind, message, about, arrays))
 

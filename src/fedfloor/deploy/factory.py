@@ -41,6 +41,7 @@ class Factory:
         run: the run's name.
         round: the round under way.
         kept: device → digests of its memories that checkpoints name.
+        trained_s: seconds that devices trained so far, by their own clocks, all together.
     """
 
     line: Line
@@ -49,6 +50,7 @@ class Factory:
     run: str = ""
     round: int = 0
     kept: Mapping[int, Sequence[str]] | None = None
+    trained_s: float = 0.0
     at_once = True
 
     def visit(
@@ -83,6 +85,8 @@ class Factory:
         except RefusedError as error:
             self.line.gate.refuse(answer.sender, error)
             return None
+        seconds = answer.about.get("seconds", 0.0)
+        self.trained_s += seconds if isinstance(seconds, float) and 0 <= seconds < math.inf else 0.0
         engine.memory.visits[key.device] += 1
         if receipt.memory is not None:
             engine.memory.held[key.device] = receipt.memory

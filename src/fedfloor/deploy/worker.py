@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,9 +85,11 @@ class Worker:
         if not rest:
             self._held = packet["w"] if goal.remembers or message.about.get("frozen") else None
         key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
+        began = time.perf_counter()
         sent, receipt = attended(self.engine, work, packet, key, Still(bool(about.get("frozen"))))
+        seconds = time.perf_counter() - began
         self._keep(receipt.memory, about)
-        return "update", {"receipt": receipt.row()}, packing.arrays(sent, within)
+        return "update", {"receipt": receipt.row(), "seconds": seconds}, packing.arrays(sent, within)
 
     def _keep(self, digest: str | None, about: Mapping[str, Any]) -> None:
         """Put a new memory on the disk, and delete those that no checkpoint names any more."""
