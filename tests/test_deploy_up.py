@@ -70,9 +70,9 @@ def test_a_park_trains_as_its_simulation_and_leaves_nothing_behind(folder: Path)
 @needs_mosquitto
 def test_ctrl_c_ends_everything(folder: Path) -> None:
     process = started(folder)
-    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 60)
+    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 180)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=180)
     assert process.returncode == 130, told
     assert "Traceback" not in told
     assert not Crew(folder / "live").left()
@@ -83,7 +83,7 @@ def test_ctrl_c_ends_everything(folder: Path) -> None:
 @needs_mosquitto
 def test_down_ends_a_park_whose_command_was_killed(folder: Path) -> None:
     process = started(folder)
-    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 60)
+    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 180)
     process.kill()
     process.communicate()
     with pytest.raises(RunError, match=r"a park runs in .* already: fedfloor live down"):

@@ -25,7 +25,7 @@ from fedfloor.places import with_paths
 
 HERE = "127.0.0.1"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-READY_S = 120.0  # for something to be up; PyTorch alone takes seconds where ten processes begin at once
+READY_S = 300.0  # for something to be up; PyTorch alone takes seconds where ten processes begin at once
 SOCKET_CHARS = 107  # what Linux allows a Unix socket's path
 INSTALL = {
     "mosquitto": "Mosquitto, the MQTT broker: apt install mosquitto, dnf install mosquitto, or brew install mosquitto",

@@ -90,12 +90,12 @@ class Crew:
         return self.members[-1]
 
     def call(self, words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a command that ends by itself, in at most a minute."""
+        """Run a command that ends by itself, in at most three minutes."""
         whole = {**os.environ, **env, MARK: str(self.folder)}
         try:
-            return subprocess.run(list(words), cwd=cwd, env=whole, capture_output=True, text=True, timeout=60)
+            return subprocess.run(list(words), cwd=cwd, env=whole, capture_output=True, text=True, timeout=180)
         except subprocess.TimeoutExpired as error:
-            raise RunError(f"{' '.join(words[:3])}: no answer within a minute.") from error
+            raise RunError(f"{' '.join(words[:3])}: no answer within three minutes.") from error
 
     def alive(self, one: Process) -> bool:
         """Return whether a process runs; another one that has its number by now does not count."""
