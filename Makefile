@@ -23,6 +23,16 @@ setup: $(READY)  ## Make the virtual environment
 demo: $(READY)  ## Train twice on rendered factory labels, and compare (about 2 minutes)
 	$(BIN)/fedfloor demo
 
+.PHONY: broker
+broker:
+	@PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -y -qq mosquitto >/dev/null; } \
+		|| { echo "a live park needs Mosquitto, the MQTT broker: sudo apt install mosquitto, then make demo-live"; exit 1; }
+
+.PHONY: demo-live
+demo-live: broker $(READY)  ## Train in a park of real processes on this machine: 2 factories, 8 devices, TLS (2–3 minutes)
+	$(BIN)/fedfloor live up demo-live
+
 .PHONY: test
 test: check  ## Run everything: make check, then the tests on real data, real processes and in a browser
 	$(BIN)/pytest -m slow -n $(SLOW_WORKERS) --maxschedchunk 1

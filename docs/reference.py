@@ -33,6 +33,7 @@ ROOMS = {
     "report": "what people see",
     "reproduce": "published tables, computed again",
     "bench": "how fast it is",
+    "deploy": "real machines",
     "cli": "the commands",
 }
 

@@ -88,6 +88,7 @@ def server() -> Iterator[Server]:
 
 # Those that take longest, longest first: one that starts last would keep a single core busy.
 LONG = (
+    "trains_as_its_simulation", "on_three_machines",
     "test_the_tutorial_runs", "in_the_docs_work[README.md]", "plain_twin_of_its_objective", "test_fedsr_mnist_is",
     "killed_ten_times", "in_the_docs_work[your-method.md]", "in_the_docs_work[reproduce.md]", "killed_twice",
     "test_disturbed_and_resumed", "in_the_docs_work", "test_torchrun", "is_its_plain_twin", "on_200_parks",

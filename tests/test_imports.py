@@ -17,7 +17,7 @@ ROOT = Path(fedfloor.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 OPTIONAL = (
     "pydantic", "plotly", "sklearn", "threadpoolctl", "ortools", "numba", "typer", "rich", "pooch", "requests",
-    "tensorboard", "mlflow", "bayes_opt", "transformers", "skimage", "onnxruntime",
+    "tensorboard", "mlflow", "bayes_opt", "transformers", "skimage", "onnxruntime", "flwr", "paho", "cryptography",
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
@@ -62,10 +62,11 @@ MAY = {
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
-    "bench": TRAINING | {"runs"},
+    "deploy": TRAINING | {"runs"},
+    "bench": TRAINING | {"deploy", "runs"},
     "inference": BASE | {"models", "data", "park", "parts", "runs", "terminal"},
 }
-OUTSIDERS = {"__init__", "__main__", "cli", "deploy"}
+OUTSIDERS = {"__init__", "__main__", "cli"}
 # All that solvers may import beside the standard library; bayes_opt: an optional extra, for the sampler of that name.
 NUMBERS = {"numpy", "scipy", "numba", "ortools", "sklearn", "threadpoolctl", "bayes_opt"}
 

@@ -22,7 +22,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs.folder import write as write_whole
-from fedfloor.runs.launch import build_park
+from fedfloor.runs.parks import build_park
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedfloor import __version__
-from fedfloor.cli import allocating, catalog, costs, look, reproducing, train, use
+from fedfloor.cli import allocating, catalog, costs, deploying, living, look, machines, reproducing, train, use
 from fedfloor.errors import FedfloorError
 
 app = typer.Typer(
@@ -28,10 +28,11 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 for _command in (
     train.new, train.run, train.compare, train.sweep, train.demo, reproducing.reproduce, costs.price, costs.reprice,
     allocating.allocate, look.draw, look.report, look.track, use.predict, use.export, catalog.methods, catalog.parts,
-    catalog.models, costs.networks,
+    catalog.models, costs.networks, deploying.provision, machines.cloud, machines.edge, machines.device,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")
+app.add_typer(living.live, name="live")
 app.command()(catalog.bench)
 
 

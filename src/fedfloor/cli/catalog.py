@@ -129,8 +129,8 @@ def bench(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="simulation, fedgs, hfedms, methods, population, sharing, loading, price, allocation, selection or "
-            "grouping",
+            help="simulation, fedgs, hfedms, methods, population, sharing, loading, price, allocation, selection, "
+            "grouping or live",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -252,6 +252,12 @@ def _selection(only: str, ranks: int | None, repeats: int, case: dict[str, Any])
     return selection.measure(only, repeats, _say)
 
 
+def _live(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import live
+
+    return live.measure([case for case in live.CASES if only in case.name], repeats, _say)
+
+
 def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import grouping
 
@@ -261,5 +267,5 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 BENCHMARKS = {
     "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods,
     "population": _population, "sharing": _sharing, "loading": _loading, "price": _price, "allocation": _allocation,
-    "selection": _selection, "grouping": _grouping,
+    "selection": _selection, "grouping": _grouping, "live": _live,
 }  # fmt: skip

@@ -34,7 +34,7 @@ def price(
 ) -> None:  # fmt: skip
     """Say what rounds will cost: seconds, bytes, joules."""
     from fedfloor.runs.compare import each_once
-    from fedfloor.runs.launch import build_park
+    from fedfloor.runs.parks import build_park
     from fedfloor.terminal import show
 
     what = shared.experiment(experiment, changes)

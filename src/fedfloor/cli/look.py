@@ -24,7 +24,7 @@ def draw(
     from fedfloor.parts.server import words as server_words
     from fedfloor.plan import draw as pictures
     from fedfloor.plan import text
-    from fedfloor.runs.launch import build_park
+    from fedfloor.runs.parks import build_park
     from fedfloor.runs.preview import plan_of
     from fedfloor.terminal import show
 

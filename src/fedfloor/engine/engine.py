@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine import features, union
+from fedfloor.engine.floor import Factories, Floor, Here
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Team
@@ -33,6 +37,8 @@ class Engine:
         sites: the devices on the network, over whose air results may be lost, too; None without one.
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.
+        floor: where visits take place.
+        factories: edges that walk branches with devices of their own; None where all is walked by the team.
     """
 
     park: Park
@@ -44,6 +50,8 @@ class Engine:
     normalise: Normalise = "auto"
     sites: Sites | None = None
     shortcuts: bool = True
+    floor: Floor = field(default_factory=Here)
+    factories: Factories | None = None
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
@@ -64,6 +72,10 @@ class Engine:
     def samples(self, device: int, tick: int = 0) -> Samples:
         """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""
         return self.wrap(*self.park.held(device, tick, self.memory.visits[device]))
+
+    def census(self, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
+        """Return int64 [len(devices), F]: the class counts that devices report of what each holds now."""
+        return self.floor.census(self, devices, tick)
 
     def stand_on(self, sites: Sites | None) -> None:
         """Put the devices onto a network, or where they stand on it from now on."""

@@ -131,7 +131,7 @@ class DeviceMemory:
         Raises:
             RunError: the disk is full or the folder gone.
         """
-        for device, digest in held.items():
+        for device, digest in held.items() if self._folder is not None else ():  # else on the devices' own disks
             if digest in self._settled:
                 continue
             for path in self._paths(device, digest):
@@ -145,6 +145,8 @@ class DeviceMemory:
     def sizes(self) -> tuple[list[int], list[int]]:
         """Return the bytes of what each device keeps, and of each earlier extractor that any of them refers to."""
         names = sorted({name for k in self.held if (name := self.extractor(k))})
+        if self._folder is None:
+            return [], []
         own = [self._path(k, held).stat().st_size for k, held in sorted(self.held.items())]
         return own, [self._path("extractor", name).stat().st_size for name in names]
 

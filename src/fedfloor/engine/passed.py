@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
+from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet
+from fedfloor.plan import choice
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Receipt
 
@@ -41,3 +46,23 @@ def merged(said: Sequence[Answers]) -> Answers:
         for device, heard in one.items():
             answers[device] = {**answers.get(device, {}), **heard}
     return answers
+
+
+def kept(packet: Packet, own: Tensor) -> dict[str, Tensor]:
+    """Return a packet that no visit changes: the resident network's own buffer ``own`` is copied."""
+    return {name: value.clone() if value is own else value for name, value in packet.items()}
+
+
+def said(done: Sequence[Passed]) -> bytes:
+    """Return what is known of branches, for :func:`heard_of` somewhere else."""
+    told = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
+    return json.dumps(told).encode()
+
+
+def heard_of(children: Sequence[Node], told: Blob) -> list[Passed]:
+    """Return what :func:`said` tells of branches."""
+    found = []
+    for child, (chosen, rows, answers) in zip(children, json.loads(bytes(told)), strict=True):
+        known, whom = choice.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
+        found.append(Passed({}, known, [Receipt(*row) for row in rows], answers=dict(answers), chosen=whom))
+    return found

@@ -80,7 +80,12 @@ WITH_SETTINGS: dict[str, Callable[[Engine, int, Packet, int, Mapping[str, Scalar
 }
 
 
-def _question(node: Probe) -> Callable[[Engine, int, Packet, int], Any]:
+def question(node: Probe) -> Callable[[Engine, int, Packet, int], Any]:
+    """Return the function that answers a question for (engine, device, packet, tick).
+
+    Raises:
+        SettingError: an unknown question.
+    """
     if node.what in WITH_SETTINGS:
         asked = WITH_SETTINGS[node.what]
         return lambda engine, device, packet, tick: asked(engine, device, packet, tick, node.settings)
@@ -98,10 +103,10 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     Raises:
         SettingError: an unknown question.
     """
-    answer = _question(node)
+    question(node)
     own = engine.network.flat
     still = {name: value.clone() if value is own else value for name, value in packet.items()}
-    mine = {k: answer(engine, k, still, tick) for k in node.devices[team.rank :: team.size]}
+    mine = engine.floor.answers(engine, node, still, tick, node.devices[team.rank :: team.size])
     if "w" in packet and packet["w"] is own:
         own.copy_(still["w"])
     vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}

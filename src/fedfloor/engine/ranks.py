@@ -8,20 +8,22 @@ the same packet and the same receipts.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import cast
 
 from fedfloor.engine import scopes, union
-from fedfloor.engine.attend import Still, attended
+from fedfloor.engine.attend import Still
+from fedfloor.engine.branches import Branch, in_turn_or_at_once, sent
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.floor import Errand
 from fedfloor.engine.meeting import Meeting, learnt
-from fedfloor.engine.passed import Answers, Passed, merged
+from fedfloor.engine.passed import Answers, Passed, heard_of, kept, merged, said
 from fedfloor.engine.probe import ask, no_vector
-from fedfloor.engine.team import Alone, Team
+from fedfloor.engine.team import Alone, Blob, Team
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, is_lost
 from fedfloor.parts import sampling
@@ -54,8 +56,22 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     except BaseException as error:
         engine.team.fail(error)
         raise
-    kept = {name: value.clone() if value is engine.network.flat else value for name, value in passed.packet.items()}
-    return Outcome(kept, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
+    packet = kept(passed.packet, engine.network.flat)
+    return Outcome(packet, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
+
+
+def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
+    """Walk the branches ``mine`` of a node for :func:`run` somewhere else; return what is to be shown of them.
+
+    Args:
+        engine: this machine's.
+        errand: the node, and what is known so far.
+        mine: which of its branches.
+    """
+    job = _Walk(engine, errand.round, Still(errand.frozen))
+    job.visits, job.heard = Counter(errand.visits), {k: dict(one) for k, one in errand.heard.items()}
+    meeting, done = job._branches(errand.node, errand.start, errand.tick, mine)
+    return [said(done), *meeting.unfinished()]
 
 
 class _Walk:
@@ -73,7 +89,7 @@ class _Walk:
     def team_walk(self, node: Node, packet: Packet, tick: int) -> Passed:
         """Walk a node with every rank; all return the same."""
         team = self.engine.team
-        if team.size == 1 or isinstance(node, Broadcast):
+        if (team.size == 1 and self.engine.factories is None) or isinstance(node, Broadcast):
             return self.walk(node, packet, tick)
         if isinstance(node, Probe):
             return self._ask(node, packet, tick, team)
@@ -93,24 +109,21 @@ class _Walk:
 
     def _deal(self, node: Parallel, packet: Packet, tick: int) -> Passed:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
-        team = self.engine.team
+        engine, team = self.engine, self.engine.team
+        if engine.factories is not None:
+            return self._met(node, *sent(engine, self._errand(node, packet, tick), self._size))
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
-        mine = shares[team.rank]
-        meeting, done = self._branches(node, packet, tick, mine)
-        said = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
-        everyone = team.gather([json.dumps(said).encode(), *meeting.unfinished()])
+        meeting, done = self._branches(node, packet, tick, shares[team.rank])
         whole = Meeting(node, meeting.start, meeting.part)
         branches: list[Passed] = []
-        for rank, (heard, *parts) in enumerate(everyone):
+        for rank, (heard, *parts) in enumerate(team.gather([said(done), *meeting.unfinished()])):
             whole.take(parts)
-            if rank == team.rank:
-                branches += done
-                continue
-            for chosen, rows, answers in json.loads(bytes(heard)):
-                known, whom = choice.resolved(node.children[len(branches)], iter(chosen)), tuple(map(tuple, chosen))
-                receipts = [Receipt(*row) for row in rows]
-                branches.append(Passed({}, known, receipts, answers=dict(answers), chosen=whom))
+            branches += done if rank == team.rank else heard_of([node.children[i] for i in shares[rank]], heard)
         return self._met(node, whole, branches)
+
+    def _errand(self, node: Parallel, packet: Packet, tick: int) -> Errand:
+        start = kept(packet, self.engine.network.flat)
+        return Errand(node, start, self.round, tick, self.visits, self.heard, self.still.frozen)
 
     # -- by one rank ------------------------------------------------------------------------------------------------
 
@@ -131,29 +144,33 @@ class _Walk:
             return self._ask(node, packet, tick, Alone())
         return self._in_turn(node, packet, tick, self.walk)
 
-    def _branches(self, node: Parallel, packet: Packet, tick: int, mine: range) -> tuple[Meeting, list[Passed]]:
+    def _branches(
+        self, node: Parallel, packet: Packet, tick: int, mine: Collection[int]
+    ) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
-        own = self.engine.network.flat
-        start = {name: value.clone() if value is own else value for name, value in packet.items()}
-        meeting, done = Meeting(node, start, scopes.met(self.engine.network, node)), []
-        before, kept, heard = self.visits, self.engine.memory, self.heard
+        start, memory, lock = kept(packet, self.engine.network.flat), self.engine.memory, Lock()
+        meeting, branches = Meeting(node, start, scopes.met(self.engine.network, node)), list[Branch[_Walk]]()
         ahead: Counter[int] = Counter()
         around = walk.beside(node) if self.engine.air is not None and not any(map(walk.meets, node.children)) else None
         for index, child in enumerate(node.children):
             if index in mine:
-                known = {*walk.devices(child), -1}
-                was = kept.now(known)
-                self.visits, self.heard = Counter({k: before[k] + ahead[k] for k in known}), heard
-                self.beside = list(around[index]) if around else []
-                one = self.walk(child, start, tick)
-                no_vector(one.answers)
-                kept.put_back(was)  # branches happen at the same time: none sees what another one left on a device
-                meeting.add(index, one.packet, sum(self._size(k) for k in one.trained))
-                done.append(replace(one, packet={}))
+                known, job = {*walk.devices(child), -1}, _Walk(self.engine, self.round, self.still)
+                job.visits, job.heard = Counter({k: self.visits[k] + ahead[k] for k in known}), self.heard
+                job.beside = list(around[index]) if around else []
+                branches.append(Branch(index, child, known, job))
             ahead.update(walk.visits(child))
             ahead[-1] += walk.cloud_visits(child)
-        self.visits, self.heard = before, heard
-        return meeting, done
+
+        def go(branch: Branch[_Walk]) -> Passed:
+            was = memory.now(branch.known)
+            one = branch.job.walk(branch.child, start, tick)
+            no_vector(one.answers)
+            memory.put_back(was)  # branches happen at the same time: none sees what another one left on a device
+            with lock:
+                meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
+            return replace(one, packet={})
+
+        return meeting, in_turn_or_at_once(go, branches, at_once=self.engine.floor.at_once)
 
     def _met(self, node: Parallel, meeting: Meeting, branches: list[Passed]) -> Passed:
         answers = merged([one.answers for one in branches])
@@ -163,9 +180,9 @@ class _Walk:
         packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
-        kept = self.engine.memory
-        kept.visits.update(receipt.device for receipt in receipts if not receipt.lost)
-        kept.held.update({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
+        memory = self.engine.memory
+        memory.visits.update(receipt.device for receipt in receipts if not receipt.lost)
+        memory.held.update({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
         children = [one.resolved for one in branches]
         same = all(a is b for a, b in zip(children, node.children, strict=True))
         trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
@@ -207,10 +224,11 @@ class _Walk:
         size = scopes.sent_bytes(engine.network, node.work.scope, packet)
         others = self.beside.pop(0) if self.beside else ()  # of the cloud's visits, too, so that the next finds its own
         lost = device >= 0 and self._is_lost(node, others, key)
-        if lost:
+        got = None if lost else engine.floor.visit(engine, node.work, packet, key, self.still)
+        if got is None:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
-        sent, receipt = attended(engine, node.work, packet, key, self.still)
+        sent, receipt = got
         return Passed(sent, node, [replace(receipt, bytes=size)], frozenset({device}))
 
     def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:
@@ -249,7 +267,11 @@ class _Walk:
 
     def _chosen(self, node: Select, tick: int, visits: Counter[int]) -> list[int]:
         engine = self.engine
-        return sampling.selected(node, engine.park, engine.seed, self.round, tick, visits, engine.memory.visits)
+        there = tuple(engine.floor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        if len(there) < len(node.candidates):
+            node = replace(node, candidates=there, how_many=min(node.how_many, len(there)))
+        seen = engine.memory.visits
+        return sampling.selected(node, engine.park, engine.seed, self.round, tick, visits, seen, engine.census)
 
     def _chosen_ahead(self, node: Select, tick: int, turns: int) -> list[list[int]]:
         """Return whom the next turns choose, where that does not hang on what is trained in between.
@@ -257,8 +279,8 @@ class _Walk:
         A choice costs half as much right after another one: training clears the processor's caches.
         """
         stream = self.engine.park.stream
-        if stream.position(tick, 0) != stream.position(tick, 1):
-            return []
+        if stream.position(tick, 0) != stream.position(tick, 1) or self.engine.floor.at_once:
+            return []  # or those to choose from may be gone by then
         visits = Counter({k: self.visits[k] for k in node.candidates})
         found: list[list[int]] = []
         for turn in range(turns):

@@ -12,6 +12,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts import super_node
 from fedfloor.plan.nodes import Select
 
+Census = Callable[[Sequence[int], int], np.ndarray]
 Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[int]]
 
 
@@ -110,7 +111,7 @@ def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.
 
 def selected(
     node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int],
-    trained: Mapping[int, int],
+    trained: Mapping[int, int], census: Census | None = None,
 ) -> list[int]:  # fmt: skip
     """Return whom a ``Select`` chooses, ascending.
 
@@ -121,10 +122,11 @@ def selected(
         round_number, tick: when.
         visits: how often each device was visited so far in the round.
         trained: how often each device was trained so far in the run.
+        census: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
     """
     asked = node.candidates if node.reads_census else ()
-    census = park.census(asked, tick, [trained.get(k, 0) for k in asked])
+    counts = park.census(asked, tick, [trained.get(k, 0) for k in asked]) if census is None else census(asked, tick)
     seen = sum(visits.get(k, 0) for k in node.candidates)
     place = (round_number, tick, min(node.candidates, default=-1), seen)  # the next choice is another draw
     rng = generator(seed, f"select {node.policy} {node.at}", *place)
-    return choose(node, census, park.holdings[list(node.candidates)], rng)
+    return choose(node, counts, park.holdings[list(node.candidates)], rng)

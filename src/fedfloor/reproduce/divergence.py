@@ -16,7 +16,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Repeat
 from fedfloor.report.ledger import Run
 from fedfloor.runs import forecast
-from fedfloor.runs.launch import build_park
+from fedfloor.runs.parks import build_park
 
 
 def of(run: Run) -> float:

@@ -36,7 +36,7 @@ from fedfloor.reproduce.cells import Cell
 from fedfloor.reproduce.forgetting import KINDS, Course, Forgetting
 from fedfloor.reproduce.work import Reproduction
 from fedfloor.runs.folder import write
-from fedfloor.runs.launch import build_park
+from fedfloor.runs.parks import build_park
 
 MOST = 1000  # samples of a batch that are looked at
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedfloor import config
 from fedfloor.chance import generator
 from fedfloor.reproduce.samplers import STATED, Asked, Point, Sampler
-from fedfloor.runs.launch import build_park
+from fedfloor.runs.parks import build_park
 from fedfloor.solvers.selection.gbpcs import Start, Trace, curve, gbpcs
 from fedfloor.solvers.selection.problem import Problem, batches, divergence, verify
 from fedfloor.solvers.selection.solve import solve

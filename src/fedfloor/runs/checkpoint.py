@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -16,7 +16,7 @@ from fedfloor.errors import RunError, disk_error
 from fedfloor.methods.contract import State
 from fedfloor.plan.outcome import Receipt
 from fedfloor.runs.folder import flush, write, write_json
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Line, told
 
 KEPT = 2
 
@@ -70,7 +70,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "notes": dict(point.state.notes),
             "receipts": [receipt.row() for receipt in point.receipts],
             "memory": {str(device): digest for device, digest in point.memory.items()},
-            "line": asdict(point.line) if point.line else None,
+            "line": told(point.line) if point.line else None,
             "visits": {str(device): count for device, count in point.visits.items()},
             "reports": {str(device): count for device, count in point.reports.items()},
             "holders": sorted(point.holders),
@@ -98,9 +98,15 @@ def latest(folder: Path) -> Checkpoint | None:
 
 def memories(folder: Path) -> set[str]:
     """Return the digests of device memories that the kept checkpoints name."""
-    found: set[str] = set()
+    return set().union(*named(folder).values())
+
+
+def named(folder: Path) -> dict[int, set[str]]:
+    """Return for each device the digests of its memories that the kept checkpoints name."""
+    found: dict[int, set[str]] = {}
     for place in _all(folder)[-KEPT:]:  # a kill may have left some of an older one
-        found |= set(json.loads((place / "state.json").read_text())["memory"].values())
+        for device, digest in json.loads((place / "state.json").read_text())["memory"].items():
+            found.setdefault(int(device), set()).add(digest)
     return found
 
 

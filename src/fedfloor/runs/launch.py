@@ -11,45 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfloor.config import combined
-from fedfloor.data.own import load as load_own
-from fedfloor.data.sources import load
 from fedfloor.engine.team import MOST_RANKS, Alone, Team
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.park.build import build
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, loop, processes
 from fedfloor.runs.diverged import noted
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.parks import build_park as build_park
 from fedfloor.runs.prepare import prepare
-
-
-def build_park(experiment: Experiment) -> Park:
-    """Return the park an experiment describes."""
-    data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
-    if data.path is not None:
-        dataset = load_own(Path(data.path), data, seed)
-    else:
-        root = Path(data.root) if data.root else None
-        made = data.samples_per_device
-        dataset = load(
-            data.name, root=root, devices=park.devices, samples_per_device=made, seed=seed, reading=data,
-            like=data.procedural,
-        )  # fmt: skip
-    return build(
-        dataset,
-        devices=park.devices,
-        factories=park.factories,
-        assignment=park.assignment,
-        partition=data.partition,
-        stream=data.stream,
-        seed=seed,
-        validation=evaluate.validation if evaluate.on == "validation" else None,
-        census_epsilon=park.census_epsilon,
-        mobility=park.mobility,
-    )
 
 
 def under_torchrun() -> bool:

@@ -32,6 +32,7 @@ class Line:
         lost: visits whose result was lost.
         plan_hash: SHA-256 of the resolved plan.
         info: what the method reports.
+        measured: on real machines, what the round took there: seconds, bytes per link, who was absent or refused.
     """
 
     round: int
@@ -47,6 +48,7 @@ class Line:
     plan_hash: str
     info: Mapping[str, Any] = field(default_factory=dict)
     macro_f1: float | None = None
+    measured: dict[str, Any] | None = None
 
 
 def line(
@@ -115,6 +117,14 @@ def total(last: Line | None) -> dict[str, float] | None:
     return last.priced["total"] if last is not None and last.priced is not None else None
 
 
+def told(line: Line) -> dict[str, Any]:
+    """Return a line as it is written: a simulation measures nothing on machines, and does not say so."""
+    row = asdict(line)
+    if line.measured is None:
+        del row["measured"]
+    return row
+
+
 def append(path: Path, new: Line) -> None:
     """Add a line; on failure the file is as it was.
 
@@ -124,7 +134,7 @@ def append(path: Path, new: Line) -> None:
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("a") as file:
-            file.write(json.dumps(asdict(new)) + "\n")
+            file.write(json.dumps(told(new)) + "\n")
     except OSError as error:
         if path.exists():
             with path.open("r+b") as file:

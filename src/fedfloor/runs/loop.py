@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import torch
 
-from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import combined
 from fedfloor.engine import ranks
-from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate
+from fedfloor.engine.floor import Live
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
@@ -29,12 +28,11 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
-from fedfloor.runs import checkpoint, checks, folder, ledger, pricing, privacy, results
+from fedfloor.runs import checkpoint, checks, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.pricing import Tariff
-from fedfloor.runs.start import begin
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +46,7 @@ def execute(
     park: Park,
     report: Callable[[Line], None],
     interrupted: Callable[[], bool],
+    live: Live | None = None,
 ) -> str:
     """Run an experiment with a team of ranks; every rank calls it.
 
@@ -58,6 +57,7 @@ def execute(
         park: the park, the same on every rank.
         report: called with each new ledger line on the first rank.
         interrupted: asked after each round whether the user wants to stop.
+        live: real machines that do the work; None where it is done here.
 
     Returns:
         Why it stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
@@ -66,31 +66,25 @@ def execute(
         SettingError: something in the experiment does not fit.
         RunError: training failed, or the disk is full; the last checkpoint stays.
     """
-    torch.set_num_threads(1)
-    keep_memory()
     method = combined(experiment)
-    data = park.dataset
-    model, adapt = experiment.model, method.objective.adapt
-    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
-    begin(network, model, data, tell=team.rank == 0)
     point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
-    memory = DeviceMemory(orders.out / "memory", *((point.memory, point.visits) if point else ()))
-    chance, normalise = experiment.faults.visit, experiment.data.normalise
-    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
-    sites = None if costs is None else costs.sites
-    shortcuts = experiment.engine.shortcuts == "auto"
-    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts)
+    place = orders.out / "memory" if live is None else None
+    memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
+    engine, costs = made.engine(experiment, method, park, team, memory)
+    if live is not None:
+        engine.shortcuts, engine.floor, engine.factories = False, live, live
+        live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
-    start = {"w": network.flat.clone()}
+    start = {"w": engine.network.flat.clone()}
     if point is not None:
-        checks.packet_fits(point.state.packet, network, method.objective)
+        checks.packet_fits(point.state.packet, engine.network, method.objective)
     checks.agree(team, experiment, park, point, start)
     if team.rank == 0:
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         memory.tidy()
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))  # after a power cut the others may be damaged
     team.gather([])
-    job = _Run(experiment, orders, engine, method, costs, report, interrupted)
+    job = _Run(experiment, orders, engine, method, costs, report, interrupted, live)
     return job.go(start, point or job.begin(start))
 
 
@@ -106,9 +100,10 @@ class _Run:
         costs: Tariff | None,
         report: Callable[[Line], None],
         interrupted: Callable[[], bool],
+        live: Live | None = None,
     ) -> None:
         self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
-        self.costs, self.report, self.interrupted = costs, report, interrupted
+        self.costs, self.report, self.interrupted, self.live = costs, report, interrupted, live
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         self.looked = False
@@ -124,8 +119,7 @@ class _Run:
         of, trained = park.factory_at(tick), network.trained
         if self.costs is not None and self.resources is None and self.method.reads_network:
             self.resources = self.costs.resources(start)
-        seen = self.engine.memory.visits
-        census = park.census(every, tick, [seen[k] for k in every]) if self.method.asks_census(number) else None
+        census = self.engine.census(every, tick) if self.method.asks_census(number) else None
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
             resources=self.resources, census=census, held=park.holdings,
@@ -197,6 +191,8 @@ class _Run:
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
         new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)
+        if self.live is not None:
+            new = replace(new, measured=self.live.measured())
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders)
 
@@ -252,6 +248,8 @@ class _Run:
         self.engine.memory.settle(point.memory)
         checkpoint.save_to(place, point)
         self.engine.memory.sweep(checkpoint.memories(place))
+        if self.live is not None:
+            self.live.keep(checkpoint.named(place))
         self.saved = time.monotonic()
 
     def reached(self, point: Checkpoint) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fedfloor import config
@@ -18,8 +18,8 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.runs import folder, forecast, ledger, pricing
 from fedfloor.runs.compare import ground
-from fedfloor.runs.launch import build_park
 from fedfloor.runs.ledger import Line
+from fedfloor.runs.parks import build_park
 
 LEFT = (".lock", "report.html", "checkpoint", "memory")  # what a copy of a run does without
 
@@ -61,7 +61,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
         if lines:
-            folder.write(copy / "ledger.jsonl", "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+            folder.write(copy / "ledger.jsonl", "".join(json.dumps(ledger.told(line)) + "\n" for line in lines))
         follow(copy)
     return copies
 

@@ -1,0 +1,186 @@
+"""What real machines cost beside the training itself: a visit through a broker, a round of FedGS, an idle agent.
+
+A Mosquitto broker without TLS and agents as processes of this machine; the edge is in this process. A visit's overhead
+is the time from handing the model over until what came back may be mixed, less the seconds that the device trained.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedfloor.deploy import cloud, edge
+from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, DeviceSettings, EdgeSettings, Named, to_toml
+from fedfloor.engine.attend import Still
+from fedfloor.engine.visit import Key
+from fedfloor.errors import RunError
+from fedfloor.plan.nodes import Work
+from fedfloor.runs import ledger
+
+Row = dict[str, object]
+FIGURES = ("payload_mb", "least_ms", "overhead_ms", "most_ms", "first_visit_s", "round_s", "most_s", "training_s")
+PARK = "bench"
+FEDGS = """
+rounds = {rounds}
+seed = 0
+data.samples_per_device = 100
+data.stream = {{ kind = "fifo", window = 32 }}
+park = {{ devices = {devices}, factories = 1 }}
+model.name = "{model}"
+method.name = "fedgs"
+methods.fedgs = {{ iterations = 50, devices = {devices}, random = {random}, work.batch_size = 32 }}
+engine.shortcuts = "off"
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: visits of a network to one device, or rounds of FedGS with several."""
+
+    name: str
+    model: str
+    devices: int = 1
+
+
+CASES = (
+    Case("visit 2NN", "mlp-2nn"),
+    Case("visit FedGS's CNN", "cnn-fedgs"),
+    Case("FedGS round, T = 50", "mlp-2nn", 10),
+)
+
+
+def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> list[Row]:
+    """Measure cases; return a row for each.
+
+    Args:
+        cases: what.
+        repeats: visits, or a third as many rounds.
+        say: told what is being measured.
+
+    Raises:
+        RunError: there is no Mosquitto, or a process did not come up.
+    """
+    rows = []
+    for case in cases:
+        say(case.name)
+        with tempfile.TemporaryDirectory(prefix="ff-") as folder, _floor(Path(folder), case, repeats) as floor:
+            row = _rounds(floor) if case.devices > 1 else _visits(floor, repeats)
+            idle, busy = floor.idle_mib, max(_resident(one.pid) for one in floor.agents)
+        rows.append(
+            {
+                "case": case.name,
+                **dict.fromkeys(FIGURES),
+                **row,
+                "agent_idle_mib": round(idle),
+                "agent_busy_mib": round(busy),
+            }
+        )
+    return rows
+
+
+def _visits(floor: _Floor, repeats: int) -> Row:
+    """Time visits of one step; the first, in which the agent imports PyTorch, is told apart."""
+    engine, factory = floor.edge.engine, floor.edge.factory
+    packet, over, first_s = {"w": engine.network.flat.clone()}, [], 0.0
+    for visit in range(repeats + 2):
+        before, began = factory.trained_s, time.perf_counter()
+        key = Key(engine.seed, 1, 0, 0, visit)
+        if factory.visit(engine, Work(steps=1, batch_size=32), packet, key, Still(frozen=False)) is None:
+            raise RunError("the device did not train: its log is gone with the folder; try again.")
+        seconds = time.perf_counter() - began - (factory.trained_s - before)
+        if visit == 0:
+            first_s = seconds
+        elif visit > 1:
+            over.append(1000 * seconds)
+    size = packet["w"].numel() * packet["w"].element_size() / 1e6
+    figures = {"least_ms": min(over), "overhead_ms": statistics.median(over), "most_ms": max(over)}
+    told = {name: round(one, 1) for name, one in figures.items()}
+    return {"payload_mb": round(size, 2), **told, "first_visit_s": round(first_s, 1)}
+
+
+def _rounds(floor: _Floor) -> Row:
+    settings = CloudSettings(PARK, floor.what, floor.folder / "run", (CloudEdge("e0", 0, Address("127.0.0.1", 1)),))
+    cloud.run(settings, floor)
+    lines = ledger.read(settings.out / "ledger.jsonl")[1:]  # in the first round the agents import PyTorch
+    walls = [line.wall_s for line in lines]
+    trained = statistics.median((line.measured or {})["training_s"] for line in lines)
+    return {
+        "round_s": round(statistics.median(walls), 2),
+        "most_s": round(max(walls), 2),
+        "training_s": round(trained, 2),
+    }
+
+
+@dataclass
+class _Floor:
+    """A broker, agents and an edge; also the way from the cloud to that edge."""
+
+    folder: Path
+    what: Path
+    edge: edge.Edge
+    agents: list[subprocess.Popen[bytes]]
+    idle_mib: float = field(default=0.0)
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:  # noqa: ARG002
+        """Ask the edge."""
+        return {factory: self.edge.answer(frame) for factory, frame in messages.items()}
+
+
+@contextmanager
+def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
+    what, port = folder / "experiment.toml", _free_port()
+    what.write_text(
+        FEDGS.format(
+            rounds=1 + max(1, repeats // 3), devices=case.devices, random=min(2, case.devices - 1), model=case.model
+        )
+    )
+    where, started = Address("127.0.0.1", port), [_broker(folder, port)]
+    names = tuple(Named(f"d{k}", k) for k in range(case.devices))
+    try:
+        for one in names:
+            file = folder / f"{one.name}.toml"
+            place = folder / one.name
+            file.write_text(to_toml(DeviceSettings(PARK, one.name, 0, one.device, where, what, place, place)))
+            started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "device", str(file)]))
+        made = edge.of(EdgeSettings(PARK, "e0", 0, where, Address(socket=folder / "door"), what, folder, names))
+        made.start()
+        made.line.attend()
+        floor = _Floor(folder, what, made, started[1:])
+        floor.idle_mib = max(_resident(one.pid) for one in floor.agents)
+        yield floor
+        made.stop()
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in reversed(started):
+            process.wait()
+
+
+def _broker(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        raise RunError("there is no Mosquitto on this machine: apt install mosquitto.")
+    file = folder / "mosquitto.conf"
+    file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nlog_dest none\n")
+    return subprocess.Popen([program, "-c", str(file)])
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _resident(process: int) -> float:
+    """Return a process's resident memory, MiB."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))

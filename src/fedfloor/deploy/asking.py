@@ -1,0 +1,209 @@
+"""An edge's line to devices: who is there, what they are asked, and what comes back in time."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedfloor._version import __version__
+from fedfloor.deploy import topics
+from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.link import Link
+from fedfloor.deploy.message import Arrays, Message, RefusedError, decode, encode
+from fedfloor.deploy.settings import Named
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Gone:
+    """What a wait ends with when a device says no more."""
+
+    why: str
+
+
+@dataclass
+class _Open:
+    """A request that waits for its answer."""
+
+    device: str
+    payload: bytes
+    came: queue.SimpleQueue[bytes | _Gone] = field(default_factory=queue.SimpleQueue)
+
+
+class Line:
+    """An edge's line to devices.
+
+    Args:
+        park: the park's name.
+        name: the edge's.
+        link: its connection.
+        devices: those it may ask.
+        session: when it started, ns.
+    """
+
+    def __init__(
+        self, park: str, name: str, link: Link, devices: Mapping[int, Named], session: int | None = None
+    ) -> None:
+        self.park, self.name, self.gate = park, name, Gate()
+        self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
+        self.here: dict[int, Mapping[str, Any]] = {}  # who is there, and what it said of itself
+        self.moved: Counter[str] = Counter()  # bytes up and down
+        self._link, self._session, self._number = link, session or time.time_ns(), 0
+        self._sessions: dict[int, int] = {}
+        self._open: dict[str, _Open] = {}
+        self._abandoned = ""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+
+    def start(self) -> None:
+        """Connect."""
+        listen = [topics.outbox(self.park, "+", self.name), *(topics.status(self.park, n) for n in self._numbers)]
+        self._link.start(listen, self._heard, self._joined)
+
+    def stop(self) -> None:
+        """Leave."""
+        self._link.stop()
+
+    def wait_for(self, devices: int, deadline_s: float) -> bool:
+        """Wait until so many devices are there; return whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self.here) >= devices, deadline_s)
+
+    def abandon(self, why: str) -> None:
+        """Let all that is under way be lost, and what is asked from now on, until :meth:`attend`."""
+        self._abandoned = why
+        for asked in list(self._open.values()):
+            asked.came.put(_Gone(why))
+
+    def attend(self) -> None:
+        """Ask again."""
+        self._abandoned = ""
+
+    def ask(
+        self, device: int, kind: str, deadline_s: float, *, run: str, number: int, about: Mapping[str, Any],
+        arrays: Arrays | None = None, scope: str = "all",
+    ) -> Message | None:  # fmt: skip
+        """Ask a device; return its answer, or None where it is gone, late, or answers what is refused.
+
+        Args:
+            device: whom.
+            kind: what.
+            deadline_s: how long is waited.
+            run: of which run.
+            number: of which round.
+            about, arrays, scope: the message's.
+        """
+        name = self.devices[device].name if device in self.devices else None
+        if self._abandoned:
+            return None
+        if name is None or device not in self.here:
+            log.warning("device %s is not there: its %s is lost.", name or device, kind)
+            return None
+        with self._lock:
+            self._number += 1
+            message = Message(
+                kind, self.name, run, number, self._session, self._number, scope, about=about, arrays=arrays or {}
+            )
+        asked = _Open(name, encode(message))
+        self._open[message.identity] = asked
+        try:
+            self._link.say(topics.inbox(self.park, self.name, name), asked.payload)
+            return self._wait(asked, message, time.monotonic() + deadline_s)
+        finally:
+            del self._open[message.identity]
+
+    def _wait(self, asked: _Open, message: Message, until: float) -> Message | None:
+        while True:
+            try:
+                came = asked.came.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                log.warning("device %s did not answer in time: its %s is lost.", asked.device, message.kind)
+                self.gate.refused[asked.device, "late"] += 1
+                return None
+            if isinstance(came, _Gone):
+                log.warning("device %s is gone (%s): its %s is lost.", asked.device, came.why, message.kind)
+                return None
+            try:
+                answer = decode(came)
+            except RefusedError as error:
+                self.gate.refuse(asked.device, error)
+                return None
+            with self._lock:
+                self.moved["down"] += len(asked.payload)
+                self.moved["up"] += len(came)
+            return answer
+
+    # -- what is heard, in the connection's thread ------------------------------------------------------------------
+
+    def _joined(self) -> None:
+        """Ask again what was under way when the connection broke: nobody does anything twice."""
+        for asked in list(self._open.values()):
+            self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
+
+    def _heard(self, topic: str, payload: bytes) -> None:
+        kind, names = topics.parts(topic)
+        if kind == "status" and len(names) == 1:
+            self._status(names[0], payload)
+        elif kind == "out" and len(names) == 2:
+            self._answered(names[0], payload)
+
+    def _answered(self, name: str, payload: bytes) -> None:
+        """Hand an answer to who waits for it; looking at its numbers is his work."""
+        try:
+            said = self.gate.look(payload, name)
+            asked = self._open.get(said["answers"])
+            if asked is None or asked.device != name:
+                raise RefusedError("unasked", f"it answers '{said['answers']}', which nobody waits for.")
+        except RefusedError as error:
+            self.gate.refuse(name, error)
+            return
+        asked.came.put(payload)
+
+    def _status(self, name: str, payload: bytes) -> None:
+        device = self._numbers.get(name)
+        if device is None or not payload:
+            return
+        try:
+            said = decode(payload, 1 << 20)
+            if said.sender != name:
+                raise RefusedError("sender", f"it says it is of '{said.sender}'.")
+            if said.kind == "hello":
+                self._hello(device, name, said)
+            elif said.kind == "gone" and said.session == self._sessions.get(device, said.session):
+                self._gone(device, name, str(said.about.get("why", "")))
+        except RefusedError as error:
+            self.gate.refuse(name, error)
+
+    def _hello(self, device: int, name: str, said: Message) -> None:
+        about = said.about
+        if about.get("device") != device:
+            raise RefusedError("device", f"it is device {about.get('device')}; here it is listed as {device}.")
+        if about.get("version") != __version__:
+            raise RefusedError("release", f"it runs fedfloor {about.get('version')}; this is {__version__}.")
+        if said.session < self._sessions.get(device, 0):
+            raise RefusedError("replayed", "it is of an earlier session.")
+        with self._changed:
+            restarted = said.session != self._sessions.get(device, said.session)
+            self._sessions[device], self.here[device] = said.session, about
+            self._changed.notify_all()
+        log.info("device %s (%d) is there.", name, device)
+        for asked in [one for one in self._open.values() if one.device == name]:
+            if restarted:  # what it was doing is gone
+                asked.came.put(_Gone("it was started again"))
+            else:
+                self._link.say(topics.inbox(self.park, self.name, name), asked.payload)
+
+    def _gone(self, device: int, name: str, why: str) -> None:
+        with self._changed:
+            self.here.pop(device, None)
+            self._changed.notify_all()
+        log.warning("device %s (%d) is gone: %s.", name, device, why)
+        for asked in [one for one in self._open.values() if one.device == name]:
+            asked.came.put(_Gone(why))

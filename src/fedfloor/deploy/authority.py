@@ -1,0 +1,285 @@
+"""A park's certificate authority: who may speak to whom, for how long, and who no longer may (X.509; ECDSA P-256).
+
+A certificate's common name is its holder's name; brokers know their clients by nothing else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedfloor.deploy.settings import Tls
+from fedfloor.errors import RunError, SettingError
+
+YEARS = 10  # of an authority and of its list of those revoked: a list that ran out would shut everybody out
+AHEAD = dt.timedelta(hours=1)  # a certificate is good for clocks that are so much slow
+Key = ec.EllipticCurvePrivateKey
+
+
+@dataclass(frozen=True)
+class Authority:
+    """An authority: its certificate and its private key."""
+
+    cert: x509.Certificate
+    key: Key
+
+    def pem(self) -> tuple[bytes, bytes]:
+        """Return the certificate and the key as PEM."""
+        return _pem(self.cert), _key_pem(self.key)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who gets a certificate.
+
+    Args:
+        name: the common name.
+        addresses: host names and IP addresses it answers at; without any it is a client only.
+        client: whether it also calls others.
+    """
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    client: bool = True
+
+
+def now() -> dt.datetime:
+    """Return the time of this machine's clock."""
+    return dt.datetime.now(dt.UTC)
+
+
+def found(park: str, at: dt.datetime) -> Authority:
+    """Found an authority for a park: a fresh key and a self-signed certificate that may sign no other authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"fedfloor {park}")
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    built = _builder(name, name, key.public_key(), at, dt.timedelta(days=365 * YEARS))
+    built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    built = built.add_extension(usage, critical=True)
+    built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return Authority(built.sign(key, hashes.SHA256()), key)
+
+
+def load(folder: Path) -> Authority:
+    """Read an authority's ``ca.crt`` and ``ca.key``.
+
+    Raises:
+        SettingError: one of them is missing or unreadable, or they do not belong together.
+    """
+    cert, key = certificate(folder / "ca.crt"), private_key(folder / "ca.key")
+    if cert.public_key() != key.public_key():
+        raise SettingError(
+            f"{folder}: ca.key is not the key of ca.crt. Put back the pair that was provisioned together."
+        )
+    return Authority(cert, key)
+
+
+def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[bytes, bytes]:
+    """Return a new certificate and its key as PEM.
+
+    Args:
+        by: who signs.
+        holder: whose it is.
+        days: how long it is good for, never longer than the authority itself.
+        at: from when on, less an hour for clocks that are slow.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    span = min(dt.timedelta(days=days), by.cert.not_valid_after_utc - at)
+    built = _builder(_name(holder.name), by.cert.subject, key.public_key(), at, span)
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH] if holder.addresses else []
+    uses += [ExtendedKeyUsageOID.CLIENT_AUTH] if holder.client else []
+    parent = by.cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
+    built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    built = built.add_extension(usage, critical=True).add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    built = built.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(parent), critical=False)
+    if holder.addresses:
+        names = x509.SubjectAlternativeName([_general(one) for one in holder.addresses])
+        built = built.add_extension(names, critical=False)
+    return _pem(built.sign(by.key, hashes.SHA256())), _key_pem(key)
+
+
+def revocations(by: Authority, serials: Iterable[tuple[int, dt.datetime]], at: dt.datetime) -> bytes:
+    """Return the list of revoked certificates as PEM, good as long as the authority.
+
+    Args:
+        by: who signs.
+        serials: serial number and time of each revocation.
+        at: when the list is made.
+    """
+    listed = x509.CertificateRevocationListBuilder().issuer_name(by.cert.subject).last_update(at - AHEAD)
+    listed = listed.next_update(by.cert.not_valid_after_utc)
+    for serial, when in serials:
+        one = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(when).build()
+        listed = listed.add_revoked_certificate(one)
+    return listed.sign(by.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def node_key(name: str) -> tuple[bytes, bytes]:
+    """Return a Flower node's private key (ECDSA P-384, OpenSSH format) and its public key's line."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return private, public + b" " + name.encode() + b"\n"
+
+
+def certificate(path: Path) -> x509.Certificate:
+    """Read a certificate.
+
+    Raises:
+        SettingError: it is missing or none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(_bytes(path, "certificate"))
+    except ValueError as error:
+        raise SettingError(
+            f"{path} is no certificate in PEM format: copy it again from where it was provisioned."
+        ) from error
+
+
+def private_key(path: Path) -> Key:
+    """Read a private key.
+
+    Raises:
+        SettingError: it is missing or none.
+    """
+    try:
+        key = serialization.load_pem_private_key(_bytes(path, "private key"), None)
+    except (ValueError, TypeError) as error:
+        raise SettingError(f"{path} is no private key in PEM format: copy it again.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise SettingError(f"{path}: its kind of key is not one that fedfloor provision writes (ECDSA).")
+    return key
+
+
+def addresses(cert: x509.Certificate) -> tuple[str, ...]:
+    """Return the host names and IP addresses a certificate is good for."""
+    try:
+        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(one.value) for one in names)
+
+
+def common_name(cert: x509.Certificate) -> str:
+    """Return whose certificate it is."""
+    return str(cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str, at: dt.datetime) -> str | None:
+    """Say what is wrong with a certificate, or nothing.
+
+    Args:
+        path: its file, to be named.
+        cert: the certificate.
+        root: the authority's.
+        name: whose it must be.
+        at: what this machine's clock says.
+    """
+    whose = f"{path}: the certificate of '{common_name(cert)}'"
+    clock = f"This machine's clock says {_day(at)}"
+    if at > cert.not_valid_after_utc:
+        until = f"{whose} expired on {_day(cert.not_valid_after_utc)}. {clock}"
+        return f"{until}: if that is right, run fedfloor provision again and copy the new one here; else set the clock."
+    if at < cert.not_valid_before_utc:
+        return f"{whose} is good only from {_day(cert.not_valid_before_utc)} on. {clock}: is it slow?"
+    try:
+        cert.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        return f"{whose} was not signed by {common_name(root)}: copy certificate and ca.crt from one and the same park."
+    if common_name(cert) != name:
+        return f"{whose} must be that of '{name}': files of two machines were mixed up."
+    return None
+
+
+def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
+    """Check a process's certificate, key and authority before it calls anybody.
+
+    Args:
+        tls: the three files.
+        name: the process's name.
+        at: what the clock says; default: this machine's.
+
+    Raises:
+        SettingError: says which file, what is wrong with it, until when it was good, and what to do.
+    """
+    cert, root, moment = certificate(tls.cert), certificate(tls.ca), at or now()
+    wrong = fault(tls.ca, root, root, common_name(root), moment) or fault(tls.cert, cert, root, name, moment)
+    if wrong is None and cert.public_key() != private_key(tls.key).public_key():
+        wrong = f"{tls.key} is not the key of {tls.cert}: copy both again."
+    if wrong is not None:
+        raise SettingError(wrong)
+
+
+def refusal(error: ssl.SSLError, where: str) -> RunError:
+    """Return what to tell the user when a secure connection was not made.
+
+    >>> print(refusal(ssl.SSLError(1, "[SSL] tlsv13 alert certificate required"), "north:8883"))
+    north:8883 asks for a certificate, and got none: give ca, cert and key in [tls].
+    """
+    said = str(error).lower()
+    alerts = {
+        "certificate required": "asks for a certificate, and got none: give ca, cert and key in [tls].",
+        "certificate revoked": "refuses this certificate: it was revoked.",
+        "unknown ca": "refuses this certificate: another authority signed it. Copy the files of this park.",
+        "alert certificate expired": "refuses this certificate: it expired, or that machine's clock is fast.",
+        "not yet valid": f"shows a certificate that is not good yet: this machine's clock says {_day(now())}. Set it.",
+        "has expired": f"shows an expired certificate: this machine's clock says {_day(now())}. Provision it again.",
+        "mismatch": "shows a certificate for another address: say that address in PARK.toml, and provision again.",
+        "verify failed": "shows a certificate that ca.crt did not sign: another park's, or somebody in between.",
+    }
+    why = next((words for sign, words in alerts.items() if sign in said), f"made no secure connection: {error}.")
+    return RunError(f"{where} {why}")
+
+
+def _bytes(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingError(
+            f"{what} {path}: {error.strerror or error}. fedfloor provision PARK.toml writes it."
+        ) from error
+
+
+def _day(when: dt.datetime) -> str:
+    return when.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _general(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, at: dt.datetime, span: dt.timedelta
+) -> x509.CertificateBuilder:
+    built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    built = built.serial_number(x509.random_serial_number())
+    return built.not_valid_before(at - AHEAD).not_valid_after(at + span)
+
+
+def _pem(cert: x509.Certificate) -> bytes:
+    return cert.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: Key) -> bytes:
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

@@ -1,0 +1,291 @@
+"""The cloud of a park of real machines: the loop of :mod:`fedfloor.runs`, whose branches edges walk."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfloor.config import read as read_experiment
+from fedfloor.deploy import door, errands, packing
+from fedfloor.deploy.device import FATAL
+from fedfloor.deploy.edge import CLOUD
+from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.deploy.settings import CloudEdge, CloudSettings
+from fedfloor.engine.attend import Still
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.floor import Errand, Shown
+from fedfloor.engine.team import Alone
+from fedfloor.engine.tree import Packet
+from fedfloor.engine.visit import Key
+from fedfloor.errors import RunError, SettingError
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Broadcast, Node, Probe, Select, Train, Work
+from fedfloor.plan.outcome import Receipt
+from fedfloor.runs import loop, processes
+from fedfloor.runs.folder import owned
+from fedfloor.runs.launch import ignore
+from fedfloor.runs.ledger import Line
+from fedfloor.runs.orders import Limits, Orders
+from fedfloor.runs.parks import build_park
+from fedfloor.runs.prepare import prepare
+
+log = logging.getLogger(__name__)
+
+
+class Edges(Protocol):
+    """The way from the cloud to the edges."""
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        """Ask the edges of factories, all at the same time.
+
+        Args:
+            messages: factory → what is asked.
+            deadline_s: how long is waited.
+
+        Returns:
+            Factory → answer, of those that answered in time.
+        """
+        ...
+
+
+class Direct:
+    """Edges that are asked through their doors.
+
+    Args:
+        edges: each with a door.
+    """
+
+    def __init__(self, edges: Sequence[CloudEdge]) -> None:
+        self._doors = {one.factory: one.door for one in edges if one.door is not None}
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        """Ask each through its door."""
+
+        def one(factory: int) -> tuple[int, bytes]:
+            try:
+                return factory, door.ask(self._doors[factory], messages[factory], deadline_s)
+            except OSError as error:
+                log.warning("the edge of factory %d at %s: %s.", factory, self._doors[factory], error)
+                return factory, b""
+
+        with ThreadPoolExecutor(max(1, len(messages))) as pool:
+            return {factory: said for factory, said in pool.map(one, messages) if said}
+
+
+class Cloud:
+    """Real machines, for the engine of the cloud: edges walk branches and ask devices.
+
+    Args:
+        settings: the cloud's.
+        edges: the way to them.
+        factory_of: the factory of each device.
+    """
+
+    at_once = True
+
+    def __init__(self, settings: CloudSettings, edges: Edges, factory_of: Sequence[int]) -> None:
+        self._settings, self._edges, self._factory_of = settings, edges, factory_of
+        self._names = {one.factory: one.name for one in settings.edges}
+        lacking = sorted(set(factory_of) - set(self._names))
+        if lacking:
+            raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
+        self._gate, self._session, self._number = Gate(), time.time_ns(), 0
+        self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
+        self._round = 0
+        self._kept: Mapping[int, set[str]] = {}
+        self._measured: Counter[str] = Counter()
+        self._walked_s, self._trained_s, self._absent = 0.0, 0.0, set[str]()
+        self._refused: dict[str, Mapping[str, int]] = {}
+
+    # -- as the engine's factories and floor ------------------------------------------------------------------------
+
+    def walk(self, engine: Engine, errand: Errand) -> list[Shown]:
+        """Deal the branches by the factory of their first devices, and let edges walk them."""
+        self._round = errand.round
+        mine: dict[int, list[int]] = {}
+        for index, child in enumerate(errand.node.children):
+            mine.setdefault(self._factory_of[first(child)], []).append(index)
+        asked = {}
+        for factory, indices in mine.items():
+            about, arrays = errands.errand(errand, indices)
+            known = {k for index in indices for k in walk.devices(errand.node.children[index])}
+            asked[factory] = ("walk", about | errands.standing(engine, known, self._kept), arrays)
+        sizes = {one.numel() for one in errand.start.values()}
+        sizes |= {_numbers(engine, scope) for scope in walk.scopes(errand.node)}
+        answers = self._ask(asked)
+        return [(indices, self._shown(factory, answers.get(factory), sizes)) for factory, indices in mine.items()]
+
+    def _shown(self, factory: int, answer: Message | None, sizes: set[int]) -> Any:
+        try:
+            if answer is not None and answer.kind == "walked":
+                return errands.read_shown(answer, sizes)
+        except RefusedError as error:
+            self._gate.refuse(self._names[factory], error)
+        self._absent.add(self._names[factory])
+        log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
+        return None
+
+    def visit(
+        self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still  # noqa: ARG002
+    ) -> tuple[Packet, Receipt] | None:  # fmt: skip
+        """Refuse: visits are made by edges.
+
+        Raises:
+            SettingError: always.
+        """
+        raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+
+    def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
+        """Ask devices through their edges.
+
+        Raises:
+            RunError: an edge does not answer.
+        """
+        arrays = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
+        about = {"tick": tick, "what": node.what, "settings": dict(node.settings)}
+        found: dict[int, Any] = {}
+        for answer in self._all(engine, "ask", devices, about, arrays):
+            found |= {int(k): said for k, said in answer.about.get("answers", {}).items()}
+            found |= {int(k): torch.from_numpy(np.array(said)) for k, said in answer.arrays.items()}
+        return {k: found[k] for k in devices}
+
+    def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
+        """Ask devices through their edges for the class counts of what each holds now."""
+        table = np.zeros((len(devices), len(engine.park.dataset.classes)), np.int64)
+        place = {k: row for row, k in enumerate(devices)}
+        for answer, some in zip(*self._by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True):
+            if answer is not None:
+                table[[place[k] for k in some]] = np.array(answer.about.get("census"), np.int64)
+        return table
+
+    def there(self, devices: Sequence[int]) -> Sequence[int]:
+        """Return those whom their edges saw when they last answered; all until then."""
+        return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
+
+    def keep(self, named: Mapping[int, set[str]]) -> None:
+        """Note which memories devices must not delete."""
+        self._kept = named
+
+    # -- what is measured -------------------------------------------------------------------------------------------
+
+    def measured(self) -> dict[str, Any]:
+        """Return what was measured since this was asked last: seconds, bytes per link, who was absent."""
+        told = {
+            "floor_s": round(self._walked_s, 4), "training_s": round(self._trained_s, 4),
+            "bytes": dict(sorted(self._measured.items())), "absent": sorted(self._absent), "refused": self._refused,
+        }  # fmt: skip
+        self._measured, self._walked_s, self._trained_s = Counter(), 0.0, 0.0
+        self._absent, self._refused = set(), {}
+        return told
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def _all(
+        self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> list[Message]:
+        answers, some = self._by_edge(engine, kind, devices, about, arrays)
+        for answer, lost in zip(answers, some, strict=True):
+            if answer is None:
+                raise RunError(f"devices {lost} could not be asked: their edge does not answer. Go on with --resume.")
+        return [one for one in answers if one is not None]
+
+    def _by_edge(
+        self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> tuple[list[Message | None], list[list[int]]]:
+        some: dict[int, list[int]] = {}
+        for k in devices:
+            some.setdefault(self._factory_of[k], []).append(k)
+        asked = {
+            factory: (kind, {**about, "devices": those, **errands.standing(engine, set(those), {})}, arrays)
+            for factory, those in some.items()
+        }
+        answers = self._ask(asked)
+        return [answers.get(factory) for factory in some], list(some.values())
+
+    def _ask(self, asked: Mapping[int, tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> dict[int, Message]:
+        frames, identities = {}, {}
+        for factory, (kind, about, arrays) in asked.items():
+            self._number += 1
+            message = Message(
+                kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, about=about,
+                arrays=arrays,
+            )  # fmt: skip
+            frames[factory], identities[factory] = encode(message), message.identity
+        came = self._edges.ask(frames, self._settings.deadlines.round_s)
+        found, walked = {}, [0.0]
+        for factory, frame in came.items():
+            answer = self._gate.take(frame, self._names[factory])
+            if answer is not None and answer.answers in (identities[factory], ""):
+                self._note(factory, answer, len(frames[factory]), len(frame), walked)
+                found[factory] = answer
+        self._walked_s += max(walked)
+        return found
+
+    def _note(self, factory: int, answer: Message, down: int, up: int, walked: list[float]) -> None:
+        """Note what an edge says of itself; raise what ends the run."""
+        about, name = answer.about, self._names[factory]
+        if answer.kind == "failed":
+            raise FATAL.get(str(about.get("error")), RunError)(f"{name}: {about.get('text')}")
+        if answer.kind == "refused":
+            log.warning("%s refused: %s", name, about.get("text"))
+        self._measured.update(edge_cloud_down=down, edge_cloud_up=up)
+        measured = about.get("measured", {})
+        walked.append(float(measured.get("seconds", 0.0)))
+        self._trained_s += float(measured.get("training", 0.0))
+        self._measured.update({f"device_edge_{way}": int(n) for way, n in measured.get("bytes", {}).items()})
+        self._here[factory] = set(about.get("here", ()))
+        if about.get("refused"):
+            self._refused[name] = about["refused"]
+
+
+def first(node: Node) -> int:
+    """Return the device that a branch visits or asks first.
+
+    Raises:
+        SettingError: there is none, as in centralised training.
+    """
+    if isinstance(node, Train) and node.site.kind == "device":
+        return node.site.index
+    if isinstance(node, (Select, Probe, Broadcast)):
+        return (node.candidates if isinstance(node, Select) else node.devices)[0]
+    for child in walk.children(node):
+        return first(child)
+    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+
+
+def _numbers(engine: Engine, scope: str) -> int:
+    within = packing.part(engine.network, scope)
+    return int(within.stop - within.start)
+
+
+def run(
+    settings: CloudSettings, edges: Edges | None = None, *, resume: bool = False, limits: Limits | None = None,
+    report: Callable[[Line], None] = ignore, interrupted: Callable[[], bool] | None = None,
+) -> str:  # fmt: skip
+    """Run an experiment on real machines; return why it stopped, as :func:`fedfloor.runs.loop.execute`.
+
+    Args:
+        settings: the cloud's.
+        edges: the way to the edges; through their doors where it is left out.
+        resume: go on from the last checkpoint.
+        limits: when to stop early.
+        report: called with each ledger line.
+        interrupted: says whether the user wants to stop; Ctrl-C does where it is left out.
+    """
+    experiment = read_experiment(Path(settings.experiment), [])
+    park = build_park(experiment)
+    live = Cloud(settings, edges or Direct(settings.edges), park.factory_of.tolist())
+    orders = Orders(settings.out, resume=resume, limits=limits or Limits())
+    with owned(orders.out), processes.interrupts() as asked:
+        prepare(experiment, orders, park)
+        return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

@@ -1,0 +1,174 @@
+"""The agent on a device: it stays connected, says that it is there, and does what an edge asks.
+
+Until it is first asked to train it does without PyTorch.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedfloor._version import __version__
+from fedfloor.config import read as read_experiment
+from fedfloor.deploy import topics
+from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.link import Link, Mqtt
+from fedfloor.deploy.message import Message, RefusedError, encode, split
+from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.park.park import Park
+
+if TYPE_CHECKING:
+    from fedfloor.deploy.worker import Worker
+
+log = logging.getLogger(__name__)
+
+WAITING = 64  # requests; more are refused
+FATAL = {kind.__name__: kind for kind in (DivergedError, SettingError)}  # these end the run, as in the simulation
+
+
+class Agent:
+    """A device's agent.
+
+    Args:
+        settings: the device's.
+        park: holds its samples.
+        experiment: what is trained.
+        link: its connection; made from the settings where it is left out.
+        session: when it started, ns.
+    """
+
+    def __init__(
+        self, settings: DeviceSettings, experiment: Experiment, park: Park,
+        link: Callable[[tuple[str, bytes]], Link] | None = None, session: int | None = None,
+    ) -> None:  # fmt: skip
+        self.settings, self.experiment, self.park = settings, experiment, park
+        self.gate = Gate()
+        self._session, self._number = session or time.time_ns(), 0
+        self._status = topics.status(settings.park, settings.name)
+        will = self._status, encode(self._message("gone", about={"why": "lost"}))
+        self._link = link(will) if link else Mqtt(settings.name, settings.broker, settings.tls, will)
+        self._asked: queue.Queue[tuple[str, bytes] | None] = queue.Queue(WAITING)
+        self._worker: Worker | None = None
+        self._last: tuple[str, bytes] = ("", b"")  # what was answered last, if it is asked for again
+
+    def run(self) -> None:
+        """Work until :meth:`leave` is called."""
+        self._link.start([topics.inbox(self.settings.park, "+", self.settings.name)], self._heard, self._joined)
+        while (asked := self._asked.get()) is not None:
+            self._attend(*asked)
+        self._say(self._status, self._message("gone", about={"why": "left"}), retain=True)
+        self._link.stop()
+
+    def leave(self) -> None:
+        """Let :meth:`run` end after what it is doing."""
+        self._asked.put(None)
+
+    def _heard(self, topic: str, payload: bytes) -> None:
+        kind, names = topics.parts(topic)
+        if kind != "in" or len(names) != 2:
+            return
+        try:
+            self._asked.put_nowait((names[0], payload))
+        except queue.Full:
+            self.gate.refuse(names[0], RefusedError("busy", f"{WAITING} requests wait already."))
+
+    def _joined(self) -> None:
+        """Say that this device is there."""
+        device = self.settings.device
+        counts = [int(one) for one in self.park.classes(device)]
+        about = {
+            "device": device, "version": __version__, "samples": int(self.park.sizes[device]), "counts": counts,
+            "factory": self.settings.factory,
+        }  # fmt: skip
+        self._say(self._status, self._message("hello", about=about), retain=True)
+
+    def _attend(self, edge: str, payload: bytes) -> None:
+        if self._again(edge, payload):
+            return
+        message = self.gate.take(payload, edge)
+        if message is None:
+            return
+        kind, about, arrays = self._done(edge, message)
+        answer = self._message(kind, message, about, arrays)
+        topic, said = topics.outbox(self.settings.park, self.settings.name, edge), encode(answer)
+        self._last = f"{edge} {message.identity}", said
+        self._link.say(topic, said)
+
+    def _again(self, edge: str, payload: bytes) -> bool:
+        """Answer as before what an edge asks again, after one of us lost the connection."""
+        try:
+            said, _ = split(payload)
+        except RefusedError:
+            return False
+        if f"{edge} {said['session']}-{said['number']}" != self._last[0]:
+            return False
+        self._link.say(topics.outbox(self.settings.park, self.settings.name, edge), self._last[1])
+        return True
+
+    def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        try:
+            if message.kind == "census":
+                return "answer", {"answer": self._census(message)}, {}
+            if message.kind not in ("visit", "probe"):
+                raise RefusedError("kind", f"'{message.kind}' is nothing that a device does.")
+            return self._work().reply(message)
+        except RefusedError as error:
+            self.gate.refuse(edge, error)
+            return "refused", {"reason": error.reason, "text": str(error)}, {}
+        except FedfloorError as error:
+            log.error("%s", error)
+            return "failed", {"error": type(error).__name__, "text": str(error)}, {}
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # of what the header says
+            log.exception("a request could not be done")
+            return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
+
+    def _work(self) -> Worker:
+        if self._worker is None:
+            from fedfloor.deploy.worker import Worker  # from here on there is PyTorch
+
+            self._worker = Worker(self.settings, self.experiment, self.park)
+        return self._worker
+
+    def _census(self, message: Message) -> list[int]:
+        """Answer the class counts of what it holds now."""
+        about, device = message.about, self.settings.device
+        counts = self.park.census([device], int(about["tick"]), [int(about["trained"])])[0]
+        return [int(one) for one in counts]
+
+    def _message(
+        self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
+        arrays: dict[str, Any] | None = None,
+    ) -> Message:  # fmt: skip
+        self._number += 1
+        run, number = (answers.run, answers.round) if answers else ("", 0)
+        scope, identity = (answers.scope, answers.identity) if answers else ("all", "")
+        return Message(
+            kind, self.settings.name, run, number, self._session, self._number, scope, identity, about or {},
+            arrays or {},
+        )  # fmt: skip
+
+    def _say(self, topic: str, message: Message, *, retain: bool = False) -> None:
+        self._link.say(topic, encode(message), retain=retain)
+
+
+def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
+    """Return the agent that settings describe.
+
+    Raises:
+        SettingError: something in them, or in the experiment, does not fit.
+    """
+    from fedfloor.runs.parks import build_park
+
+    what = experiment or read_experiment(Path(settings.experiment), [])
+    if settings.data.kind != "partition":
+        raise SettingError(f"[data] kind = '{settings.data.kind}' is not built yet: use kind = 'partition'.")
+    park = build_park(what)
+    if settings.device >= park.devices:
+        raise SettingError(f"device = {settings.device}: the experiment has devices 0 to {park.devices - 1}.")
+    return Agent(settings, what, park)

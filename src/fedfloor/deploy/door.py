@@ -1,0 +1,150 @@
+"""The local socket through which an edge is told what to do: frames of a length and a message, one answer for each."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+
+from fedfloor.deploy.message import MOST_BYTES
+from fedfloor.deploy.settings import Address
+from fedfloor.errors import RunError
+
+log = logging.getLogger(__name__)
+
+LENGTH = struct.Struct(">Q")
+
+
+def send(into: socket.socket, data: bytes) -> None:
+    """Send a frame."""
+    into.sendall(LENGTH.pack(len(data)))
+    into.sendall(data)
+
+
+def receive(of: socket.socket, most: int = MOST_BYTES) -> bytes:
+    """Return the next frame, or b"" where the other side has hung up.
+
+    Raises:
+        OSError: it hung up within a frame, or the frame is larger than ``most``.
+    """
+    head = _exactly(of, LENGTH.size)
+    if not head:
+        return b""
+    (length,) = LENGTH.unpack(head)
+    if length > most:
+        raise OSError(f"a frame of {length} bytes; at most {most} are taken")
+    return _exactly(of, length)
+
+
+def _exactly(of: socket.socket, count: int) -> bytes:
+    data, at = bytearray(count), 0
+    while at < count:
+        got = of.recv_into(memoryview(data)[at:])
+        if not got:
+            if at:
+                raise OSError("the other side hung up within a frame")
+            return b""
+        at += got
+    return bytes(data)
+
+
+def ask(where: Address, data: bytes, deadline_s: float | None = None) -> bytes:
+    """Send a frame to a door and return what comes back.
+
+    Raises:
+        OSError: nobody is there, it hung up, or it took too long.
+    """
+    with contextlib.closing(_connected(where, deadline_s)) as to:
+        send(to, data)
+        answer = receive(to)
+    if not answer:
+        raise OSError("the edge hung up without an answer")
+    return answer
+
+
+def _connected(where: Address, deadline_s: float | None) -> socket.socket:
+    if where.socket is None:
+        to = socket.create_connection((where.host, where.port), timeout=10.0)
+        to.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    else:
+        to = socket.socket(socket.AF_UNIX)
+        to.connect(str(where.socket))
+    to.settimeout(deadline_s)
+    return to
+
+
+class Door:
+    """Listens, and answers each frame.
+
+    Args:
+        where: host and port, or a Unix socket, which only this user may open.
+        answer: called with each frame, for each connection in a thread of its own.
+
+    Raises:
+        RunError: the address is in use, or not this machine's.
+    """
+
+    def __init__(self, where: Address, answer: Callable[[bytes], bytes]) -> None:
+        self._where, self._answer = where, answer
+        try:
+            self._listening = _bound(where)
+        except OSError as error:
+            raise RunError(
+                f"the door {where} cannot be opened: {error}. Is another edge running? Change [listen]."
+            ) from error
+        self._thread = threading.Thread(target=self._serve, name=f"door {where}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        if self._where.socket is not None:
+            with contextlib.suppress(OSError):
+                self._where.socket.unlink()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                to, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._one, args=(to,), daemon=True).start()
+
+    def _one(self, to: socket.socket) -> None:
+        with contextlib.closing(to):
+            try:
+                while asked := receive(to):
+                    send(to, self._answer(asked))
+            except OSError as error:
+                log.warning("the door %s: %s.", self._where, error)
+
+
+def _bound(where: Address) -> socket.socket:
+    if where.socket is None:
+        return socket.create_server((where.host, where.port))
+    listening = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(FileNotFoundError):
+        if not _answers(where):
+            where.socket.unlink()
+    before = os.umask(0o177)
+    try:
+        listening.bind(str(where.socket))
+    finally:
+        os.umask(before)
+    listening.listen()
+    return listening
+
+
+def _answers(where: Address) -> bool:
+    """Say whether somebody listens at a socket that is there; one that a kill left behind has nobody."""
+    try:
+        _connected(where, 0.2).close()
+    except ConnectionRefusedError:
+        return False
+    return True

@@ -1,0 +1,148 @@
+"""The service at a factory's base station: it walks its part of a round with its devices, and answers the cloud."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedfloor.config import combined
+from fedfloor.config import read as read_experiment
+from fedfloor.deploy import errands, packing
+from fedfloor.deploy.asking import Line
+from fedfloor.deploy.door import Door
+from fedfloor.deploy.factory import Factory
+from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.link import Link, Mqtt
+from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.deploy.settings import EdgeSettings
+from fedfloor.engine import ranks
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
+from fedfloor.errors import FedfloorError
+from fedfloor.experiment import Experiment
+from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Probe
+from fedfloor.runs import made
+from fedfloor.runs.parks import build_park
+
+log = logging.getLogger(__name__)
+
+CLOUD = "cloud"  # the name under which the cloud speaks
+
+
+class Edge:
+    """An edge.
+
+    Args:
+        settings: the edge's.
+        experiment: what is trained.
+        park: what is known of the devices.
+        link: its connection to the broker.
+    """
+
+    def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park, link: Link) -> None:
+        self.settings, self.gate = settings, Gate()
+        self.engine, _ = made.engine(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
+        everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
+        self.line = Line(settings.park, settings.name, link, everyone)
+        self.factory = Factory(self.line, settings.deadlines, packing.layout(self.engine.network))
+        self.engine.shortcuts, self.engine.floor = False, self.factory
+        self._busy, self._session, self._number = threading.Lock(), time.time_ns(), 0
+        self._asked: tuple[int, int] = (0, 0)
+
+    def start(self) -> None:
+        """Connect, and wait a while for the factory's devices."""
+        self.line.start()
+        if not self.line.wait_for(len(self.settings.devices), self.settings.deadlines.join_s):
+            lacking = [one.name for one in self.settings.devices if one.device not in self.line.here]
+            log.warning("%s: not there yet: %s. The work begins without them.", self.settings.name, ", ".join(lacking))
+
+    def stop(self) -> None:
+        """Disconnect."""
+        self.line.stop()
+
+    def answer(self, frame: bytes) -> bytes:
+        """Do what the cloud asks and return the answer; one thing at a time."""
+        message = self.gate.take(frame, CLOUD)
+        if message is None:
+            return encode(self._message("refused", None, {"text": f"{self.settings.name} took no such message"}))
+        if message.session > self._asked[0]:
+            self.line.abandon("the cloud was started again")
+        self._asked = (message.session, message.number)
+        with self._busy:
+            began, moved, trained = time.perf_counter(), self.line.moved.copy(), self.factory.trained_s
+            kind, about, arrays = self._done(message)
+            measured = {
+                "seconds": time.perf_counter() - began, "bytes": dict(self.line.moved - moved),
+                "training": self.factory.trained_s - trained,
+            }  # fmt: skip
+            about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
+            return encode(self._message(kind, message, about, arrays))
+
+    def _done(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        try:
+            stands = errands.read_standing(message.about)
+            self.engine.memory.held, self.factory.kept = dict(stands.held), stands.kept
+            self.engine.memory.visits.clear()
+            self.engine.memory.visits.update(stands.trained)
+            self.factory.run, self.factory.round = message.run, message.round
+            self.line.attend()
+            return {"walk": self._walk, "ask": self._ask, "census": self._census}[message.kind](message)
+        except RefusedError as error:
+            self.gate.refuse(CLOUD, error)
+            return "refused", {"text": str(error)}, {}
+        except FedfloorError as error:
+            log.error("%s", error)
+            return "failed", {"error": type(error).__name__, "text": str(error)}, {}
+        except (KeyError, TypeError, ValueError) as error:
+            log.exception("what the cloud asked could not be done")
+            return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
+
+    def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        errand, mine = errands.read_errand(message, self.engine)
+        parts = ranks.share(self.engine, errand, mine)
+        return "walked", *errands.shown(parts, self.engine.network.flat.numpy().dtype)
+
+    def _ask(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        about = message.about
+        devices = [int(k) for k in about["devices"]]
+        node, packet = Probe(tuple(devices), str(about["what"]), settings=dict(about["settings"])), message.arrays
+        said = self.factory.answers(self.engine, node, packing.tensors(packet), int(about["tick"]), devices)
+        vectors = {str(k): one.numpy() for k, one in said.items() if hasattr(one, "numpy")}
+        return "answers", {"answers": {str(k): one for k, one in said.items() if str(k) not in vectors}}, vectors
+
+    def _census(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        devices = [int(k) for k in message.about["devices"]]
+        found = self.factory.census(self.engine, devices, int(message.about["tick"]))
+        return "census", {"census": found.tolist()}, {}
+
+    def _message(
+        self, kind: str, asked: Message | None, about: dict[str, Any], arrays: dict[str, Any] | None = None
+    ) -> Message:
+        self._number += 1
+        run, number, identity = (asked.run, asked.round, asked.identity) if asked else ("", 0, "")
+        return Message(
+            kind, self.settings.name, run, number, self._session, self._number, answers=identity, about=about,
+            arrays=arrays or {},
+        )  # fmt: skip
+
+
+def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:
+    """Return the edge that settings describe."""
+    what = experiment or read_experiment(Path(settings.experiment), [])
+    return Edge(settings, what, build_park(what), Mqtt(settings.name, settings.broker, settings.tls))
+
+
+def serve(edge: Edge, wait: Callable[[], object]) -> None:
+    """Run an edge until ``wait`` returns."""
+    edge.start()
+    door = Door(edge.settings.listen, edge.answer)
+    try:
+        wait()
+    finally:
+        door.close()
+        edge.stop()

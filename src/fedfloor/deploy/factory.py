@@ -1,0 +1,180 @@
+"""A factory's devices as a walk visits them: each visit and question is a message, and its answer."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfloor.deploy import packing
+from fedfloor.deploy.asking import Line
+from fedfloor.deploy.device import FATAL
+from fedfloor.deploy.message import Message, RefusedError, fits
+from fedfloor.deploy.settings import Deadlines
+from fedfloor.engine.attend import Still
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.tree import Packet
+from fedfloor.engine.visit import Key
+from fedfloor.errors import RunError, SettingError
+from fedfloor.plan.nodes import Probe, Work
+from fedfloor.plan.outcome import Receipt
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass
+class Factory:
+    """The devices of a factory, as the floor of an edge's engine.
+
+    Attributes:
+        line: to the devices.
+        deadlines: how long it waits.
+        layout: of the model; see :func:`fedfloor.deploy.packing.layout`.
+        run: the run's name.
+        round: the round under way.
+        kept: device → digests of its memories that checkpoints name.
+        trained_s: seconds that devices trained so far, by their own clocks, all together.
+    """
+
+    line: Line
+    deadlines: Deadlines
+    layout: str
+    run: str = ""
+    round: int = 0
+    kept: Mapping[int, Sequence[str]] | None = None
+    trained_s: float = 0.0
+    at_once = True
+
+    def visit(
+        self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still
+    ) -> tuple[Packet, Receipt] | None:
+        """Send the model to a device; return what it sends back, or None where nothing comes."""
+        if key.device < 0:
+            raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+        within = packing.part(engine.network, work.scope)
+        model = packet["w"]
+        about = self._about(engine, key.device) | {
+            "tick": key.tick, "visit": key.visit, "work": _told(work), "frozen": still.frozen,
+            "rest": packing.rest(model, within), "kept": list((self.kept or {}).get(key.device, ())),
+        }  # fmt: skip
+        answer = self._ask(
+            key.device, "visit", self.deadlines.visit_s, about, packing.arrays(packet, within), work.scope
+        )
+        if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
+            within, about = slice(0, model.numel()), about | {"rest": ""}
+            answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, packing.arrays(packet, within))
+        return None if answer is None else self._came(engine, answer, packet, within, key)
+
+    def _came(
+        self, engine: Engine, answer: Message, packet: Packet, within: slice, key: Key
+    ) -> tuple[Packet, Receipt] | None:
+        """Take an update in if it is one."""
+        try:
+            if answer.kind != "update":
+                raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
+            fits(answer.arrays, packing.like(packet, within))
+            receipt = _receipt(answer.about.get("receipt"), key, int(engine.park.holdings[key.device]))
+        except RefusedError as error:
+            self.line.gate.refuse(answer.sender, error)
+            return None
+        seconds = answer.about.get("seconds", 0.0)
+        self.trained_s += seconds if isinstance(seconds, float) and 0 <= seconds < math.inf else 0.0
+        engine.memory.visits[key.device] += 1
+        if receipt.memory is not None:
+            engine.memory.held[key.device] = receipt.memory
+        return packing.whole(answer.arrays, packet, within), receipt
+
+    def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
+        """Ask devices.
+
+        Raises:
+            RunError: one does not answer.
+        """
+        sent = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
+
+        def ask(device: int) -> Any:
+            about = self._about(engine, device) | {"tick": tick, "what": node.what, "settings": dict(node.settings)}
+            answer = self._ask(device, "probe", self.deadlines.probe_s, about, sent)
+            if answer is None or answer.kind != "answer":
+                raise RunError(f"device {device} did not answer '{node.what}': see to it, then go on with --resume.")
+            return torch.from_numpy(answer.arrays["answer"]) if answer.arrays else answer.about.get("answer")
+
+        return dict(zip(devices, side_by_side(ask, devices), strict=True))
+
+    def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
+        """Ask devices for the class counts of what each holds now; those who do not answer hold nothing."""
+        classes = len(engine.park.dataset.classes)
+
+        def ask(device: int) -> list[int]:
+            answer = self._ask(device, "census", self.deadlines.probe_s, self._about(engine, device) | {"tick": tick})
+            said = answer.about.get("answer") if answer is not None else None
+            if isinstance(said, list) and len(said) == classes and all(type(n) is int and n >= 0 for n in said):
+                return said
+            return [0] * classes
+
+        return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
+
+    def there(self, devices: Sequence[int]) -> Sequence[int]:
+        """Return those who said hello and are not gone."""
+        return [k for k in devices if k in self.line.here]
+
+    def _about(self, engine: Engine, device: int) -> dict[str, Any]:
+        memory = engine.memory
+        return {
+            "device": device, "layout": self.layout, "held": memory.held.get(device), "trained": memory.visits[device]
+        }  # fmt: skip
+
+    def _ask(
+        self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all",
+    ) -> Message | None:  # fmt: skip
+        answer = self.line.ask(
+            device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
+        )
+        if answer is not None and answer.kind == "failed":
+            text = str(answer.about.get("text"))
+            if answer.about.get("error") in FATAL:
+                raise FATAL[str(answer.about["error"])](text)
+            log.error("device %s failed: %s", answer.sender, text)
+        if answer is not None and answer.kind == "refused":
+            log.warning("device %s refused: %s", answer.sender, answer.about.get("text"))
+        return answer if answer is not None and answer.kind in ("update", "answer", "lacks") else None
+
+
+def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:
+    """Return what ``do`` returns for each device, all being asked at the same time."""
+    if len(devices) < 2:
+        return [do(device) for device in devices]
+    with ThreadPoolExecutor(len(devices)) as pool:
+        return list(pool.map(do, devices))
+
+
+def _told(work: Work) -> dict[str, Any]:
+    return {**asdict(work), "settings": dict(work.settings)}
+
+
+def _receipt(row: object, key: Key, samples: int) -> Receipt:
+    """Return a receipt as a device sent it.
+
+    Raises:
+        RefusedError: it is none, or of another visit.
+    """
+    kinds = (int, int, int, int, int, float, float, float, int, bool)
+    if not isinstance(row, list) or len(row) != 12 or any(type(v) is not k for v, k in zip(row, kinds, strict=False)):
+        raise RefusedError("receipt", "it is no receipt.")
+    made = Receipt(*row)
+    if (made.device, made.visit, made.tick, made.samples) != (key.device, key.visit, key.tick, samples):
+        raise RefusedError("receipt", "it is of another visit.")
+    if not (math.isfinite(made.loss_first) and math.isfinite(made.loss_last)):
+        raise RefusedError("not finite", "its losses are no finite numbers.")
+    if made.lost or not (made.memory is None or isinstance(made.memory, str)):
+        raise RefusedError("receipt", "it says what a receipt cannot.")
+    return made

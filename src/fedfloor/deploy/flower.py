@@ -1,0 +1,138 @@
+"""Flower between the cloud and the factories: one message per factory, its bytes passed through to the edge's door."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedfloor.deploy import cloud, door
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, EdgeSettings, read
+from fedfloor.deploy.submit import ENDED
+from fedfloor.errors import FedfloorError, RunError
+from fedfloor.runs import folder
+from fedfloor.runs.orders import Limits
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.02  # Flower's own wait is 3 s
+FIND_S = 120.0  # for nodes to be there, and to say which factory is theirs
+
+
+class ByGrid:
+    """Edges that are reached through Flower.
+
+    Args:
+        grid: of the ServerApp.
+        edges: whose nodes are asked for, where they are not known.
+    """
+
+    def __init__(self, grid: Grid, edges: Sequence[CloudEdge]) -> None:
+        self._grid = grid
+        self._known = {one.factory: one.node for one in edges if one.node is not None}
+        self._nodes: dict[int, int] = {}
+        self._wanted = {one.factory for one in edges}
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        """Ask each factory's node."""
+        if not set(messages) <= set(self._nodes):
+            self._find(FIND_S if not self._nodes else 10.0)
+        asked = {self._nodes[factory]: factory for factory in messages if factory in self._nodes}
+        sent = [_message(messages[factory], node, deadline_s) for node, factory in asked.items()]
+        found: dict[int, bytes] = {}
+        for answer in self._rpc(sent, deadline_s):
+            factory = asked[answer.metadata.src_node_id]
+            if answer.has_error():
+                log.warning("factory %d: %s.", factory, answer.error.reason)
+            else:
+                found[factory] = _frame(answer)
+        for factory in set(messages) - set(found):
+            self._nodes.pop(factory, None)  # it may come back as another node
+        return found
+
+    def _find(self, deadline_s: float) -> None:
+        """Ask the nodes that are there whose factory they stand in, until all are found."""
+        until = time.monotonic() + deadline_s
+        self._nodes |= self._known
+        while not self._wanted <= set(self._nodes) and time.monotonic() < until:
+            strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
+            asked = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
+            for answer in self._rpc(asked, min(60.0, deadline_s)):
+                if not answer.has_error():
+                    self._nodes[int(answer.content.config_records["factory"]["number"])] = answer.metadata.src_node_id  # type: ignore[arg-type]
+            time.sleep(0.2)
+
+    def _rpc(self, messages: Iterable[Message], deadline_s: float) -> list[Message]:
+        """Send messages and return the answers that come in time."""
+        waiting, found, until = set(self._grid.push_messages(messages)), list[Message](), time.monotonic() + deadline_s
+        while waiting and time.monotonic() < until:
+            got = list(self._grid.pull_messages(waiting))
+            found += got
+            waiting -= {one.metadata.reply_to_message_id for one in got}
+            if waiting and not got:
+                time.sleep(POLL_S)
+        return found
+
+
+def serve(grid: Grid, context: Context) -> None:
+    """Be the cloud's loop in a ServerApp; how it ended is written into the run's folder."""
+    told = context.run_config
+    settings = read(CloudSettings, str(told["settings"]))
+    last = int(told["stop-after"]) or None
+    edges = ByGrid(grid, settings.edges)
+    try:
+        why = cloud.run(settings, edges, resume=bool(told["resume"]), limits=Limits(stop_after=last))
+        _ended(settings.out, {"why": why})
+    except FedfloorError as error:
+        _ended(settings.out, {"error": type(error).__name__, "text": str(error)})
+        raise
+
+
+def _ended(out: Path, told: Mapping[str, str]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    folder.write(out / ENDED, json.dumps(told))
+
+
+def factory(message: Message, context: Context) -> Message:
+    """Say which factory this node stands in: its ``--node-config factory=N``."""
+    number = int(context.node_config["factory"])
+    return Message(RecordDict({"factory": ConfigRecord({"number": number})}), reply_to=message)
+
+
+def pass_on(message: Message, context: Context) -> Message:
+    """Pass a frame on to the edge's door and its answer back.
+
+    The edge is the one whose settings ``FEDFLOOR_EDGE`` names, or ``--node-config edge="FILE"``.
+
+    Raises:
+        RunError: nobody opens, or it takes too long.
+    """
+    file = str(context.node_config.get("edge") or os.environ.get("FEDFLOOR_EDGE", ""))
+    settings = read(EdgeSettings, file)
+    deadline_s = float(message.content.config_records["about"]["deadline_s"])  # type: ignore[arg-type]
+    try:
+        answer = door.ask(settings.listen, _frame(message), deadline_s)
+    except OSError as error:
+        raise RunError(f"the edge {settings.name} at {settings.listen}: {error}.") from error
+    return Message(_content(answer), reply_to=message)
+
+
+def _message(frame: bytes, node: int, deadline_s: float) -> Message:
+    content = _content(frame)
+    content["about"] = ConfigRecord({"deadline_s": deadline_s})
+    return Message(content, dst_node_id=node, message_type="train.walk", ttl=deadline_s)
+
+
+def _content(frame: bytes) -> RecordDict:
+    whole = Array(dtype="uint8", shape=(len(frame),), stype="fedfloor", data=frame)
+    return RecordDict({"frame": ArrayRecord({"frame": whole})})
+
+
+def _frame(message: Message) -> bytes:
+    return bytes(message.content.array_records["frame"]["frame"].data)

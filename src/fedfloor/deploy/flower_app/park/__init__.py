@@ -1,0 +1,1 @@
+"""What Flower ships: the cloud's loop, and each factory's door."""

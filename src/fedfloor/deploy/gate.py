@@ -1,0 +1,71 @@
+"""What comes in: whose it is, that it is whole, new and in order; what is refused is counted and named."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from threading import Lock
+from typing import Any
+
+from fedfloor.deploy.message import MOST_BYTES, Message, RefusedError, decode, split
+
+log = logging.getLogger(__name__)
+
+
+class Gate:
+    """Lets messages in.
+
+    Args:
+        run: the run they must belong to; "" takes any.
+        most: the most bytes of one.
+    """
+
+    def __init__(self, run: str = "", most: int = MOST_BYTES) -> None:
+        self.run, self.most = run, most
+        self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
+        self._last: dict[str, tuple[int, int]] = {}
+        self._lock = Lock()
+
+    def take(self, data: bytes, sender: str) -> Message | None:
+        """Return a message, or None where it is refused.
+
+        Args:
+            data: what arrived.
+            sender: whose it must be, by the topic it came on.
+        """
+        try:
+            self.look(data, sender)
+            return decode(data, self.most)
+        except RefusedError as error:
+            self.refuse(sender, error)
+            return None
+
+    def look(self, data: bytes, sender: str) -> dict[str, Any]:
+        """Return a message's header: whose it is and that it is new and in order; its arrays are not looked at.
+
+        Raises:
+            RefusedError: it is not.
+        """
+        said, _ = split(data, self.most)
+        if said["sender"] != sender:
+            raise RefusedError("sender", f"it says it is of '{said['sender']}'.")
+        if self.run and said["run"] != self.run:
+            raise RefusedError("run", f"it belongs to run '{said['run']}'; this is '{self.run}'.")
+        place = (said["session"], said["number"])
+        with self._lock:
+            if place <= self._last.get(sender, (0, 0)):
+                raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is no new one.")
+            self._last[sender] = place
+        return said
+
+    def refuse(self, sender: str, error: RefusedError) -> None:
+        """Count and name what is refused."""
+        self.refused[sender, error.reason] += 1
+        log.warning("refused a message of %s: %s", sender, error)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return how many were refused: sender → reason → number."""
+        found: dict[str, dict[str, int]] = {}
+        for (sender, reason), number in sorted(self.refused.items()):
+            found.setdefault(sender, {})[reason] = number
+        return found

@@ -1,0 +1,107 @@
+"""A folder that was provisioned, looked over: certificates, keys, and files that are missing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedfloor.deploy import authority, settings
+from fedfloor.deploy.park_file import ParkFile
+from fedfloor.deploy.places import EXPERIMENT, certified
+from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings, Tls
+from fedfloor.errors import SettingError
+
+KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings]] = {
+    "device": DeviceSettings,
+    "edge": EdgeSettings,
+    "cloud": CloudSettings,
+}
+NEEDED = {
+    "mosquitto.conf": ("acl", "revoked.crl", "ca.crt", "broker.crt", "broker.key", "bridge.crt", "bridge.key", "node"),
+    "cloud.toml": ("superlink.crt", "superlink.key", "ca.crt", "nodes"),
+}
+SOON = dt.timedelta(days=30)
+
+
+def unprovisioned(folder: Path, park: ParkFile) -> list[str]:
+    """Return what a park file names and a provisioned folder does not hold: an empty list if nothing."""
+    missing = [one for one in certified(park) if not (folder / one.cert).exists()]
+    how = f"fedfloor provision PARK.toml --out {folder}"
+    return [f"{one.what} '{one.holder.name}' was not provisioned, or was revoked: {how} writes it" for one in missing]
+
+
+def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:
+    """Return what is wrong in a folder that was provisioned, or in one machine's part of it; nothing: an empty list.
+
+    Args:
+        folder: looked through with all that is in it.
+        at: what the clock says; default: this machine's.
+
+    Raises:
+        SettingError: it is no such folder.
+    """
+    known = [path for path in sorted(folder.rglob("ca.crt")) if path.is_file()]
+    if not known:
+        raise SettingError(
+            f"--check {folder}: holds no ca.crt: name a folder that fedfloor provision wrote, or a part of it."
+        )
+    moment = at or authority.now()
+    return list(dict.fromkeys(wrong for path in known for wrong in _faults(path.parent, moment)))
+
+
+def _faults(place: Path, at: dt.datetime) -> Iterator[str]:
+    yield from _modes(place)
+    for name, others in NEEDED.items():
+        if (place / name).exists():
+            yield from (f"{place / one} is missing" for one in others if not (place / one).exists())
+    yield from _settings(place)
+    try:
+        root = authority.certificate(place / "ca.crt")
+    except SettingError as error:
+        yield str(error)
+        return
+    for path in sorted(place.glob("*.crt")):
+        yield from _certificate(path, place, at)
+    listed = authority.fault(place / "ca.crt", root, root, authority.common_name(root), at)
+    if listed:
+        yield listed
+
+
+def _modes(place: Path) -> Iterator[str]:
+    for path in [*sorted(place.glob("*.key")), place / "node"]:
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
+        if mode & 0o077:
+            yield f"{path} is a private key that others can read (mode {mode:04o}): chmod 600 {path}"
+
+
+def _settings(place: Path) -> Iterator[str]:
+    for path in sorted(place.glob("*.toml")):
+        kind = KINDS.get(path.stem.split("-")[0])
+        if kind is None or path.name == EXPERIMENT.name:
+            continue
+        try:
+            read: CloudSettings | DeviceSettings | EdgeSettings = settings.read(kind, path)
+        except SettingError as error:
+            yield str(error)
+            continue
+        files = [
+            read.experiment,
+            *([] if isinstance(read, CloudSettings) or read.tls is None else vars(read.tls).values()),
+        ]
+        yield from (f"{one} is missing; {path.name} names it" for one in files if not one.exists())
+
+
+def _certificate(path: Path, place: Path, at: dt.datetime) -> Iterator[str]:
+    if path.name == "ca.crt":
+        return
+    try:
+        cert = authority.certificate(path)
+        authority.check(Tls(place / "ca.crt", path, path.with_suffix(".key")), authority.common_name(cert), at)
+    except SettingError as error:
+        yield str(error)
+        return
+    if cert.not_valid_after_utc - at < min(SOON, (cert.not_valid_after_utc - cert.not_valid_before_utc) / 3):
+        until = f"{cert.not_valid_after_utc:%Y-%m-%d}"
+        yield f"{path} is good only until {until}: run fedfloor provision again and copy what it renews"

@@ -1,0 +1,156 @@
+"""A process's connection to its MQTT broker, which it makes again whenever it breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fedfloor.deploy.settings import Address, Tls
+from fedfloor.errors import SettingError
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 10  # after one and a half times that long the broker tells a silent device's last will
+LONGEST_WAIT_S = 30.0
+Heard = Callable[[str, bytes], None]
+
+
+class Link(Protocol):
+    """A connection to a broker."""
+
+    def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
+        """Connect and stay connected.
+
+        Args:
+            topics: what to listen to.
+            heard: called with topic and payload of each message, one after the other.
+            joined: called after each connection, listening already.
+        """
+        ...
+
+    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish; what is said while there is no connection is said when there is one again."""
+        ...
+
+    def stop(self) -> None:
+        """Say what is left to be said, and leave without a last will."""
+        ...
+
+
+def waits(first_s: float = 0.2, longest_s: float = LONGEST_WAIT_S) -> Callable[[int], float]:
+    """Return how long to wait before the n-th attempt in a row, in s: twice as long each time.
+
+    >>> [waits()(n) for n in (0, 1, 2, 20)]
+    [0.2, 0.4, 0.8, 30.0]
+    """
+    return lambda attempt: min(longest_s, first_s * 2.0 ** min(attempt, 30))
+
+
+class Mqtt:
+    """A connection to a real broker, by MQTT 5 with every message delivered at least once.
+
+    Args:
+        name: the client's, which is its certificate's.
+        broker: where.
+        tls: certificates; None: nothing is encrypted.
+        will: topic and payload that the broker says, retained, when this process is gone without having left.
+        wait: sleeps for so many seconds; returns early when it is told to stop.
+        clock: seconds; only differences count.
+    """
+
+    def __init__(
+        self, name: str, broker: Address, tls: Tls | None = None, will: tuple[str, bytes] | None = None,
+        wait: Callable[[float], object] | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._broker, self._stopped = broker, threading.Event()
+        self._wait = wait or self._stopped.wait
+        self._clock = clock
+        self._client = _client(name, tls, will)
+        self._thread = threading.Thread(target=self._stay, name=f"link of {name}", daemon=True)
+        self.connections = 0
+
+    def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
+        """Connect and stay connected."""
+
+        def on_connect(client: Client, _data: object, _flags: object, reason: Any, _properties: object) -> None:
+            if reason.is_failure:
+                log.error(
+                    "%s refused us: %s. Look at the certificate and the broker's list of names.", self._broker, reason
+                )
+                return
+            self.connections += 1
+            client.subscribe([(topic, _once()) for topic in topics]) if topics else joined()
+
+        self._client.on_connect = on_connect
+        self._client.on_subscribe = lambda *_: joined()
+        self._client.on_message = lambda _client, _data, message: heard(message.topic, bytes(message.payload))
+        self._thread.start()
+
+    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish."""
+        self._client.publish(topic, payload, qos=1, retain=retain)
+
+    def stop(self) -> None:
+        """Leave."""
+        until = time.monotonic() + 2.0
+        while self._client.want_write() and time.monotonic() < until:
+            time.sleep(0.01)
+        self._stopped.set()
+        self._client.disconnect()
+        self._thread.join(timeout=5.0)
+
+    def _stay(self) -> None:
+        attempt, pause, told = 0, waits(), False
+        while not self._stopped.is_set():
+            before = self.connections
+            try:
+                self._client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True)
+                while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up when somebody says something
+                    pass
+            except (OSError, ValueError) as error:
+                if not told:
+                    log.warning("broker %s cannot be reached: %s. It is tried again and again.", self._broker, error)
+                told = True
+            if self.connections > before:
+                attempt, told = 0, False
+            if not self._stopped.is_set():
+                self._wait(pause(attempt))
+                attempt += 1
+
+
+def _once() -> Any:
+    from paho.mqtt.subscribeoptions import SubscribeOptions
+
+    return SubscribeOptions(qos=1, noLocal=True)
+
+
+def _client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> Client:
+    try:
+        from paho.mqtt import client as mqtt
+        from paho.mqtt.enums import CallbackAPIVersion
+    except ImportError as error:
+        raise SettingError("real machines need paho-mqtt: pip install 'fedfloor[deploy]'.") from error
+    made = mqtt.Client(CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False)
+    made.on_socket_open = lambda _client, _data, opened: _at_once(opened)
+    # Only the link's own thread may write: two threads in one TLS connection garble it ("bad record mac").
+    made.on_socket_register_write = lambda *_: None
+    made.max_queued_messages_set(0)
+    if tls is not None:
+        made.tls_set(str(tls.ca), str(tls.cert), str(tls.key))
+    if will is not None:
+        made.will_set(will[0], will[1], qos=1, retain=True)
+    return made
+
+
+def _at_once(opened: Any) -> None:
+    """Send small messages at once: waiting to join them costs 40 ms each."""
+    with contextlib.suppress(OSError):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

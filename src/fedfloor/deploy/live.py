@@ -1,0 +1,275 @@
+"""A whole park on one machine, for a trial: every process is a real one, and speaks to the others by TLS."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedfloor import config
+from fedfloor.deploy import ports, provision, settings, units
+from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
+from fedfloor.deploy.processes import Crew, Process, resident_mb
+from fedfloor.deploy.settings import Address, CloudSettings, EdgeSettings
+from fedfloor.errors import RunError, SettingError, require
+from fedfloor.experiment import Experiment
+from fedfloor.places import with_paths
+
+HERE = "127.0.0.1"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+READY_S = 300.0  # for something to be up; PyTorch alone takes seconds where ten processes begin at once
+SOCKET_CHARS = 107  # what Linux allows a Unix socket's path
+INSTALL = {
+    "mosquitto": "Mosquitto, the MQTT broker: apt install mosquitto, dnf install mosquitto, or brew install mosquitto",
+    "flower-superlink": "Flower: pip install 'fedfloor[deploy]'",
+    "flower-supernode": "Flower: pip install 'fedfloor[deploy]'",
+    "flwr": "Flower: pip install 'fedfloor[deploy]'",
+}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial park: its folder and what it consists of."""
+
+    folder: Path
+    park: ParkFile
+    programs: Mapping[str, str]
+
+    @property
+    def place(self) -> Path:
+        """Where the machines' folders lie."""
+        return self.folder / "park"
+
+    @property
+    def run(self) -> Path:
+        """The run's folder."""
+        return self.folder / "run"
+
+
+def programs() -> dict[str, str]:
+    """Return where the programs lie that a park needs.
+
+    Raises:
+        SettingError: one is not installed; says how to get it.
+    """
+    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"))
+    found = {name: shutil.which(name, path=beside) for name in INSTALL}
+    absent = [INSTALL[name] for name, path in found.items() if path is None]
+    if absent:
+        raise SettingError(f"a live park needs {'; and '.join(dict.fromkeys(absent))}.")
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def prepare(
+    experiment: Experiment, folder: Path, factories: int = 2, devices: int = 8, first_port: int | None = None
+) -> Trial:
+    """Provision a park on this machine, whose devices stand in the factories that the experiment puts them in.
+
+    Args:
+        experiment: what will be trained.
+        folder: for all that belongs to the park.
+        factories, devices: how many.
+        first_port: of those it needs, in a row; left out, any that are free.
+
+    Raises:
+        SettingError: a program is missing; the folder is not empty, or too deep.
+        RunError: a port is in use; a park runs there already.
+    """
+    from fedfloor.runs.parks import build_park
+
+    folder = folder.resolve()
+    require(factories >= 1, "--factories", factories, "at least 1")
+    require(devices >= factories, "--devices", devices, f"at least one for each of the {factories} factories")
+    names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(factories)]
+    long = max(len(str(_door(folder, name))) for name in names) > SOCKET_CHARS
+    require(not long, "--out", str(folder), "a shorter path: sockets lie in it")
+    found = programs()
+    _fresh(folder)
+    sized = replace(experiment.park, devices=devices, factories=factories)
+    what = with_paths(replace(experiment, park=sized), Path.absolute)
+    stands = build_park(what).factory_of.tolist()
+    chosen = ports.free(1 + 2 * factories, first_port)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.toml").write_text(config.brief(what), encoding="utf-8")
+    park = ParkFile(
+        "trial", folder / "experiment.toml", Cloud(HERE, chosen[0], HERE),
+        tuple(Factory(n, HERE, chosen[1 + 2 * m], chosen[2 + 2 * m], HERE) for m, n in enumerate(names)),
+        tuple(Device(f"device-{k}", names[int(m)]) for k, m in enumerate(stands)),
+        valid_days=30, folder=folder / "park" / "cloud",
+    )  # fmt: skip
+    made = Trial(folder, park, found)
+    _provision(made)
+    return made
+
+
+def _door(folder: Path, name: str) -> Path:
+    return folder / f"{name}.sock"
+
+
+def _fresh(folder: Path) -> None:
+    if Crew(folder).left():
+        raise RunError(f"a park runs in {folder} already: fedfloor live down --out {folder} ends it.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingError(f"--out {folder}: is not empty. Name a new folder, or delete it.")
+
+
+def _provision(trial: Trial) -> None:
+    user = getpass.getuser() if hasattr(os, "getuid") and os.getuid() == 0 else None
+    provision.provision(trial.park, trial.place, user=user)
+    (trial.folder / "park.toml").write_text(settings.to_toml(trial.park), encoding="utf-8")
+    for one in trial.park.factory:
+        listen = Address(socket=_door(trial.folder, one.name))
+        path = trial.place / "factories" / one.name / f"edge-{one.name}.toml"
+        path.write_text(settings.to_toml(replace(settings.read(EdgeSettings, path), listen=listen)), encoding="utf-8")
+    path = trial.place / "cloud" / "cloud.toml"
+    cloud = settings.read(CloudSettings, path)
+    path.write_text(settings.to_toml(replace(cloud, out=trial.run)), encoding="utf-8")
+
+
+def up(trial: Trial, say: Say) -> Crew:
+    """Start every process of a park but the cloud's loop, and wait until all are there.
+
+    Args:
+        trial: the park.
+        say: is told what happens.
+
+    Raises:
+        RunError: a process died, or did not come up in time.
+    """
+    crew = Crew(trial.folder)
+    (trial.folder / "tmp").mkdir(exist_ok=True)
+    park, place = trial.park, trial.place
+    for one in reversed(park.factory):  # the first dial the last
+        service = units.factory(park, one)[0]
+        broker = _start(crew, trial, service, f"broker-{one.name}", "broker", place / "factories" / one.name)
+        crew.wait(broker.name, lambda port=one.port: listens(port), [broker], READY_S)  # type: ignore[misc]
+        say(f"{broker.name} listens on port {one.port}")
+    link = _start(crew, trial, units.cloud(park)[0], "superlink", "superlink", place / "cloud")
+    edges = _agents(crew, trial)
+    crew.wait("superlink", lambda: listens(park.cloud.port), [link], READY_S)
+    say(f"superlink listens on port {park.cloud.port}")
+    _nodes(crew, trial, say)
+    for one, process in zip(park.factory, edges, strict=True):
+        crew.wait(f"the door of {one.name}", _door(trial.folder, one.name).exists, list(crew.members), READY_S)
+        say(f"{process.name} is there with {len(park.devices_of(one))} devices")
+    return crew
+
+
+def _agents(crew: Crew, trial: Trial) -> list[Process]:
+    """Start the devices and the edges."""
+    for device in trial.park.device:
+        where = trial.place / "devices" / device.name
+        _start(crew, trial, units.device(device)[0], device.name, "device", where)
+    return [
+        _start(crew, trial, units.factory(trial.park, one)[1], f"edge-{one.name}", "edge",
+               trial.place / "factories" / one.name)
+        for one in trial.park.factory
+    ]  # fmt: skip
+
+
+def _nodes(crew: Crew, trial: Trial, say: Say) -> None:
+    """Tell the SuperLink the factories' public keys, and start their SuperNodes."""
+    cloud = trial.place / "cloud"
+    flower = units.environment(units.cloud(trial.park)[0], cloud)
+    for one in trial.park.factory:
+        words = [trial.programs["flwr"], "supernode", "register", str(cloud / "nodes" / f"{one.name}.pub"), "park"]
+        done = crew.call(words, cloud, _env(trial, flower))
+        if done.returncode:
+            raise RunError(f"flwr supernode register {one.name}: {(done.stdout + done.stderr).strip()[-800:]}")
+        node = _start(crew, trial, units.factory(trial.park, one)[2], f"supernode-{one.name}", "supernode",
+                      trial.place / "factories" / one.name)  # fmt: skip
+        say(f"{node.name} knows its key")
+
+
+def cloud(crew: Crew, trial: Trial) -> Process:
+    """Start the cloud's loop: the run begins."""
+    return _start(crew, trial, units.cloud(trial.park)[1], "cloud", "cloud", trial.place / "cloud")
+
+
+def _start(crew: Crew, trial: Trial, service: units.Service, name: str, kind: str, where: Path) -> Process:
+    (where / units.STATE).mkdir(exist_ok=True)
+    first, *rest = service.words
+    words = [sys.executable, "-m", "fedfloor", *rest] if first == "fedfloor" else [trial.programs[first], *rest]
+    return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)))
+
+
+def _env(trial: Trial, env: Mapping[str, str]) -> dict[str, str]:
+    """A service's environment; temporary files and Flower's home lie in the park's folder, programs beside Python."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    return {**env, "TMPDIR": str(trial.folder / "tmp"), "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def listens(port: int) -> bool:
+    """Return whether somebody listens on a port of this machine."""
+    with socket.socket() as one:
+        one.settimeout(1.0)
+        return one.connect_ex((HERE, port)) == 0
+
+
+def ledger(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of the run's ledger so far."""
+    path = folder / "run" / "ledger.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def follow(crew: Crew, one: Process, told: Callable[[dict[str, Any]], None]) -> int:
+    """Wait until the run is over and tell each new line of its ledger; return the cloud's exit code.
+
+    Raises:
+        RunError: another process of the park died meanwhile, and the cloud too.
+    """
+    seen, running = 0, True
+    while running:
+        running = crew.alive(one)
+        lines = ledger(crew.folder)
+        for line in lines[seen:]:
+            told(line)
+        seen = len(lines)
+        time.sleep(0.2 if running else 0.0)
+    return int(crew.children[one.pid].returncode)
+
+
+def status(folder: Path) -> list[dict[str, Any]]:
+    """Return a row for each process of a park: whether it is alive, its memory, where its log lies.
+
+    Raises:
+        SettingError: there is no park.
+    """
+    crew = Crew.of(folder.resolve())
+    if not crew.members:
+        raise SettingError(f"no park runs in {folder}: fedfloor live up EXPERIMENT.toml --out {folder} starts one.")
+    rows = []
+    for one in crew.members:
+        there = crew.alive(one)
+        memory = resident_mb(one.pid) if there else None
+        row = {"name": one.name, "kind": one.kind, "alive": there, "pid": one.pid}
+        rows.append(row | {"memory_mb": None if memory is None else round(memory), "log": one.log})
+    return rows
+
+
+def down(folder: Path, keep: bool = False) -> int:
+    """End a park; the run and the logs stay, keys and all other files go. Return how many processes were ended.
+
+    Args:
+        folder: the park's.
+        keep: leave the machines' folders, to be looked at.
+    """
+    folder = folder.resolve()
+    count = Crew.of(folder).stop()
+    if not keep:
+        for path in (
+            *(folder / name for name in ("park", "tmp", "park.toml", "experiment.toml")),
+            *folder.glob("*.sock"),
+        ):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    return count

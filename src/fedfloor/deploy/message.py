@@ -1,0 +1,172 @@
+"""What travels between real machines: a header, and named arrays as safetensors. Nothing is ever unpickled.
+
+A message is ``b"FEDF"``, a version byte, the header's length (uint32, big-endian), the header (JSON), and the arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+VERSION = 1
+MAGIC = b"FEDF"
+START = struct.Struct(">4sBI")
+MOST_BYTES = 1 << 30  # of a whole message, unless its reader allows less
+MOST_HEADER = 1 << 24
+KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64)}
+TYPES: dict[str, type] = {
+    "kind": str, "sender": str, "run": str, "round": int, "session": int, "number": int, "scope": str,
+    "answers": str, "digest": str, "about": dict,
+}  # fmt: skip
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class RefusedError(Exception):
+    """A message that is not taken; ``reason`` is the short name under which it is counted."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(f"{reason}: {text}")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message.
+
+    Args:
+        kind: what it is: ``visit``, ``update``, ``probe``, ``answer``, …
+        sender: the name of who sent it.
+        run: which run it belongs to.
+        round: which round.
+        session: when its sender started, ns; later sessions replace earlier ones.
+        number: counts the sender's messages in its session, so that none is taken twice or out of order.
+        scope: the part of the model that ``w`` holds.
+        answers: :attr:`identity` of the message that this one answers.
+        about: what else there is to say, JSON.
+        arrays: what travels.
+    """
+
+    kind: str
+    sender: str
+    run: str = ""
+    round: int = 0
+    session: int = 0
+    number: int = 0
+    scope: str = "all"
+    answers: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """What an answer names."""
+        return f"{self.session}-{self.number}"
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as bytes.
+
+    >>> sent = Message("update", "press-1", number=3, arrays={"w": np.ones(2, np.float32)})
+    >>> decode(encode(sent)).arrays["w"]
+    array([1., 1.], dtype=float32)
+    """
+    body = save({name: np.ascontiguousarray(one) for name, one in message.arrays.items()}) if message.arrays else b""
+    said = {name: one for name, one in vars(message).items() if name != "arrays"}
+    header = json.dumps(said | {"digest": hashlib.sha256(body).hexdigest()}, separators=(",", ":")).encode()
+    return b"".join((START.pack(MAGIC, VERSION, len(header)), header, body))
+
+
+def decode(data: bytes, most: int = MOST_BYTES) -> Message:
+    """Return the message that bytes hold, once it is known to be whole.
+
+    Args:
+        data: what arrived.
+        most: the most bytes that are taken.
+
+    Raises:
+        RefusedError: it is too large, cut short, no message, of another version, damaged, or holds arrays of another
+            type or numbers that are not finite.
+    """
+    header, body = split(data, most)
+    digest = header.pop("digest")
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise RefusedError("digest", "what arrived is not what was sent.")
+    return Message(**header, arrays=_arrays(body))
+
+
+def split(data: bytes, most: int = MOST_BYTES) -> tuple[dict[str, Any], memoryview]:
+    """Return a message's header, checked, and the bytes of its arrays, not yet looked at.
+
+    Raises:
+        RefusedError: as :func:`decode`, of the header.
+    """
+    if len(data) > most:
+        raise RefusedError("oversized", f"{len(data)} bytes; at most {most} are taken.")
+    if len(data) < START.size:
+        raise RefusedError("truncated", f"{len(data)} bytes are no message.")
+    magic, version, length = START.unpack_from(data)
+    if magic != MAGIC:
+        raise RefusedError("foreign", "it does not begin as our messages do.")
+    if version != VERSION:
+        raise RefusedError("version", f"protocol {version}; this side speaks {VERSION}. Install the same release.")
+    if length > MOST_HEADER or START.size + length > len(data):
+        raise RefusedError("truncated", f"a header of {length} bytes in {len(data)}.")
+    view = memoryview(data)
+    return _header(bytes(view[START.size : START.size + length])), view[START.size + length :]
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError("header", "it is no JSON.") from error
+    if not isinstance(said, dict) or set(said) != set(TYPES):
+        raise RefusedError("header", f"its keys are not {', '.join(TYPES)}.")
+    for name, kind in TYPES.items():
+        if type(said[name]) is not kind:
+            raise RefusedError("header", f"{name} is no {kind.__name__}.")
+    return said
+
+
+def _arrays(body: memoryview) -> dict[str, NDArray[Any]]:
+    if not body:
+        return {}
+    try:
+        found: dict[str, NDArray[Any]] = load(bytes(body))
+    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise RefusedError("arrays", f"they cannot be read ({type(error).__name__}).") from error
+    for name, one in found.items():
+        if one.dtype not in KINDS:
+            raise RefusedError("type", f"'{name}' is {one.dtype}.")
+        if one.dtype.kind == "f" and not bool(np.isfinite(one).all()):
+            raise RefusedError("not finite", f"'{name}' holds infinite or undefined numbers.")
+    return found
+
+
+def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+    """Refuse arrays that are not those that are waited for.
+
+    Args:
+        arrays: what arrived.
+        wanted: name → shape and type.
+
+    Raises:
+        RefusedError: a name, a shape or a type is another one.
+    """
+    if set(arrays) != set(wanted):
+        raise RefusedError("names", f"{sorted(arrays)} came; {sorted(wanted)} are waited for.")
+    for name, (shape, kind) in wanted.items():
+        got = arrays[name]
+        if (got.shape, got.dtype) != (shape, kind):
+            raise RefusedError(
+                "shape", f"'{name}' came as {got.dtype} {list(got.shape)}; {kind} {list(shape)} is waited for."
+            )

@@ -1,0 +1,265 @@
+"""Park files: which machines a park has, at which addresses, with which names; ``fedfloor provision`` reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedfloor.checking import checked, toml
+from fedfloor.deploy.settings import NAME, DataSource
+from fedfloor.errors import SettingError, require, unknown
+
+HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
+SUPERLINK = "superlink"  # the common name of the cloud's certificate
+LISTED = ("factory", "device")
+SOURCE = ("kind", "path", "name")
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """The ``[cloud]`` table.
+
+    Args:
+        address: name or IP address under which factories reach it.
+        port: of Flower's SuperLink.
+        bind: the local address it listens on; default: all.
+    """
+
+    address: str
+    port: int = 9092
+    bind: str = "0.0.0.0"
+
+    def __post_init__(self) -> None:
+        _address("cloud.address", self.address)
+        _port("cloud.port", self.port)
+
+    @property
+    def place(self) -> str:
+        """Address and port, as Flower wants them."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A ``[[factory]]``: a base station with a broker, an edge and a Flower SuperNode.
+
+    Args:
+        name: also its edge's.
+        address: name or IP address under which devices and other factories reach its broker.
+        port: of the broker.
+        node_port: of the SuperNode, on the machine itself only.
+        bind: the local address the broker listens on; default: all.
+    """
+
+    name: str
+    address: str
+    port: int = 8883
+    node_port: int = 9094
+    bind: str = "0.0.0.0"
+
+    def __post_init__(self) -> None:
+        _name("factory", self.name)
+        _address(f"factory '{self.name}' address", self.address)
+        _port(f"factory '{self.name}' port", self.port)
+        _port(f"factory '{self.name}' node_port", self.node_port)
+
+    @property
+    def broker(self) -> str:
+        """The common name of its broker's certificate."""
+        return f"broker-{self.name}"
+
+    @property
+    def bridge(self) -> str:
+        """The common name of the certificate with which its broker dials other factories' brokers."""
+        return f"bridge-{self.name}"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A ``[[device]]``.
+
+    Args:
+        name: part of its topics, and its certificate's common name.
+        factory: name of the factory whose broker it reaches.
+        number: in the experiment; default: its place in the file, from 0.
+        x_m, y_m: where it stands, the base station being at (0, 0).
+        clock_hz: its clock rate.
+        data: where its samples come from: ``kind`` partition, folder (with ``path``) or function (with ``name``).
+    """
+
+    name: str
+    factory: str
+    number: int | None = None
+    x_m: float | None = None
+    y_m: float | None = None
+    clock_hz: float | None = None
+    data: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _name("device", self.name)
+        require(self.number is None or self.number >= 0, f"device '{self.name}' number", self.number, "at least 0")
+        both = (self.x_m is None) == (self.y_m is None)
+        require(both, f"device '{self.name}' (x_m, y_m)", (self.x_m, self.y_m), "both given, or neither")
+        require(self.clock_hz is None or self.clock_hz > 0, f"device '{self.name}' clock_hz", self.clock_hz, "above 0")
+        _ = self.source
+
+    @property
+    def source(self) -> DataSource:
+        """Where its samples come from."""
+        where = f"device '{self.name}' data"
+        for key in self.data:
+            if key not in SOURCE:
+                raise unknown(f"key in {where}", key, SOURCE)
+        path = self.data.get("path")
+        try:
+            return DataSource(self.data.get("kind", "partition"), Path(path) if path else None, self.data.get("name"))
+        except SettingError as error:
+            raise SettingError(f"{where}: {error}") from None
+
+
+@dataclass(frozen=True)
+class ParkFile:
+    """A park file.
+
+    Args:
+        name: of the park, part of every topic.
+        experiment: the experiment file; a relative path begins at the park file.
+        cloud: where the factories meet.
+        factory: the factories; their places in the file are their numbers in the experiment.
+        device: the devices; every one has a number.
+        message_mb: the largest message a broker takes, in millions of bytes; MQTT ends at 268.
+        valid_days: of certificates; they are renewed by running ``provision`` in their last 30 days.
+        folder: where a machine's folder lies on that machine; for its systemd units.
+        programs: where ``fedfloor``, ``flower-superlink`` and ``flower-supernode`` lie there.
+        user: who runs them there.
+    """
+
+    name: str
+    experiment: Path
+    cloud: Cloud
+    factory: tuple[Factory, ...] = ()
+    device: tuple[Device, ...] = ()
+    message_mb: int = 128
+    valid_days: int = 365
+    folder: Path = Path("/srv/fedfloor")
+    programs: Path = Path("/opt/fedfloor/bin")
+    user: str = "fedfloor"
+
+    def __post_init__(self) -> None:
+        _name("park", self.name)
+        require(1 <= self.message_mb <= 268, "message_mb", self.message_mb, "from 1 to 268")
+        require(1 <= self.valid_days <= 3650, "valid_days", self.valid_days, "from 1 to 3650")
+        require(bool(self.factory), "factory", [], "one [[factory]] or more")
+        require(bool(self.device), "device", [], "one [[device]] or more")
+        object.__setattr__(self, "device", tuple(_numbered(self.device)))
+        _own_names(self)
+        _own_numbers(self.device)
+        _own_ports(self)
+
+    def devices_of(self, factory: Factory) -> tuple[Device, ...]:
+        """The devices that stand in a factory."""
+        return tuple(one for one in self.device if one.factory == factory.name)
+
+
+def read(path: Path) -> ParkFile:
+    """Read a park file.
+
+    Raises:
+        SettingError: no such file, an unknown key, a wrong value, an unknown factory, two of one name or on one port.
+    """
+    return from_document(toml(path, "park file"), path)
+
+
+def from_document(document: dict[str, Any], path: Path) -> ParkFile:
+    """Return the park that a park file's tables describe; see :func:`read`."""
+    lists: dict[str, list[Any]] = {}
+    for key in LISTED:
+        rows = document.pop(key, [])
+        if not isinstance(rows, list):
+            raise SettingError(f"park file {path}: {key} = {rows!r}: write [[{key}]], with two brackets, for each one.")
+        lists[key] = rows
+    given = document.get("experiment")
+    if isinstance(given, str):
+        document["experiment"] = str(path.parent / given)
+    for key, kind in (("factory", Factory), ("device", Device)):
+        for i, row in enumerate(lists[key]):
+            checked(kind, row, _which(key, i, row))
+    return checked(ParkFile, {"name": path.stem} | document | lists, "")
+
+
+def _which(what: str, i: int, row: Any) -> str:
+    named = row.get("name") if isinstance(row, dict) else None
+    return f"{what} {i + 1}" + (f" '{named}'" if isinstance(named, str) else "")
+
+
+def _name(what: str, name: str) -> None:
+    allowed = "1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit: it is part of topics and files"
+    require(bool(NAME.fullmatch(name)), f"{what} name", name, allowed)
+
+
+def _address(what: str, given: str) -> None:
+    try:
+        ipaddress.ip_address(given)
+    except ValueError:
+        require(bool(HOST.fullmatch(given)), what, given, "a host name or an IP address, without a port")
+
+
+def _port(what: str, port: int) -> None:
+    require(1 <= port <= 65535, what, port, "a port from 1 to 65535")
+
+
+def _numbered(devices: Iterable[Device]) -> Iterator[Device]:
+    for i, one in enumerate(devices):
+        yield one if one.number is not None else dataclasses.replace(one, number=i)
+
+
+def _own_names(park: ParkFile) -> None:
+    """Every certificate has a name of its own, as brokers know their clients by it."""
+    holders: dict[str, str] = {SUPERLINK: "the cloud"}
+    for factory in park.factory:
+        for name, what in (
+            (factory.name, f"the edge of factory '{factory.name}'"),
+            (factory.broker, f"the broker of factory '{factory.name}'"),
+            (factory.bridge, f"the bridge of factory '{factory.name}'"),
+        ):
+            _take(holders, name, what)
+    names = [one.name for one in park.factory]
+    for device in park.device:
+        _take(holders, device.name, f"the device in factory '{device.factory}'")
+        if device.factory not in names:
+            raise SettingError(f"device '{device.name}': {unknown('factory', device.factory, names)}")
+
+
+def _take(holders: dict[str, str], name: str, what: str) -> None:
+    taken = next((one for one in holders if one.lower() == name.lower()), None)  # folders may not know case
+    if taken is not None:
+        raise SettingError(f"two of one name: '{name}' is {what}, and {holders[taken]}. Rename one.")
+    holders[name] = what
+
+
+def _own_numbers(devices: Iterable[Device]) -> None:
+    seen: dict[int | None, str] = {}
+    for one in devices:
+        if one.number in seen:
+            raise SettingError(
+                f"devices '{seen[one.number]}' and '{one.name}' both have number {one.number}: give each its own. "
+                "A device that says none has its place in the file, from 0."
+            )
+        seen[one.number] = one.name
+
+
+def _own_ports(park: ParkFile) -> None:
+    seen: dict[tuple[str, int], str] = {(park.cloud.address.lower(), park.cloud.port): "the cloud's SuperLink"}
+    for factory in park.factory:
+        for port, what in ((factory.port, "broker"), (factory.node_port, "SuperNode")):
+            place, who = (factory.address.lower(), port), f"the {what} of factory '{factory.name}'"
+            if place in seen:
+                raise SettingError(
+                    f"{seen[place]} and {who} both want port {port} of {factory.address}: change one of them."
+                )
+            seen[place] = who

@@ -1,0 +1,196 @@
+"""Processes that a trial park consists of: started, watched, and ended with all that they started themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from fedfloor.errors import RunError
+
+MARK = "FEDFLOOR_LIVE"  # in the environment of every process of a trial park, and of what they start: the park's folder
+TAIL = 15  # lines of a log that are shown
+GRACE_S = 8.0
+LIST = "live.json"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a trial park.
+
+    Args:
+        name: what it is to people.
+        kind: ``broker``, ``superlink``, ``supernode``, ``edge``, ``device`` or ``cloud``.
+        pid: its number.
+        log: where it writes what it says.
+    """
+
+    name: str
+    kind: str
+    pid: int
+    log: str
+
+
+@dataclass
+class Crew:
+    """All processes of a trial park.
+
+    Attributes:
+        folder: the park's; its path is the mark that the processes carry.
+        members: in the order in which they were started.
+        children: those that this very process started.
+    """
+
+    folder: Path
+    members: list[Process] = field(default_factory=list)
+    children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path) -> Crew:
+        """Return the crew of a park that runs, or ran, in a folder."""
+        try:
+            rows = json.loads((folder / LIST).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            rows = []
+        return cls(folder, [Process(**row) for row in rows])
+
+    def start(self, name: str, kind: str, words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Process:
+        """Start a process in a session of its own.
+
+        Args:
+            name: what it is to people.
+            kind: see :class:`Process`.
+            words: the command.
+            cwd: where its relative paths begin.
+            env: its environment, beside this process's.
+
+        Raises:
+            RunError: there is no such program.
+        """
+        log = self.folder / "logs" / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            try:
+                made = subprocess.Popen(
+                    list(words), cwd=cwd, env={**os.environ, **env, MARK: str(self.folder)}, stdin=subprocess.DEVNULL,
+                    stdout=file, stderr=file, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise RunError(f"{name}: {words[0]}: {error.strerror or error}.") from error
+        self.children[made.pid] = made
+        self.members.append(Process(name, kind, made.pid, str(log)))
+        rows = [asdict(one) for one in self.members]
+        (self.folder / LIST).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        return self.members[-1]
+
+    def call(self, words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a command that ends by itself, in at most three minutes."""
+        whole = {**os.environ, **env, MARK: str(self.folder)}
+        try:
+            return subprocess.run(list(words), cwd=cwd, env=whole, capture_output=True, text=True, timeout=180)
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"{' '.join(words[:3])}: no answer within three minutes.") from error
+
+    def alive(self, one: Process) -> bool:
+        """Return whether a process runs; another one that has its number by now does not count."""
+        if one.pid in self.children:
+            return self.children[one.pid].poll() is None
+        return _carries(Path("/proc") / str(one.pid), self.folder)
+
+    def need(self, watched: Collection[Process]) -> None:
+        """Check that processes still run.
+
+        Raises:
+            RunError: one died; shows the last lines of what it said.
+        """
+        for one in watched:
+            if not self.alive(one):
+                child = self.children.get(one.pid)
+                how = "" if child is None else f" (exit code {child.returncode})"
+                raise RunError(f"{one.name} died{how}. Its last lines, of {one.log}:\n{tail(Path(one.log))}")
+
+    def wait(self, what: str, ready: Callable[[], bool], watched: Collection[Process], seconds: float) -> None:
+        """Wait until something is so.
+
+        Args:
+            what: it, for error messages.
+            ready: whether it is so.
+            watched: processes without which it will never be.
+            seconds: how long at most.
+
+        Raises:
+            RunError: one of them died, or it took too long.
+        """
+        end = time.monotonic() + seconds
+        while not ready():
+            self.need(watched)
+            if time.monotonic() > end:
+                last = "\n".join(f"{one.name}:\n{tail(Path(one.log), 5)}" for one in watched)
+                raise RunError(f"{what}: waited {seconds:.0f} s in vain. Last lines:\n{last}")
+            time.sleep(0.05)
+
+    def left(self) -> set[int]:
+        """Return the numbers of all processes that carry the park's mark, whoever started them, beside this one."""
+        for child in self.children.values():
+            child.poll()  # else it would stay as a zombie
+        return set(marked(self.folder)) - {os.getpid()}
+
+    def stop(self) -> int:
+        """End every process, last started first; then whatever they left behind. Return how many there were."""
+        ours = self.left()
+        for kind in dict.fromkeys(one.kind for one in reversed(self.members)):
+            group = {one.pid for one in self.members if one.kind == kind} & ours
+            _signal(group, signal.SIGTERM)
+            self._gone(group, GRACE_S)
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            rest = self.left()
+            _signal(rest, how)
+            self._gone(rest, GRACE_S)
+        (self.folder / LIST).unlink(missing_ok=True)
+        return len(ours)
+
+    def _gone(self, group: set[int], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while group & self.left() and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+def tail(log: Path, lines: int = TAIL) -> str:
+    """Return the last lines of a log."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "(it said nothing)"
+    except OSError:
+        return "(it has no log)"
+
+
+def marked(folder: Path) -> Iterator[int]:
+    """Yield the numbers of all living processes that carry a park's mark (Linux)."""
+    for place in Path("/proc").glob("[0-9]*"):
+        if _carries(place, folder):
+            yield int(place.name)
+
+
+def resident_mb(pid: int) -> float | None:
+    """Return the memory that a process has resident, in millions of bytes (Linux)."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return None
+
+
+def _carries(place: Path, folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        mine = f"{MARK}={folder}".encode() in (place / "environ").read_bytes().split(b"\0")
+        return mine and (place / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def _signal(pids: Collection[int], how: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, how)

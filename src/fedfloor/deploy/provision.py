@@ -1,0 +1,297 @@
+"""What every machine of a park needs, written into one folder per machine; run again, it adds what is new."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cryptography import x509
+
+from fedfloor import config
+from fedfloor.deploy import authority, broker
+from fedfloor.deploy.authority import Authority, Holder
+from fedfloor.deploy.park_file import Factory, ParkFile
+from fedfloor.deploy.places import Certified, certified, settings_files
+from fedfloor.errors import RunError, SettingError, unknown
+
+RENEW = dt.timedelta(days=30)
+INDEX = PurePosixPath("authority/index.json")
+Files = dict[PurePosixPath, bytes]
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an authority remembers.
+
+    Args:
+        park: name of the park.
+        numbers: device → its number in the experiment.
+        revoked: (name, serial, time) of each certificate that is good no more.
+        out: names that get no new certificate until somebody says ``--renew``.
+    """
+
+    park: str
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    revoked: tuple[tuple[str, int, str], ...] = ()
+    out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What provisioning came to.
+
+    Args:
+        folder: where everything lies.
+        rows: for each certificate its name, what was done (``new``, ``kept``, ``renewed``, ``revoked``), until when.
+        written: files that are new or changed, as paths in ``folder``.
+        notes: what somebody must do now.
+    """
+
+    folder: Path
+    rows: tuple[dict[str, Any], ...]
+    written: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def provision(
+    park: ParkFile, out: Path, revoke: Sequence[str] = (), renew: Sequence[str] = (),
+    at: dt.datetime | None = None, user: str | None = None,
+) -> Done:  # fmt: skip
+    """Write certificates, keys and settings for every machine of a park; what is good already is left untouched.
+
+    Args:
+        park: the park.
+        out: the folder; ``authority`` in it stays with whoever provisions, the others go to the machines.
+        revoke: names whose certificates are good no more, from the brokers' next reload on.
+        renew: names that get a new certificate and key now.
+        at: what the clock says; default: this machine's.
+        user: who runs brokers that are started as root.
+
+    Raises:
+        SettingError: an unknown name, a folder of another park, numbers of devices that would change, an experiment
+            that cannot be read.
+        RunError: something could not be written; nothing was changed.
+    """
+    moment = at or authority.now()
+    fits = tuple(_fits(park))  # an experiment that cannot be read ends it here
+    index, ca = _authority(park, out, moment)
+    holders = {one.holder.name: one for one in certified(park)}
+    known = {*holders, *index.numbers, *index.out}
+    for name in (*revoke, *renew):
+        if name not in known:
+            raise unknown("name", name, known)
+    _same_numbers(park, index)
+    gone = tuple(dict.fromkeys((*index.out, *revoke)))
+    gone = tuple(name for name in gone if name not in renew)
+    files: Files = dict(
+        zip((PurePosixPath("authority/ca.crt"), PurePosixPath("authority/ca.key")), ca.pem(), strict=True)
+    )
+    rows = [
+        _certificate(one, park, ca, out, files, moment, fresh=name in renew, gone=name in gone)
+        for name, one in holders.items()
+    ]
+    revoked = (*index.revoked, *_serials(revoke, holders, out, index, moment))
+    numbers = dict(index.numbers) | {one.name: one.number for one in park.device if one.number is not None}
+    files[INDEX] = _told(Index(park.name, numbers, revoked, gone))
+    _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
+    written = _write(out, files, [path for name in gone for path in _left(name, holders, out)])
+    notes = (*_notes(park, index, rows, written, revoke), *fits)
+    return Done(out, tuple(rows), tuple(map(str, written)), notes)
+
+
+def _authority(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Authority]:
+    """The authority and its memory, or new ones in a folder that is empty."""
+    path = out / INDEX
+    if not path.exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise SettingError(f"--out {out}: holds something else already: name an empty or a new folder.")
+        return Index(park.name), authority.found(park.name, at)
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        index = Index(body["park"], body["numbers"], tuple((n, int(s, 16), t) for n, s, t in body["revoked"]),
+                      tuple(body["out"]))  # fmt: skip
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise SettingError(
+            f"{path} cannot be read ({error}): put it back from a copy, or start in a new folder."
+        ) from error
+    if index.park != park.name:
+        raise SettingError(f"--out {out} is that of park '{index.park}', not of '{park.name}': name another folder.")
+    return index, authority.load(out / "authority")
+
+
+def _same_numbers(park: ParkFile, index: Index) -> None:
+    for one in park.device:
+        before = index.numbers.get(one.name, one.number)
+        if before != one.number:
+            raise SettingError(
+                f"device '{one.name}' was provisioned with number {before} and would now have {one.number}: add new "
+                f"devices at the end of the park file, or write number = {before} for it."
+            )
+    holders = {number: name for name, number in index.numbers.items()}
+    for one in park.device:
+        if one.number is not None and holders.get(one.number, one.name) != one.name:
+            raise SettingError(
+                f"device '{one.name}' has number {one.number}, which '{holders[one.number]}' was provisioned with: "
+                "give it another."
+            )
+
+
+def _certificate(
+    one: Certified, park: ParkFile, ca: Authority, out: Path, files: Files, at: dt.datetime, *, fresh: bool, gone: bool
+) -> dict[str, Any]:
+    """Put a new certificate into ``files`` unless there is a good one; return its row."""
+    path, holder = out / one.cert, one.holder
+    row = {"name": holder.name, "what": one.what, "folder": str(one.cert.parent), "state": "kept", "until": None}
+    if gone:
+        return row | {"state": "revoked"}
+    old = authority.certificate(path) if path.exists() and (out / one.key).exists() else None
+    if old is not None and not fresh and _good(old, holder, at):
+        return row | {"until": f"{old.not_valid_after_utc:%Y-%m-%d}"}
+    files[one.cert], files[one.key] = authority.issue(ca, holder, park.valid_days, at)
+    made = x509.load_pem_x509_certificate(files[one.cert])
+    return row | {"state": "new" if old is None else "renewed", "until": f"{made.not_valid_after_utc:%Y-%m-%d}"}
+
+
+def _good(cert: x509.Certificate, holder: Holder, at: dt.datetime) -> bool:
+    span = cert.not_valid_after_utc - cert.not_valid_before_utc
+    left = cert.not_valid_after_utc - at
+    return left > min(RENEW, span / 3) and set(authority.addresses(cert)) == set(holder.addresses)
+
+
+def _serials(
+    revoke: Iterable[str], holders: Mapping[str, Certified], out: Path, index: Index, at: dt.datetime
+) -> Iterator[tuple[str, int, str]]:
+    for name in revoke:
+        path = out / (holders[name].cert if name in holders else PurePosixPath("devices", name, "device.crt"))
+        if path.exists():
+            yield name, authority.certificate(path).serial_number, at.isoformat(timespec="seconds")
+        elif name not in index.out:
+            raise SettingError(f"--revoke {name}: there is no certificate of that name in {out}.")
+
+
+def _settings(
+    park: ParkFile, ca: Authority, revoked: Sequence[tuple[str, int, str]], gone: Sequence[str], out: Path,
+    files: Files, at: dt.datetime, user: str | None, *, renewed: bool,
+) -> None:  # fmt: skip
+    """Put all that is no certificate into ``files``."""
+    listed = out / "authority" / "revoked.crl"
+    serials = [(serial, dt.datetime.fromisoformat(when)) for _, serial, when in revoked]
+    crl = listed.read_bytes() if listed.exists() and not renewed else authority.revocations(ca, serials, at)
+    files[PurePosixPath("authority/revoked.crl")] = crl
+    for one in park.factory:
+        place = PurePosixPath("factories", one.name)
+        files[place / "revoked.crl"] = crl
+        files[place / "mosquitto.conf"] = broker.conf(park, one, user).encode()
+        files[place / "acl"] = broker.acl(park, one, gone).encode()
+        _node(one, out, files)
+    root = ca.pem()[0]
+    for path, text in settings_files(park, gone).items():
+        files[path] = text
+        if path.suffix == ".yaml":  # one per machine
+            files[path.parent / "ca.crt"] = root
+
+
+def _node(one: Factory, out: Path, files: Files) -> None:
+    """Put a factory's Flower key into ``files`` unless there is one."""
+    secret, public = PurePosixPath("factories", one.name, "node"), PurePosixPath("cloud", "nodes", f"{one.name}.pub")
+    if not ((out / secret).exists() and (out / public).exists()):
+        files[secret], files[public] = authority.node_key(one.name)
+
+
+def _left(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
+    """The files of somebody who is shut out: a device's whole folder, else a certificate and its key."""
+    if name in holders and holders[name].what != "device":
+        return [out / holders[name].cert, out / holders[name].key]
+    return [path for path in (out / "devices" / name).glob("*") if path.is_file()]
+
+
+def _write(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]:
+    """Write what is new or different: all of it beside the folder first, then renamed into place; delete the rest."""
+    fresh = [path for path, text in files.items() if not _same(out / path, text)]
+    fresh.sort(key=lambda path: path == INDEX)  # the memory last
+    stage = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        for path in fresh:
+            _put(stage / path, files[path], secret(path))
+        for path in fresh:
+            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(stage / path, out / path)
+        for old in gone:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"--out {out} could not be written: {error.strerror or error}.") from error
+    finally:
+        if stage is not None:
+            shutil.rmtree(stage, ignore_errors=True)
+    return fresh
+
+
+def secret(path: PurePosixPath) -> bool:
+    """Return whether a file is a private key."""
+    return path.suffix == ".key" or path.name == "node"
+
+
+def _same(path: Path, text: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == text
+
+
+def _put(path: Path, text: bytes, private: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644), "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _told(index: Index) -> bytes:
+    body = {
+        "park": index.park, "numbers": dict(index.numbers), "out": list(index.out),
+        "revoked": [[name, f"{serial:x}", when] for name, serial, when in index.revoked],
+    }  # fmt: skip
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _fits(park: ParkFile) -> Iterator[str]:
+    """Say where the experiment speaks of another park."""
+    said = config.read(park.experiment).park
+    for what, count, mine in (
+        ("devices", said.devices, len(park.device)),
+        ("factories", said.factories, len(park.factory)),
+    ):
+        if count is not None and count != mine:
+            where = park.experiment.name
+            yield f"the experiment has {count} {what}, the park file {mine}: set park.{what} = {mine} in {where}"
+
+
+def _notes(
+    park: ParkFile, index: Index, rows: Sequence[Mapping[str, Any]], written: Sequence[PurePosixPath],
+    revoke: Sequence[str],
+) -> Iterator[str]:  # fmt: skip
+    """Say what somebody must do now."""
+    names = {one.name for one in park.device}
+    changed = {(path.parts[1], path.name) for path in written if path.parts[0] == "factories"}
+    again = bool(index.numbers)  # else nothing runs yet
+    for one in park.factory if again else ():
+        mine = {name for factory, name in changed if factory == one.name}
+        if "mosquitto.conf" in mine or {"broker.crt", "bridge.crt"} & mine:
+            yield f"copy factories/{one.name} and restart its broker: systemctl restart fedfloor-broker"
+        elif {"acl", "revoked.crl"} & mine:
+            yield f"copy acl and revoked.crl of factories/{one.name} and reload: systemctl reload fedfloor-broker"
+        if f"edge-{one.name}.toml" in mine:
+            yield f"copy edge-{one.name}.toml and restart the edge of {one.name}: systemctl restart fedfloor-edge"
+    for name in revoke:
+        yield f"'{name}' is shut out from then on, and gets no certificate until --renew {name}"
+    for row in rows:
+        if row["state"] == "renewed":
+            yield f"'{row['name']}' has a new certificate: copy {row['folder']} to its machine, restart what runs there"
+    for name in sorted(set(index.numbers) - names - set(index.out) - set(revoke)):
+        yield f"device '{name}' is no longer in the park file, but its certificate is good: --revoke {name} ends that"

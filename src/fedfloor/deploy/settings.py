@@ -1,0 +1,329 @@
+"""The small TOML file that each process on a real machine is started with: ``fedfloor cloud|edge|device FILE``.
+
+Paths in a file are relative to the folder it lies in.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import types
+import typing
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomlkit
+
+from fedfloor.errors import SettingError, nearest, quoted, require
+
+T = TypeVar("T")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # no '/', '+' or '#': names are parts of topics
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where something listens: a host and port, or a Unix socket.
+
+    Args:
+        host: name or IP address.
+        port: TCP port, 1 to 65535.
+        socket: path of a Unix socket, instead of the two.
+    """
+
+    host: str = ""
+    port: int = 0
+    socket: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.socket is None:
+            require(bool(self.host), "host", self.host, "a name or an IP address, or give socket instead")
+            require(1 <= self.port <= 65535, "port", self.port, "from 1 to 65535")
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}" if self.socket is None else str(self.socket)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """A process's certificate, whose common name is its name, its private key, and the authority it trusts."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where a device's samples come from.
+
+    Args:
+        kind: ``"partition"`` (its share of the experiment's data, for trials), ``"folder"`` or ``"function"``.
+        path: of the folder.
+        name: ``module:function`` that yields what the sensor saw.
+    """
+
+    kind: str = "partition"
+    path: Path | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        require(self.kind in ("partition", "folder", "function"), "kind", self.kind, "partition, folder or function")
+        require(self.kind != "folder" or self.path is not None, "path", self.path, "a folder, where kind = 'folder'")
+        require(self.kind != "function" or bool(self.name), "name", self.name, "module:function, for kind = 'function'")
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """How long is waited before something counts as lost, in seconds.
+
+    Args:
+        visit_s: for one visit to a device, its training included.
+        probe_s: for one answer to a question.
+        join_s: when the edge starts, for devices to say hello.
+        round_s: for a whole round of a factory.
+    """
+
+    visit_s: float = 600.0
+    probe_s: float = 120.0
+    join_s: float = 60.0
+    round_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value > 0, name, value, "a number above 0")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A device by its name and its number in the experiment; ``edge`` is whose it is, for those of other factories."""
+
+    name: str
+    device: int
+    edge: str = ""
+
+    def __post_init__(self) -> None:
+        _name(self.name, "name")
+        require(self.device >= 0, "device", self.device, "a number of at least 0")
+
+
+@dataclass(frozen=True)
+class DeviceSettings:
+    """A device agent.
+
+    Args:
+        park: the park's name, part of every topic.
+        name: the device's, and its certificate's.
+        factory: number of the factory it stands in.
+        device: its number in the experiment.
+        broker: the MQTT broker of its factory.
+        experiment: the experiment file.
+        memory: folder for what it keeps between visits.
+        state: folder for its log and counters.
+        tls: without it, nothing is encrypted and nobody proves who he is: for tests only.
+        data: where its samples come from.
+        idle_s: after so long without a visit it lets go of PyTorch; 0 never does.
+    """
+
+    park: str
+    name: str
+    factory: int
+    device: int
+    broker: Address
+    experiment: Path
+    memory: Path
+    state: Path
+    tls: Tls | None = None
+    data: DataSource = DataSource()
+    idle_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _name(self.park, "park")
+        _name(self.name, "name")
+        require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
+        require(self.device >= 0, "device", self.device, "a number of at least 0")
+
+
+@dataclass(frozen=True)
+class EdgeSettings:
+    """An edge service at a factory's base station.
+
+    Args:
+        park: the park's name, part of every topic.
+        name: the edge's, and its certificate's.
+        factory: its factory's number.
+        broker: the MQTT broker of its factory.
+        listen: where it listens for what the cloud sends: its door.
+        experiment: the experiment file.
+        state: folder for its log and counters.
+        devices: those of its factory.
+        neighbours: those of other factories, reached over the bridge between brokers.
+        tls: without it, nothing is encrypted: for tests only.
+        deadlines: how long it waits.
+    """
+
+    park: str
+    name: str
+    factory: int
+    broker: Address
+    listen: Address
+    experiment: Path
+    state: Path
+    devices: tuple[Named, ...]
+    neighbours: tuple[Named, ...] = ()
+    tls: Tls | None = None
+    deadlines: Deadlines = Deadlines()
+
+    def __post_init__(self) -> None:
+        _name(self.park, "park")
+        _name(self.name, "name")
+        require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
+        _distinct("device", [one.device for one in (*self.devices, *self.neighbours)])
+        _distinct("name", [one.name for one in (*self.devices, *self.neighbours)])
+
+
+@dataclass(frozen=True)
+class CloudEdge:
+    """An edge as the cloud knows it.
+
+    Args:
+        name: its name.
+        factory: its factory's number; its SuperNode says ``factory=N`` in its ``--node-config``.
+        door: where its door listens, to be reached directly, without Flower.
+        node: its Flower node's number, where it is known; else nodes are asked for their factory.
+    """
+
+    name: str
+    factory: int
+    door: Address | None = None
+    node: int | None = None
+
+    def __post_init__(self) -> None:
+        _name(self.name, "name")
+        require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
+
+
+@dataclass(frozen=True)
+class CloudSettings:
+    """The cloud.
+
+    Args:
+        park: the park's name.
+        experiment: the experiment file.
+        out: the run's folder.
+        edges: one per factory.
+        superlink: address of the control API of Flower's SuperLink; without it every edge needs a ``door``.
+        root: certificate of the authority that signed the SuperLink's; without it nothing is encrypted.
+        deadlines: how long a round may take.
+    """
+
+    park: str
+    experiment: Path
+    out: Path
+    edges: tuple[CloudEdge, ...]
+    superlink: Address | None = None
+    root: Path | None = None
+    deadlines: Deadlines = Deadlines()
+
+    def __post_init__(self) -> None:
+        _name(self.park, "park")
+        _distinct("factory", [one.factory for one in self.edges])
+        _distinct("name", [one.name for one in self.edges])
+        if self.superlink is None:
+            shut = [one.name for one in self.edges if one.door is None]
+            require(not shut, "edges without a door", shut, "none, or give the superlink that reaches them")
+
+
+def read(kind: type[T], path: Path | str) -> T:
+    """Read a file of settings.
+
+    Args:
+        kind: one of :class:`DeviceSettings`, :class:`EdgeSettings`, :class:`CloudSettings`.
+        path: the file.
+
+    Raises:
+        SettingError: no such file, no TOML, or something in it that cannot be; names the file and the key.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except OSError as error:
+        why = error.strerror or error
+        raise SettingError(f"{path}: {why}. fedfloor provision PARK.toml writes such files.") from error
+    try:
+        body = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{path}: {error}{quoted(text, error)}") from error
+    made: T = _made(kind, body, str(path), path.parent)
+    return made
+
+
+def to_toml(settings: object) -> str:
+    """Return settings as the text of a file that :func:`read` reads; what is not set is left out.
+
+    >>> print(to_toml(Address("127.0.0.1", 1883)), end="")
+    host = "127.0.0.1"
+    port = 1883
+    """
+    return tomlkit.dumps(_told(settings))
+
+
+def _told(value: Any) -> Any:
+    if is_dataclass(value):
+        rows = {
+            one.name: _told(getattr(value, one.name))
+            for one in fields(value)
+            if getattr(value, one.name) != one.default
+        }
+        return dict(sorted(rows.items(), key=lambda row: isinstance(row[1], (dict, list))))  # tables stand last
+    if isinstance(value, tuple):
+        return [_told(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _made(kind: type[Any], body: object, where: str, folder: Path) -> Any:
+    if not isinstance(body, dict):
+        raise SettingError(f"{where} = {body!r}: must be a table.")
+    known: dict[str, Field[Any]] = {one.name: one for one in fields(kind)}
+    for name in body:
+        if name not in known:
+            raise SettingError(f"{where}: unknown key '{name}'.{nearest(name, known)} Known: {', '.join(known)}.")
+    lacking = [n for n, one in known.items() if n not in body and one.default is MISSING]
+    if lacking:
+        raise SettingError(f"{where}: '{lacking[0]}' is missing. Needed: {', '.join(lacking)}.")
+    hints = typing.get_type_hints(kind)
+    given = {name: _value(hints[name], value, f"{where}: {name}", folder) for name, value in body.items()}
+    try:
+        return kind(**given)
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from None
+
+
+def _value(hint: Any, value: object, where: str, folder: Path) -> Any:
+    if isinstance(hint, types.UnionType):
+        (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
+    if is_dataclass(hint):
+        return _made(typing.cast("type[Any]", hint), value, where, folder)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise SettingError(f"{where} = {value!r}: must be a list.")
+        kind = typing.get_args(hint)[0]
+        return tuple(_value(kind, one, f"{where}[{i}]", folder) for i, one in enumerate(value))
+    if hint is Path and isinstance(value, str):
+        return folder / value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or isinstance(value, bool):
+        words = {str: "text", int: "a whole number", float: "a number", Path: "a path, as text"}
+        raise SettingError(f"{where} = {value!r}: must be {words[hint]}.")
+    return value
+
+
+def _name(name: str, what: str) -> None:
+    require(bool(NAME.fullmatch(name)), what, name, "1 to 64 letters, digits, '.', '_' or '-', the first no sign")
+
+
+def _distinct(what: str, values: list[Any]) -> None:
+    twice = sorted({one for one in values if values.count(one) > 1})
+    if twice:
+        raise SettingError(f"{what} {twice[0]!r} stands there twice: each must have its own.")

@@ -1,0 +1,164 @@
+"""What is started on each machine, as commands, systemd units and a compose file; all in the machine's own folder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath, PurePosixPath
+
+from fedfloor.deploy.park_file import Device, Factory, ParkFile
+
+STATE = "state"  # what a process writes lies here; the rest of its folder is never written to
+NODE_STATE = "state/node"
+FLOWER = {
+    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}  # fmt: skip
+ALONE = {"OMP_NUM_THREADS": "1"}  # two threads change results (and a gateway has other work)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A long-lived process.
+
+    Args:
+        name: of its unit.
+        about: what it is.
+        words: its command; relative paths begin in the machine's folder.
+        env: its environment, beside what it inherits.
+        paths: more of it: files in the machine's folder, which whoever starts it writes out whole.
+        after: services of the same machine that must be there before.
+        idle: whether it ends by itself, with its work.
+    """
+
+    name: str
+    about: str
+    words: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    after: Sequence[str] = ()
+    idle: bool = False
+
+
+def cloud(park: ParkFile) -> tuple[Service, ...]:
+    """Return what runs on the cloud's machine: Flower's SuperLink and, for a run, the cloud's loop."""
+    link = (
+        "flower-superlink", "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "superlink.crt", "--ssl-keyfile",
+        "superlink.key", "--enable-supernode-auth", "--host", park.cloud.bind, "--port", str(park.cloud.port),
+        "--disable-runtime-dependency-installation",
+    )  # fmt: skip
+    flower, home = FLOWER | ALONE, {"FLWR_HOME": "state/flwr"}
+    return (
+        Service("fedfloor-superlink", "Flower SuperLink", link, flower, home),
+        Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), flower, home,
+                ("fedfloor-superlink",), idle=True),
+    )  # fmt: skip
+
+
+def factory(park: ParkFile, one: Factory) -> tuple[Service, ...]:
+    """Return what runs on a factory's base station: the broker, the edge and the SuperNode."""
+    node = (
+        "flower-supernode", "--root-certificates", "ca.crt", "--superlink", park.cloud.place,
+        "--host", "127.0.0.1", "--port", str(one.node_port), "--auth-supernode-private-key", "node",
+        "--node-config", node_config(park, one),
+    )  # fmt: skip
+    flower, paths = FLOWER | ALONE, {"FLWR_HOME": NODE_STATE, "FEDFLOOR_EDGE": f"edge-{one.name}.toml"}
+    return (
+        Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf")),
+        Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
+                after=("fedfloor-broker",)),
+        Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, paths, ("fedfloor-edge",)),
+    )  # fmt: skip
+
+
+def node_config(park: ParkFile, one: Factory) -> str:
+    """Return what a SuperNode says of itself."""
+    return f"factory={park.factory.index(one)}"
+
+
+def device(one: Device) -> tuple[Service, ...]:
+    """Return what runs on a device: its agent."""
+    words = ("fedfloor", "device", f"device-{one.name}.toml")
+    return (Service("fedfloor-device", f"device {one.name}", words, ALONE),)
+
+
+def environment(service: Service, folder: PurePath) -> dict[str, str]:
+    """Return a service's environment where its machine's folder is ``folder``."""
+    return {**service.env, **{name: str(folder / path) for name, path in service.paths.items()}}
+
+
+def unit(service: Service, park: ParkFile) -> str:
+    """Return a service as a systemd unit; it may write to its state only.
+
+    Args:
+        service: the service.
+        park: says where things lie on a machine, and who runs them.
+    """
+    program = "/usr/sbin/mosquitto" if service.words[0] == "mosquitto" else str(park.programs / service.words[0])
+    after = " ".join(("network-online.target", *(f"{one}.service" for one in service.after)))
+    settings = "".join(f'Environment="{name}={value}"\n' for name, value in environment(service, park.folder).items())
+    return f"""[Unit]
+Description={service.about} ({park.name})
+Wants=network-online.target
+After={after}
+
+[Service]
+User={park.user}
+WorkingDirectory={park.folder}
+{settings}ExecStartPre=/usr/bin/mkdir -p {STATE}
+ExecStart={program} {shlex.join(service.words[1:])}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart={"on-failure" if service.idle else "always"}
+RestartSec=2
+UMask=0077
+NoNewPrivileges=true
+PrivateTmp=true
+PrivateDevices={"false" if service.name == "fedfloor-device" else "true"}
+ProtectSystem=strict
+ProtectHome=true
+ReadWritePaths={park.folder}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def compose(services: Sequence[Service], park: ParkFile) -> str:
+    """Return services of one machine as a compose file; started in the machine's folder.
+
+    Args:
+        services: of one machine.
+        park: its name is the project's.
+    """
+    rows = [
+        "# docker compose up -d; the image 'fedfloor' holds fedfloor[deploy] and mosquitto",
+        f"name: {_word(park)}",
+        "services:",
+    ]
+    for one in services:
+        rows += [
+            f"  {one.name.removeprefix('fedfloor-')}:",
+            "    image: fedfloor",
+            "    network_mode: host",
+            '    user: "${UID:-1000}"',
+            "    working_dir: /park",
+            '    volumes: [".:/park"]',
+            f"    restart: {'on-failure' if one.idle else 'unless-stopped'}",
+            f"    command: {_listed(['sh', '-c', f'mkdir -p {STATE} && exec {shlex.join(one.words)}'])}",
+        ]
+        if one.env:
+            given = environment(one, PurePosixPath("/park")).items()
+            rows += ["    environment:", *(f'      {name}: "{value}"' for name, value in given)]
+        if one.after:
+            rows.append(f"    depends_on: {_listed([name.removeprefix('fedfloor-') for name in one.after])}")
+    return "\n".join(rows) + "\n"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return json.dumps(list(words), ensure_ascii=False)
+
+
+def _word(park: ParkFile) -> str:
+    return "".join(c if c.isalnum() else "-" for c in park.name.lower())

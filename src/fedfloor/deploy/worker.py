@@ -1,0 +1,124 @@
+"""What a device does when it is asked: it trains, or answers, with its own samples and its own memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedfloor.config import combined
+from fedfloor.deploy import packing
+from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.engine import probe
+from fedfloor.engine.attend import Still, attended
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
+from fedfloor.engine.visit import Key
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.park.park import Park
+from fedfloor.parts import objectives
+from fedfloor.plan.nodes import Probe, Work
+from fedfloor.runs import made
+
+Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
+
+
+class Worker:
+    """A device's engine.
+
+    Args:
+        settings: the device's.
+        experiment: what is trained.
+        park: holds its samples.
+    """
+
+    def __init__(self, settings: DeviceSettings, experiment: Experiment, park: Park) -> None:
+        self.device = settings.device
+        memory = DeviceMemory(settings.memory)
+        memory.tidy()
+        self.engine, _ = made.engine(experiment, combined(experiment), park, Alone(), memory)
+        self.engine.shortcuts = False
+        self.layout = packing.layout(self.engine.network)
+        self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
+
+    def reply(self, message: Message) -> Reply:
+        """Do what a message asks.
+
+        Raises:
+            RefusedError: it asks for what this device cannot do.
+            FedfloorError: training fails.
+        """
+        about = message.about
+        if about.get("device") != self.device:
+            raise RefusedError("device", f"it is for device {about.get('device')}; this is {self.device}.")
+        if about.get("layout") not in (None, self.layout):
+            raise RefusedError("layout", "its model is another one: compare the experiment files.")
+        self._stand(about)
+        return {"visit": self._visit, "probe": self._probe}[message.kind](message)
+
+    def _stand(self, about: Mapping[str, Any]) -> None:
+        """Let memory be what the edge says that it is at this point of the run."""
+        memory, held, trained = self.engine.memory, about.get("held"), about.get("trained")
+        if type(trained) is not int or not (held is None or isinstance(held, str)):
+            raise RefusedError("header", "it does not say what the device keeps.")
+        memory.visits[self.device] = trained
+        memory.held.pop(self.device, None)
+        if held is not None:
+            memory.held[self.device] = held
+
+    def _visit(self, message: Message) -> Reply:
+        about, network = message.about, self.engine.network
+        work = _work(about.get("work"))
+        within = packing.part(network, message.scope)
+        goal = objectives.objective(work.objective, work.settings)
+        packing.check_visit(message.arrays, network, within, goal)
+        rest = about.get("rest", "")
+        if rest and (self._held is None or packing.rest(self._held, within) != rest):
+            return "lacks", {}, {}
+        around = {"w": self._held if self._held is not None else network.flat}
+        packet = packing.whole(message.arrays, around, within)
+        if not rest:
+            self._held = packet["w"] if goal.remembers or message.about.get("frozen") else None
+        key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
+        began = time.perf_counter()
+        sent, receipt = attended(self.engine, work, packet, key, Still(bool(about.get("frozen"))))
+        seconds = time.perf_counter() - began
+        self._keep(receipt.memory, about)
+        return "update", {"receipt": receipt.row(), "seconds": seconds}, packing.arrays(sent, within)
+
+    def _keep(self, digest: str | None, about: Mapping[str, Any]) -> None:
+        """Put a new memory on the disk, and delete those that no checkpoint names any more."""
+        memory = self.engine.memory
+        if digest is not None:
+            memory.settle({self.device: digest})
+            kept = about.get("kept")
+            if isinstance(kept, list):
+                memory.sweep({str(one) for one in kept} | ({str(about["held"])} if about.get("held") else set()))
+
+    def _probe(self, message: Message) -> Reply:
+        about, network = message.about, self.engine.network
+        settings = about.get("settings", {})
+        node = Probe((self.device,), str(about.get("what")), settings=settings)
+        packet = packing.tensors(message.arrays)
+        if packet:
+            packing.check_visit(
+                {"w": message.arrays["w"]}, network, slice(0, network.flat.numel()), objectives.objective("plain", {})
+            )
+        said = probe.question(node)(self.engine, self.device, packet, int(about["tick"]))
+        if isinstance(said, torch.Tensor):
+            return "answer", {}, {"answer": said.numpy()}
+        return "answer", {"answer": said}, {}
+
+
+def _work(said: object) -> Work:
+    if not isinstance(said, dict):
+        raise RefusedError("header", "it does not say what is to be done.")
+    try:
+        return Work(**said)
+    except (TypeError, SettingError) as error:
+        raise RefusedError("header", f"its work cannot be done: {error}.") from error

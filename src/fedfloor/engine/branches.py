@@ -1,0 +1,70 @@
+"""Branches of a node, walked one after the other, at the same time, or by edges somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from fedfloor.engine import scopes
+from fedfloor.engine.absent import absent
+from fedfloor.engine.floor import Errand, Factories
+from fedfloor.engine.meeting import Meeting
+from fedfloor.engine.passed import Passed, heard_of
+from fedfloor.plan.nodes import Node
+
+if TYPE_CHECKING:
+    from fedfloor.engine.engine import Engine
+
+Job = TypeVar("Job")
+
+
+@dataclass(frozen=True)
+class Branch(Generic[Job]):
+    """A branch, the devices it knows, and who walks it."""
+
+    index: int
+    child: Node
+    known: set[int]
+    job: Job
+
+
+def in_turn_or_at_once(
+    go: Callable[[Branch[Job]], Passed], branches: Sequence[Branch[Job]], *, at_once: bool
+) -> list[Passed]:
+    """Walk branches; at the same time where that saves time, unless a device is in two of them.
+
+    Args:
+        go: walks a branch.
+        branches: the branches.
+        at_once: whether it saves time.
+    """
+    known = [k for branch in branches for k in branch.known if k >= 0]
+    if not at_once or len(branches) < 2 or len(known) > len(set(known)):
+        return [go(branch) for branch in branches]
+    with ThreadPoolExecutor(len(branches)) as pool:
+        return list(pool.map(go, branches))
+
+
+def sent(engine: Engine, errand: Errand, size: Callable[[int], int]) -> tuple[Meeting, list[Passed]]:
+    """Let edges walk the branches of a node; those of an edge that is gone are lost.
+
+    Args:
+        engine: knows the edges.
+        errand: the node.
+        size: samples of a device.
+    """
+    node, start = errand.node, errand.start
+    whole, found = Meeting(node, start, scopes.met(engine.network, node)), dict[int, Passed]()
+    for indices, shown in cast(Factories, engine.factories).walk(engine, errand):
+        children = [node.children[index] for index in indices]
+        if shown is None:
+            for index in indices:
+                whole.add(index, start, 0)
+            gone = (absent(child, errand.tick, errand.visits, size) for child in children)
+            found.update(zip(indices, gone, strict=True))
+        else:
+            whole.take([memoryview(part) for part in shown[1:]])
+            found.update(zip(indices, heard_of(children, shown[0]), strict=True))
+    return whole, [found[index] for index in range(len(node.children))]

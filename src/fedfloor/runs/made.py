@@ -1,0 +1,45 @@
+"""The engine an experiment describes."""
+
+from __future__ import annotations
+
+import torch
+
+from fedfloor import models
+from fedfloor.engine.allocator import keep_memory
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Team
+from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined
+from fedfloor.park.park import Park
+from fedfloor.runs import pricing
+from fedfloor.runs.pricing import Tariff
+from fedfloor.runs.start import begin
+
+
+def engine(
+    experiment: Experiment, method: Combined, park: Park, team: Team, memory: DeviceMemory
+) -> tuple[Engine, Tariff | None]:
+    """Return an engine that holds the first model, and what its rounds cost; None without a network.
+
+    Args:
+        experiment: names the network and says what is drawn.
+        method: the experiment's.
+        park: whose devices are visited.
+        team: the ranks.
+        memory: what devices keep.
+
+    Raises:
+        SettingError: something in the experiment does not fit.
+    """
+    torch.set_num_threads(1)
+    keep_memory()
+    data, model = park.dataset, experiment.model
+    adapt = method.objective.adapt
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    begin(network, model, data, tell=team.rank == 0)
+    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
+    sites = None if costs is None else costs.sites
+    chance, normalise = experiment.faults.visit, experiment.data.normalise
+    shortcuts = experiment.engine.shortcuts == "auto"
+    return Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts), costs

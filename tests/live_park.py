@@ -1,0 +1,220 @@
+"""A park of real machines in one process: an in-memory broker, agents and edges in threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedfloor import config
+from fedfloor.deploy import cloud
+from fedfloor.deploy.device import Agent
+from fedfloor.deploy.edge import Edge
+from fedfloor.deploy.settings import (
+    Address,
+    CloudEdge,
+    CloudSettings,
+    Deadlines,
+    DeviceSettings,
+    EdgeSettings,
+    Named,
+)
+from fedfloor.experiment import Experiment
+from fedfloor.park.park import Park
+from fedfloor.runs import launch, ledger
+from fedfloor.runs.orders import Orders
+from fedfloor.runs.parks import build_park
+
+NOWHERE = Address("127.0.0.1", 1)
+SMALL = """
+name = "live"
+rounds = {rounds}
+data.samples_per_device = 24
+park = {{ devices = {devices}, factories = 2 }}
+model.name = "{model}"
+method.name = "{method}"
+work = {{ batch_size = 10, momentum = 0.5, lr = 0.05 }}
+engine.shortcuts = "off"
+methods.hierfavg.edge_rounds = 2
+{more}
+"""
+MORE = {
+    "fedgs": "data.stream = { kind = 'fifo', window = 10 }\n"
+    "methods.fedgs = { iterations = 4, devices = 2, random = 1, work.batch_size = 5 }",
+    "hfedms": "data.stream = { kind = 'fifo', window = 10 }\nmethods.hfedms = { period = 2, share = 1.0, memory = 5 }",
+}
+
+
+def experiment(
+    folder: Path, method: str, rounds: int = 2, devices: int = 8, model: str = "logistic", more: str = ""
+) -> Path:
+    path = folder / "experiment.toml"
+    path.write_text(
+        SMALL.format(method=method, rounds=rounds, devices=devices, model=model, more=more or MORE.get(method, ""))
+    )
+    return path
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """MQTT's rule, for patterns with "+"."""
+    ours, theirs = pattern.split("/"), topic.split("/")
+    return len(ours) == len(theirs) and all(a in ("+", b) for a, b in zip(ours, theirs, strict=True))
+
+
+@dataclass
+class Broker:
+    """An MQTT broker without a network."""
+
+    links: list[InMemory] = field(default_factory=list)
+    retained: dict[str, bytes] = field(default_factory=dict)
+    said: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def deliver(self, topic: str, payload: bytes, retain: bool) -> None:
+        self.said.append((topic, payload))
+        if retain:
+            self.retained[topic] = payload
+        for link in list(self.links):
+            link.offer(topic, payload)
+
+
+class InMemory:
+    """A link to :class:`Broker`."""
+
+    def __init__(self, broker: Broker, will: tuple[str, bytes] | None = None) -> None:
+        self.broker, self.will = broker, will
+        self.inbox: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
+        self.topics: Sequence[str] = ()
+
+    def start(self, topics: Sequence[str], heard: Callable[[str, bytes], None], joined: Callable[[], None]) -> None:
+        self.topics = topics
+        self.broker.links.append(self)
+        for topic, payload in list(self.broker.retained.items()):
+            self.offer(topic, payload)
+        joined()
+
+        def listen() -> None:
+            while (got := self.inbox.get()) is not None:
+                heard(*got)
+
+        threading.Thread(target=listen, daemon=True).start()
+
+    def offer(self, topic: str, payload: bytes) -> None:
+        if any(matches(one, topic) for one in self.topics):
+            self.inbox.put((topic, payload))
+
+    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        self.broker.deliver(topic, payload, retain)
+
+    def stop(self) -> None:
+        if self in self.broker.links:
+            self.broker.links.remove(self)
+        self.inbox.put(None)
+
+    def die(self) -> None:
+        """Vanish as a killed process does: the broker tells the last will."""
+        self.stop()
+        if self.will:
+            self.broker.deliver(*self.will, True)
+
+
+def device_settings(folder: Path, what: Path, device: int, factory: int, broker: Address = NOWHERE) -> DeviceSettings:
+    place = folder / f"device-{device}"
+    return DeviceSettings("trial", f"d{device}", factory, device, broker, what, place / "memory", place)
+
+
+def edge_settings(
+    folder: Path, what: Path, park: Park, factory: int, broker: Address = NOWHERE, deadlines: Deadlines | None = None,
+    listen: Address | None = None,
+) -> EdgeSettings:  # fmt: skip
+    every = {k: int(m) for k, m in enumerate(park.factory_of)}
+    own = tuple(Named(f"d{k}", k) for k, m in every.items() if m == factory)
+    others = tuple(Named(f"d{k}", k, f"e{m}") for k, m in every.items() if m != factory)
+    return EdgeSettings(
+        "trial", f"e{factory}", factory, broker, listen or Address(socket=folder / f"e{factory}.sock"), what, folder,
+        own, others, deadlines=deadlines or Deadlines(60, 60, 20, 120),
+    )  # fmt: skip
+
+
+@dataclass
+class Inside:
+    """The way from the cloud to edges in the same process."""
+
+    edges: Mapping[int, Edge]
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        threads = [
+            threading.Thread(target=lambda m=m, one=one: found.update({m: self.edges[m].answer(one)}))
+            for m, one in messages.items()
+            if m in self.edges
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(deadline_s)
+        return found
+
+
+@dataclass
+class Live:
+    """A park of agents and edges."""
+
+    what: Path
+    folder: Path
+    broker: Broker
+    agents: dict[int, Agent]
+    links: dict[int, InMemory]
+    edges: dict[int, Edge]
+
+    def settings(self, out: str = "live") -> CloudSettings:
+        known = tuple(CloudEdge(f"e{m}", m, Address(socket=self.folder / f"e{m}.sock")) for m in self.edges)
+        return CloudSettings("trial", self.what, self.folder / out, known, deadlines=Deadlines(round_s=120))
+
+    def run(self, out: str = "live", **more: object) -> list[ledger.Line]:
+        cloud.run(self.settings(out), Inside(self.edges), **more)  # type: ignore[arg-type]
+        return ledger.read(self.folder / out / "ledger.jsonl")
+
+
+@contextmanager
+def live(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterator[Live]:
+    read = config.read(what, [])
+    park, broker = build_park(read), Broker()
+    agents: dict[int, Agent] = {}
+    links: dict[int, InMemory] = {}
+    for k in range(park.devices):
+        settings = device_settings(folder, what, k, int(park.factory_of[k]))
+
+        def link(will: tuple[str, bytes], k: int = k) -> InMemory:
+            links[k] = InMemory(broker, will)
+            return links[k]
+
+        agents[k] = Agent(settings, read, park, link)
+    for agent in agents.values():
+        threading.Thread(target=agent.run, daemon=True).start()
+    edges = {
+        m: Edge(edge_settings(folder, what, park, m, deadlines=deadlines), read, park, InMemory(broker))
+        for m in range(park.factories)
+    }
+    for edge in edges.values():
+        edge.start()
+    try:
+        yield Live(what, folder, broker, agents, links, edges)
+    finally:
+        for agent in agents.values():
+            agent.leave()
+        for edge in edges.values():
+            edge.stop()
+
+
+def simulated(what: Path, out: Path) -> tuple[Experiment, list[ledger.Line]]:
+    read = config.read(what, [])
+    launch.start(read, Orders(out), 1, launch.ignore)
+    return read, ledger.read(out / "ledger.jsonl")
+
+
+def figures(line: ledger.Line) -> dict[str, object]:
+    """A ledger line but for what is measured."""
+    return {name: one for name, one in vars(line).items() if name not in ("wall_s", "measured")}

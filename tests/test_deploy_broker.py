@@ -1,0 +1,277 @@
+"""A park's brokers as real processes: who gets in, who may say and hear what, and what crosses the bridge."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from fedfloor.deploy import authority, provision
+from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy.park_file import ParkFile
+from fedfloor.deploy.settings import Address, Tls
+from parks import TOP, Broker, Client, broker, free_port, listening, needs_mosquitto, plant, until
+
+pytestmark = [pytest.mark.slow, needs_mosquitto]
+NOT_AUTHORISED, QUIET_S, MANY = 135, 0.5, 300
+Join = Callable[..., Client]
+
+
+def running(folder: Path) -> ParkFile:
+    """The plant on ports that are free, provisioned into ``folder/out``."""
+    park = plant(folder)
+    factories = tuple(dataclasses.replace(one, port=free_port()) for one in park.factory)
+    park = dataclasses.replace(park, factory=factories)
+    provision.provision(park, folder / "out", user=getpass.getuser())
+    return park
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("park")
+
+
+@pytest.fixture(scope="module")
+def park(place: Path) -> ParkFile:
+    return running(place)
+
+
+@pytest.fixture(scope="module")
+def brokers(place: Path, park: ParkFile) -> Iterator[dict[str, Broker]]:
+    with ExitStack() as stack:
+        yield {
+            one.name: stack.enter_context(broker(place / "out" / "factories" / one.name, one.port))
+            for one in reversed(park.factory)  # north dials south
+        }
+
+
+@pytest.fixture
+def join(place: Path, park: ParkFile, brokers: dict[str, Broker]) -> Iterator[Join]:
+    """``join("n0")`` and ``join("north")`` connect a device and an edge to their own broker."""
+    clients = []
+
+    def connect(name: str, at: str = "", folder: Path = place / "out", **more: object) -> Client:
+        edge = name in brokers
+        home = at or (name if edge else next(d.factory for d in park.device if d.name == name))
+        where = folder / ("factories" if edge else "devices") / name
+        clients.append(Client(brokers[home].port, where, "edge" if edge else "device", **more))  # type: ignore[arg-type]
+        return clients[-1]
+
+    yield connect
+    for one in clients:
+        one.close()
+
+
+def test_a_broker_listens_on_its_port_only(brokers: dict[str, Broker]) -> None:
+    for one in brokers.values():
+        assert listening(one.process.pid) == {one.port}
+
+
+def test_a_device_and_its_edge_talk(join: Join) -> None:
+    edge, device = join("north"), join("n0")
+    device.subscribe(f"{TOP}/in/+/n0")
+    edge.subscribe(f"{TOP}/out/+/north")
+    assert edge.says(f"{TOP}/in/north/n0", b"visit")
+    assert device.hears() == (f"{TOP}/in/north/n0", b"visit")
+    assert device.says(f"{TOP}/out/n0/north", b"done")
+    assert edge.hears() == (f"{TOP}/out/n0/north", b"done")
+
+
+def test_who_has_no_certificate_stays_out(place: Path, brokers: dict[str, Broker]) -> None:
+    got = Client(brokers["north"].port, place / "out" / "devices" / "n0", None)
+    assert until(lambda: got.gone)
+    assert not got.up
+    assert until(lambda: "peer did not return a certificate" in brokers["north"].log())
+
+
+def test_another_authoritys_certificate_stays_out(place: Path, brokers: dict[str, Broker], tmp_path: Path) -> None:
+    provision.provision(plant(tmp_path), tmp_path / "other")  # same park, same names, another key
+    got = Client(
+        brokers["north"].port,
+        tmp_path / "other" / "devices" / "n0",
+        "device",
+        ca=place / "out" / "authority" / "ca.crt",
+    )
+    assert until(lambda: got.gone)
+    assert not got.up
+
+
+def test_a_device_does_not_trust_another_authoritys_broker(
+    place: Path, brokers: dict[str, Broker], tmp_path: Path
+) -> None:
+    provision.provision(plant(tmp_path), tmp_path / "other")
+    other = tmp_path / "other" / "authority" / "ca.crt"
+    assert Client(brokers["north"].port, place / "out" / "devices" / "n0", "device", ca=other).gone
+
+
+@pytest.mark.parametrize(
+    "topic", ["out/n1/north", "in/north/n1", "in/n0/n1", "status/n1", "announce", "out/n0/north/more", "other"]
+)
+def test_a_device_writes_only_under_its_own_name(join: Join, topic: str) -> None:
+    edge, device = join("north"), join("n0")
+    edge.subscribe(f"{TOP}/#")
+    assert device.publish(f"{TOP}/{topic}", b"forged") == NOT_AUTHORISED
+    assert device.says(f"{TOP}/out/n0/north", b"own")
+    assert edge.hears() == (f"{TOP}/out/n0/north", b"own")  # and nothing before it
+
+
+@pytest.mark.parametrize("topic", ["in/+/n1", "in/#", "out/+/north", "status/n1", "#"])
+def test_a_device_reads_no_inbox_but_its_own(join: Join, topic: str) -> None:
+    edge, nosy, other = join("north"), join("n0"), join("n1")
+    nosy.subscribe(f"{TOP}/{topic}")
+    assert edge.says(f"{TOP}/in/north/n1", b"secret")
+    assert other.says(f"{TOP}/status/n1", b"here", retain=True)
+    assert other.says(f"{TOP}/out/n1/north", b"update")
+    assert nosy.hears(QUIET_S) is None
+
+
+def test_announcements_reach_everybody_later_too(join: Join) -> None:
+    edge = join("north")
+    assert edge.says(f"{TOP}/announce", b"welcome", retain=True)
+    device = join("n1")
+    device.subscribe(f"{TOP}/announce")
+    assert device.hears() == (f"{TOP}/announce", b"welcome")
+
+
+def test_nobody_pushes_another_off_with_his_client_id(join: Join) -> None:
+    one = join("n0")
+    other = join("n1", client_id="n0")
+    one.subscribe(f"{TOP}/in/+/n0")
+    assert other.up
+    assert join("north").publish(f"{TOP}/in/north/n0", b"still there") == 0
+    assert one.hears() == (f"{TOP}/in/north/n0", b"still there")
+    assert not one.gone
+
+
+@pytest.mark.parametrize(("edge", "device"), [("north", "s0"), ("south", "n0")])
+def test_an_edge_reaches_the_other_factorys_device(join: Join, edge: str, device: str) -> None:
+    caller, answers = join(edge), join(device)
+    answers.subscribe(f"{TOP}/in/+/{device}")
+    caller.subscribe(f"{TOP}/out/+/{edge}")
+    caller.subscribe(f"{TOP}/status/{device}")
+    assert until(lambda: caller.says(f"{TOP}/in/{edge}/{device}", b"visit") and answers.hears(1) is not None)
+    assert answers.says(f"{TOP}/out/{device}/{edge}", b"done" * 100_000)
+    assert caller.hears() == (f"{TOP}/out/{device}/{edge}", b"done" * 100_000)
+    assert answers.says(f"{TOP}/status/{device}", b"here")
+    assert caller.hears() == (f"{TOP}/status/{device}", b"here")
+    assert caller.hears(QUIET_S) is None  # once, without a loop
+
+
+def test_a_factorys_own_talk_does_not_cross(join: Join, place: Path, brokers: dict[str, Broker]) -> None:
+    """The bridge's certificate, in the hands of somebody at the other factory."""
+    south, s0 = join("south"), join("s0")
+    spy = Client(brokers["south"].port, place / "out" / "factories" / "north", "bridge")
+    spy.subscribe("#")
+    assert south.says(f"{TOP}/in/south/s0", b"secret")
+    assert s0.says(f"{TOP}/out/s0/south", b"secret")
+    assert spy.hears(QUIET_S) is None
+    assert spy.publish(f"{TOP}/out/s0/south", b"forged") == NOT_AUTHORISED
+    assert spy.publish(f"{TOP}/status/s0", b"forged") == NOT_AUTHORISED
+    spy.close()
+
+
+def test_the_clouds_certificate_is_no_key_to_the_floor(place: Path, brokers: dict[str, Broker]) -> None:
+    got = Client(brokers["north"].port, place / "out" / "cloud", "superlink")  # for servers only
+    assert until(lambda: got.gone)
+    assert not got.up
+
+
+def test_a_message_that_is_too_large_is_not_taken(tmp_path: Path) -> None:
+    park = dataclasses.replace(plant(tmp_path), message_mb=1)
+    one = dataclasses.replace(park.factory[0], port=free_port())
+    park = dataclasses.replace(park, factory=(one,), device=park.device[:2])
+    provision.provision(park, tmp_path / "out", user=getpass.getuser())
+    with broker(tmp_path / "out" / "factories" / "north", one.port) as there:
+        device = Client(there.port, tmp_path / "out" / "devices" / "n0", "device")
+        assert device.says(f"{TOP}/out/n0/north", b"x" * 900_000)
+        device.mqtt.publish(f"{TOP}/out/n0/north", b"x" * 1_100_000, qos=1)
+        assert until(lambda: device.gone)
+        device.close()
+
+
+def test_a_revoked_device_is_refused_after_the_reload(tmp_path: Path) -> None:
+    park = running(tmp_path)
+    out, north = tmp_path / "out", park.factory[0]
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for name in ("ca.crt", "device.crt", "device.key"):
+        (kept / name).write_bytes((out / "devices" / "n0" / name).read_bytes())
+    with broker(out / "factories" / "north", north.port) as there:
+        inside = Client(there.port, kept, "device")
+        edge = Client(there.port, out / "factories" / "north", "edge")
+        edge.subscribe(f"{TOP}/out/+/north")
+        assert inside.says(f"{TOP}/out/n0/north", b"good")
+        assert edge.hears() == (f"{TOP}/out/n0/north", b"good")
+        provision.provision(park, out, revoke=["n0"], user=getpass.getuser())
+        there.process.send_signal(signal.SIGHUP)
+        assert until(lambda: "Reloading config" in there.log())
+        assert inside.publish(f"{TOP}/out/n0/north", b"still inside") == NOT_AUTHORISED
+        late = Client(there.port, kept, "device")
+        assert until(lambda: late.gone)
+        assert not late.up
+        other = Client(there.port, out / "devices" / "n1", "device")
+        assert other.says(f"{TOP}/out/n1/north", b"others go on")
+        assert edge.hears() == (f"{TOP}/out/n1/north", b"others go on")
+        for one in (inside, edge, other):
+            one.close()
+
+
+def test_a_renewed_device_is_let_in_again(tmp_path: Path) -> None:
+    park = running(tmp_path)
+    out, north = tmp_path / "out", park.factory[0]
+    provision.provision(park, out, revoke=["n0"], user=getpass.getuser())
+    provision.provision(park, out, renew=["n0"], user=getpass.getuser())
+    with broker(out / "factories" / "north", north.port) as there:
+        back = Client(there.port, out / "devices" / "n0", "device")
+        assert back.says(f"{TOP}/out/n0/north")
+        back.close()
+
+
+def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
+    park = running(tmp_path)
+    out, north = tmp_path / "out", park.factory[0]
+    ca = authority.load(out / "authority")
+    past = authority.now() - authority.dt.timedelta(days=3)
+    cert, key = authority.issue(ca, authority.Holder("n0"), 1, past)
+    (out / "devices" / "n0" / "device.crt").write_bytes(cert)
+    (out / "devices" / "n0" / "device.key").write_bytes(key)
+    with broker(out / "factories" / "north", north.port) as there:
+        got = Client(there.port, out / "devices" / "n0", "device")
+        assert until(lambda: got.gone)
+        assert not got.up
+
+
+def test_two_threads_do_not_garble_a_connection(place: Path, park: ParkFile, brokers: dict[str, Broker]) -> None:
+    """What a process says comes from another thread than the one that listens; TLS bears only one at a time."""
+    where, own = place / "out" / "devices", park.factory[0]
+    edge = Mqtt("north", Address(own.address, own.port), _tls(place / "out" / "factories" / "north", "edge"))
+    device = Mqtt("n0", Address(own.address, own.port), _tls(where / "n0", "device"))
+    heard: list[int] = []
+    ready = threading.Barrier(3, timeout=10)
+    edge.start([f"{TOP}/out/+/north"], lambda _, payload: heard.append(len(payload)), ready.wait)
+    device.start([f"{TOP}/in/+/n0"], lambda _, payload: heard.append(len(payload)), ready.wait)
+    ready.wait()
+
+    def talk(link: Mqtt, topic: str) -> None:
+        for _ in range(MANY):
+            link.say(topic, b"x" * 50_000)
+
+    both = [threading.Thread(target=talk, args=(edge, f"{TOP}/in/north/n0")),
+            threading.Thread(target=talk, args=(device, f"{TOP}/out/n0/north"))]  # fmt: skip
+    for one in both:
+        one.start()
+    assert until(lambda: len(heard) >= 2 * MANY, 60)
+    assert (edge.connections, device.connections) == (1, 1)
+    assert heard == [50_000] * (2 * MANY)
+    for link in (edge, device):
+        link.stop()
+
+
+def _tls(folder: Path, stem: str) -> Tls:
+    return Tls(folder / "ca.crt", folder / f"{stem}.crt", folder / f"{stem}.key")

@@ -1,0 +1,196 @@
+"""Real agents and edges in one process, and what goes wrong: the run goes on, as a simulation that loses the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfloor.deploy import topics
+from fedfloor.deploy.message import decode, encode
+from fedfloor.deploy.settings import Deadlines
+from fedfloor.engine import ranks
+from fedfloor.engine.visit import Key
+from fedfloor.errors import RunError
+from fedfloor.runs import ledger
+from fedfloor.runs.orders import Limits
+from live_park import Live, experiment, figures, live, simulated
+
+WHO, WHEN = 3, 2  # the device that fails, and the round
+Fails = Callable[[Live, Any], Any]
+
+
+def model(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+@contextmanager
+def losing(lost: Callable[[Key], bool]) -> Iterator[None]:
+    """Let simulated visits be lost."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks, "is_lost", lambda key, chance: lost(key))
+        yield
+
+
+def failing(park: Live, answer: Callable[[Any], Any]) -> None:
+    """Let the device do something else when it is asked to train in that round."""
+    agent = park.agents[WHO]
+    usual = agent._attend
+
+    def attend(edge: str, payload: bytes) -> None:
+        message = decode(payload)
+        if (message.kind, message.round) != ("visit", WHEN):
+            usual(edge, payload)
+        elif (said := answer(message)) is not None:
+            park.broker.deliver(topics.outbox("trial", agent.settings.name, edge), said, False)
+
+    agent._attend = attend  # type: ignore[method-assign]
+
+
+def wrong(park: Live, **arrays: np.ndarray) -> Callable[[Any], bytes]:
+    def say(message: Any) -> bytes:
+        receipt = [WHO, message.about["visit"], message.about["tick"], 1, 24, 1.0, 1.0, 0.5, 0, False, None, 0.0]
+        return encode(park.agents[WHO]._message("update", message, {"receipt": receipt}, arrays))
+
+    return say
+
+
+def numbers(message: Any) -> np.ndarray:
+    return np.array(message.arrays["w"])
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedsr", "hierfavg"])
+def test_a_device_that_dies_mid_visit_is_lost_from_there_on(tmp_path: Path, method: str) -> None:
+    what = experiment(tmp_path, method, rounds=3)
+    with losing(lambda key: key.device == WHO and key.round >= WHEN):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        failing(park, lambda message: park.links[WHO].die())
+        got = park.run()
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+    assert [line.lost > 0 for line in got] == [False, True, True]
+
+
+def test_a_device_that_hangs_is_lost_at_its_deadline(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=3)
+    with losing(lambda key: key.device == WHO and key.round == WHEN):
+        simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what, Deadlines(3.0, 60, 20, 120)) as park:
+        failing(park, lambda message: None)
+        got = park.run()
+        assert park.edges[0].line.gate.counts() | park.edges[1].line.gate.counts() == {f"d{WHO}": {"late": 1}}
+    assert [line.lost for line in got] == [0, 1, 0]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda w: w * np.float32("nan"), "not finite"),
+        (lambda w: w[:-1], "shape"),
+        (lambda w: w.astype(np.float64), "shape"),
+    ],
+)
+def test_an_update_that_cannot_be_is_refused_counted_and_lost(
+    tmp_path: Path, spoil: Callable[[np.ndarray], np.ndarray], reason: str
+) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2)
+    with losing(lambda key: key.device == WHO and key.round == WHEN):
+        simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        failing(park, lambda message: wrong(park, w=spoil(numbers(message)))(message))
+        got = park.run()
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+    refused = got[-1].measured["refused"]  # type: ignore[index]
+    assert [counts for of in refused.values() for counts in of.values()] == [{reason: 1}]
+
+
+def test_replayed_reordered_and_foreign_updates_harm_nobody(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=3)
+    simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+
+        def again(line: ledger.Line) -> None:
+            for topic, payload in {one for one in park.broker.said if "/out/" in one[0]}:
+                park.broker.deliver(topic, payload, False)
+            stolen = next(payload for topic, payload in park.broker.said if f"/out/d{WHO}/" in topic)
+            for m in park.edges:
+                park.broker.deliver(topics.outbox("trial", "d0", f"e{m}"), stolen, False)
+
+        got = park.run(report=again)
+        counts = [park.edges[m].line.gate.counts() for m in sorted(park.edges)]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+    assert [line.lost for line in got] == [0, 0, 0]
+    assert all(one["d0"]["sender"] >= 2 for one in counts)  # the last round's may come when all is over
+    assert {reason for one in counts for of in one.values() for reason in of} == {"sender", "replayed"}
+
+
+def test_a_factory_whose_edge_is_gone_sits_out_and_comes_back(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "hierfavg", rounds=3)
+    with live(tmp_path, what) as park:
+        theirs = {one.device for one in park.edges[1].settings.devices}
+        with losing(lambda key: key.device in theirs and key.round == WHEN):
+            _, wanted = simulated(what, tmp_path / "simulated")
+        edge = park.edges[1]
+
+        def absent(line: ledger.Line) -> None:
+            if line.round == WHEN - 1:
+                del park.edges[1]
+            else:
+                park.edges[1] = edge
+
+        known = park.settings()
+        park.settings = lambda out="live": known  # type: ignore[method-assign]
+        got = park.run(report=absent)
+    assert [line.measured["absent"] for line in got] == [[], ["e1"], []]  # type: ignore[index]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+    assert [line.lost for line in got] == [line.lost for line in wanted] == [0, 2 * len(theirs), 0]
+
+
+def test_a_probe_that_nobody_answers_ends_the_run_by_name(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fldg", rounds=1)
+    with live(tmp_path, what) as park:
+        park.links[WHO].die()
+        until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
+        with pytest.raises(RunError, match=f"device {WHO} did not answer"):
+            park.run()
+
+
+def until(true: Callable[[], bool]) -> None:
+    import time
+
+    for _ in range(500):
+        if true():
+            return
+        time.sleep(0.01)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("method", ["fedsr", "hfedms"])
+def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
+    what = experiment(tmp_path, method, rounds=4)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        park.run(limits=Limits(stop_after=2))
+        got = park.run(resume=True)
+        memories = [len(list((tmp_path / f"device-{k}/memory").glob("*"))) for k in park.agents]
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+    assert max(memories) <= 6  # two checkpoints and now, each with an extractor: nothing else stays on a device
+
+
+def test_only_the_classifier_travels_once_a_device_holds_the_rest(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "hfedms", rounds=2, model="mlp-2nn")  # the second round trains the classifier alone
+    with live(tmp_path, what) as park:
+        got = park.run()
+        down = [len(p) for topic, p in park.broker.said if "/in/" in topic and b'"visit"' in p and b'"round":2' in p]
+    simulated(what, tmp_path / "simulated")
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+    assert got[1].lost == 0
+    whole = 4 * 199_210  # bytes of the 2NN with 10 classes; with 62 it is larger
+    assert sum(size < whole / 4 for size in down) >= len(park.agents)

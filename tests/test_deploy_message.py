@@ -1,0 +1,161 @@
+"""What travels between machines: whole, new, ours, or refused by name; whatever arrives, nothing crashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.message import MAGIC, START, VERSION, Message, RefusedError, decode, encode, fits
+
+NUMBERS = np.arange(6, dtype=np.float32)
+SENT = Message(
+    "update", "press-1", "run", 3, 17, 5, "classifier", "9-2", {"receipt": [1, None]}, {"w": NUMBERS, "c": NUMBERS[:2]}
+)
+
+
+def forged(header: dict[str, object] | bytes, body: bytes = b"") -> bytes:
+    said = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return START.pack(MAGIC, VERSION, len(said)) + said + body
+
+
+def header(body: bytes = b"", **changed: object) -> dict[str, object]:
+    plain = {
+        "kind": "update", "sender": "press-1", "run": "run", "round": 3, "session": 17, "number": 5, "scope": "all",
+        "answers": "", "about": {}, "digest": hashlib.sha256(body).hexdigest(),
+    }  # fmt: skip
+    return plain | changed
+
+
+def tensors(entries: dict[str, object], data: bytes) -> bytes:
+    said = json.dumps(entries).encode()
+    return struct.pack("<Q", len(said)) + said + data
+
+
+def test_a_message_arrives_as_it_was_sent() -> None:
+    got = decode(encode(SENT))
+    assert {name: one.tolist() for name, one in got.arrays.items()} == {"w": NUMBERS.tolist(), "c": [0.0, 1.0]}
+    assert {k: v for k, v in vars(got).items() if k != "arrays"} == {
+        k: v for k, v in vars(SENT).items() if k != "arrays"
+    }
+    assert got.identity == "17-5"
+
+
+def reason(data: bytes, most: int = 1 << 20) -> str:
+    with pytest.raises(RefusedError) as refused:
+        decode(data, most)
+    return refused.value.reason
+
+
+LONE = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (b"", "truncated"),
+        (b"FEDF", "truncated"),
+        (b"\x80\x04\x95" + bytes(40), "foreign"),  # how a pickle begins
+        (START.pack(MAGIC, 2, 0), "version"),
+        (START.pack(MAGIC, VERSION, 1 << 31), "truncated"),
+        (forged(b"[1, 2"), "header"),
+        (forged(b"[" * 100_000), "header"),
+        (forged(b"[]"), "header"),
+        (forged(header() | {"more": 1}), "header"),
+        (forged(header(round="3")), "header"),
+        (forged(header(number=True)), "header"),  # JSON's true is no number
+        (forged(header(), b"other"), "digest"),
+        (encode(SENT)[:-1], "digest"),
+    ],
+)
+def test_what_is_no_message_is_refused_by_name(data: bytes, wanted: str) -> None:
+    assert reason(data) == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (b"\x80\x04K\x01.", "arrays"),
+        (tensors({"w": LONE}, b"\0\0\0"), "arrays"),  # three bytes for a number of four
+        (tensors({"w": LONE | {"shape": [1 << 40]}}, bytes(4)), "arrays"),
+        (tensors({"w": LONE | {"dtype": "F16", "data_offsets": [0, 2]}}, bytes(2)), "type"),
+        (tensors({"w": LONE}, struct.pack("<f", float("nan"))), "not finite"),
+        (tensors({"w": LONE}, struct.pack("<f", float("inf"))), "not finite"),
+    ],
+)
+def test_arrays_that_cannot_be_are_refused_though_their_digest_is_right(body: bytes, wanted: str) -> None:
+    assert reason(forged(header(body), body)) == wanted
+
+
+def test_what_is_too_large_is_refused_before_it_is_read() -> None:
+    data = encode(SENT)
+    assert reason(data, most=len(data) - 1) == "oversized"
+    assert decode(data, most=len(data)).number == 5
+
+
+@pytest.mark.parametrize(
+    ("arrays", "wanted"),
+    [
+        ({"w": NUMBERS[:5]}, "shape"),
+        ({"w": NUMBERS.reshape(2, 3)}, "shape"),
+        ({"w": NUMBERS.astype(np.float64)}, "shape"),
+        ({"w": NUMBERS, "more": NUMBERS}, "names"),
+        ({}, "names"),
+    ],
+)
+def test_arrays_other_than_those_waited_for_are_refused(arrays: dict[str, np.ndarray], wanted: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        fits(arrays, {"w": ((6,), np.dtype(np.float32))})
+    assert refused.value.reason == wanted
+
+
+def test_a_gate_takes_each_message_once_and_in_order_and_counts_what_it_refuses() -> None:
+    gate = Gate("run")
+    first, second = (encode(Message("update", "press-1", "run", session=2, number=n)) for n in (1, 2))
+    later = encode(Message("update", "press-1", "run", session=3, number=1))
+    assert gate.take(second, "press-1") is not None
+    assert gate.take(second, "press-1") is None  # replayed
+    assert gate.take(first, "press-1") is None  # out of order
+    assert gate.take(later, "press-1") is not None  # started again
+    assert gate.take(encode(Message("update", "press-1", "run", session=2, number=9)), "press-1") is None  # from before
+    assert gate.take(encode(Message("update", "press-2", "run", session=4)), "press-1") is None
+    assert gate.take(encode(Message("update", "press-1", "other", session=4)), "press-1") is None
+    assert gate.counts() == {"press-1": {"replayed": 3, "run": 1, "sender": 1}}
+
+
+def mutated(seed: int, data: bytes) -> bytes:
+    """Flip, cut, double or splice, and half of the time make the digest right again."""
+    rng = random.Random(seed)
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 8)):
+        at = rng.randrange(len(changed) + 1)
+        how = rng.randrange(4)
+        if how == 0 and at < len(changed):
+            changed[at] ^= 1 << rng.randrange(8)
+        elif how == 1:
+            del changed[at : at + rng.randrange(40)]
+        elif how == 2:
+            changed[at:at] = rng.randbytes(rng.randrange(40))
+        else:
+            changed[at:at] = changed[: rng.randrange(40)]
+    if rng.random() < 0.5:
+        body = bytes(changed[-rng.randrange(1, 200) :])
+        return forged(header(body), body)
+    return bytes(changed)
+
+
+@settings(max_examples=10_000, deadline=None)
+@given(st.one_of(st.binary(max_size=400), st.integers(0, 2**32).map(lambda seed: mutated(seed, encode(SENT)))))
+def test_whatever_arrives_is_taken_whole_or_refused(data: bytes) -> None:
+    try:
+        got = decode(data, 1 << 20)
+    except RefusedError:
+        return
+    assert all(np.isfinite(one).all() for one in got.arrays.values())

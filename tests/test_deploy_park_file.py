@@ -1,0 +1,93 @@
+"""Park files: what is read from them, and what is refused."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedfloor.deploy import park_file, settings
+from fedfloor.deploy.park_file import Device, ParkFile
+from fedfloor.errors import SettingError
+
+PARK = """
+experiment = "tiny.toml"
+[cloud]
+address = "cloud.example"
+[[factory]]
+name = "north"
+address = "10.0.0.2"
+[[factory]]
+name = "south"
+address = "10.0.0.3"
+[[device]]
+name = "camera"
+factory = "north"
+[[device]]
+name = "robot"
+factory = "south"
+data = { kind = "folder", path = "/srv/robot" }
+"""
+
+
+def test_a_park_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "hall.toml").write_text(PARK)
+    park = park_file.read(tmp_path / "hall.toml")
+    assert park.name == "hall"
+    assert park.experiment == tmp_path / "tiny.toml"
+    assert [(d.name, d.number) for d in park.device] == [("camera", 0), ("robot", 1)]
+    assert park.device[1].source.path == Path("/srv/robot")
+    assert [one.name for one in park.devices_of(park.factory[1])] == ["robot"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('name = "robot"', 'name = "camera"', ["two of one name", "'camera'", "factory 'north'", "factory 'south'"]),
+        ('name = "robot"', 'name = "broker-north"', ["two of one name", "the broker of factory 'north'"]),
+        ('name = "robot"', 'name = "South"', ["two of one name", "the edge of factory 'south'"]),
+        ('name = "robot"', 'name = "superlink"', ["two of one name", "the cloud"]),
+        ('factory = "south"', 'factory = "soth"', ["device 'robot'", "unknown factory 'soth'", "Did you mean 'south'"]),
+        ('name = "robot"', 'name = "a/+"', ["device name = 'a/+'", "letters"]),
+        ('name = "robot"', 'name = "robot"\nnumber = 0', ["'camera' and 'robot'", "number 0"]),
+        ('"10.0.0.3"', '"10.0.0.2"', ["broker of factory 'north'", "factory 'south'", "port 8883 of 10.0.0.2"]),
+        ('"cloud.example"', '"10.0.0.2"\nport = 8883', ["SuperLink", "broker of factory 'north'", "port 8883"]),
+        ('"10.0.0.3"', '"10.0.0.3:8883"', ["address = '10.0.0.3:8883'", "without a port"]),
+        ('"10.0.0.3"', '"10.0.0.3"\nport = 70000', ["port = 70000", "65535"]),
+        ('"10.0.0.3"', '"10.0.0.3"\nprt = 1', ["factory 2 'south'", "unknown key 'prt'", "'port'"]),
+        ('kind = "folder", path = "/srv/robot"', 'kind = "foldr"', ["device 'robot' data", "foldr", "folder"]),
+        ('kind = "folder", path', 'kind = "folder", pth', ["key in device 'robot' data", "'pth'", "'path'"]),
+        ('name = "robot"', 'name = "robot"\nx_m = 1.0', ["device 'robot'", "both given"]),
+        ('name = "robot"', "", ["device 2.name", "missing"]),
+        ("[[device]]", "[device]", ["valid TOML"]),
+        ('experiment = "tiny.toml"', "", ["experiment", "missing"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_park_file_is_refused(tmp_path: Path, old: str, new: str, said: list[str]) -> None:
+    assert old in PARK
+    (tmp_path / "hall.toml").write_text(
+        PARK.replace(old, new, 1) if old != 'name = "robot"' else PARK.replace(old, new)
+    )
+    with pytest.raises(SettingError) as error:
+        park_file.read(tmp_path / "hall.toml")
+    for words in said:
+        assert words in str(error.value)
+
+
+NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True), min_size=2, max_size=12, unique=True)
+
+
+@given(NAMES, st.data())
+def test_a_park_file_survives_being_written(names: list[str], data: st.DataObject) -> None:
+    reserved = {"superlink"}
+    names = [name for name in names if name not in reserved] or ["a", "b"]
+    factories = tuple(
+        park_file.Factory(name, f"10.0.0.{i + 1}") for i, name in enumerate(names[: max(1, len(names) // 3)])
+    )
+    rest = names[len(factories) :] or ["z-device"]
+    devices = tuple(Device(name, data.draw(st.sampled_from(factories)).name) for name in rest)
+    park = ParkFile("hall", Path("/x.toml"), park_file.Cloud("cloud"), factories, devices)
+    assert park_file.from_document(tomllib.loads(settings.to_toml(park)), Path("/hall.toml")) == park

@@ -1,0 +1,238 @@
+"""What is provisioned from a park file: files that stay as they are, and others that do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from commands import Command
+from fedfloor.deploy import authority, inspect, provision, settings
+from fedfloor.deploy.park_file import Device
+from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings
+from fedfloor.errors import RunError, SettingError
+from parks import NOW, plant, provisioned
+
+PARK = """
+experiment = "tiny.toml"
+[cloud]
+address = "cloud.example"
+[[factory]]
+name = "north"
+address = "10.0.0.2"
+[[factory]]
+name = "south"
+address = "10.0.0.3"
+[[device]]
+name = "camera"
+factory = "north"
+[[device]]
+name = "robot"
+factory = "south"
+data = { kind = "folder", path = "/srv/robot" }
+"""
+
+
+def content(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()
+    }
+
+
+def test_run_again_nothing_changes(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    before = content(tmp_path / "out")
+    done = provisioned(park, tmp_path)
+    assert not done.written
+    assert {row["state"] for row in done.rows} == {"kept"}
+    assert content(tmp_path / "out") == before
+
+
+def test_a_new_device_leaves_the_others_files_alone(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    before = content(tmp_path / "out")
+    more = dataclasses.replace(park, device=(*park.device, Device("n2", "north")))
+    done = provisioned(more, tmp_path)
+    after = content(tmp_path / "out")
+    changed = {name for name in before if before[name] != after[name]}
+    # Its own broker's rights and bridge, the edges that may visit it, the other end of the bridge, and the memory.
+    assert changed == {
+        "factories/north/acl", "factories/north/mosquitto.conf", "factories/north/edge-north.toml",
+        "factories/south/acl", "factories/south/edge-south.toml", "authority/index.json",
+    }  # fmt: skip
+    assert {row["name"] for row in done.rows if row["state"] == "new"} == {"n2"}
+    assert all(name.startswith("devices/n2/") for name in after.keys() - before.keys())
+    assert any("restart its broker" in note for note in done.notes)
+
+
+def test_a_device_keeps_its_number(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    before = content(tmp_path / "out")
+    devices = (Device("first", "north"), *(dataclasses.replace(one, number=None) for one in park.device))
+    with pytest.raises(SettingError, match=r"'n0' was provisioned with number 0 and would now have 1.*at the end"):
+        provisioned(dataclasses.replace(park, device=devices), tmp_path)
+    taken = dataclasses.replace(park, device=(*park.device[1:], Device("new", "north", number=0)))
+    with pytest.raises(SettingError, match=r"'new' has number 0, which 'n0' was provisioned with"):
+        provisioned(taken, tmp_path)
+    assert content(tmp_path / "out") == before
+
+
+def test_revoked_serials_are_listed_and_nobody_elses(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    serial = authority.certificate(tmp_path / "out/devices/n0/device.crt").serial_number
+    done = provisioned(park, tmp_path, revoke=["n0"])
+    root = authority.certificate(tmp_path / "out/authority/ca.crt")
+    for place in ("authority", "factories/north", "factories/south"):
+        listed = x509.load_pem_x509_crl((tmp_path / "out" / place / "revoked.crl").read_bytes())
+        assert [one.serial_number for one in listed] == [serial]
+        assert listed.is_signature_valid(root.public_key())  # type: ignore[arg-type]
+        assert listed.next_update_utc == root.not_valid_after_utc  # one that ran out would shut everybody out
+    assert "user n0\n" not in (tmp_path / "out/factories/north/acl").read_text()
+    assert not list((tmp_path / "out/devices/n0").glob("*"))
+    assert sum("reload" in note for note in done.notes) == 2
+    again = provisioned(park, tmp_path)  # it stays out although the park file still names it
+    assert {row["state"] for row in again.rows if row["name"] == "n0"} == {"revoked"}
+    assert not again.written
+    back = provisioned(park, tmp_path, renew=["n0"])
+    assert {row["state"] for row in back.rows if row["name"] == "n0"} == {"new"}
+    assert authority.certificate(tmp_path / "out/devices/n0/device.crt").serial_number != serial
+    listed = x509.load_pem_x509_crl((tmp_path / "out/factories/north/revoked.crl").read_bytes())
+    assert [one.serial_number for one in listed] == [serial]
+
+
+def test_certificates_are_renewed_in_their_last_month(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    late = NOW + dt.timedelta(days=365 - 29)
+    done = provision.provision(park, tmp_path / "out", at=late)
+    assert {row["state"] for row in done.rows} == {"renewed"}
+    assert not inspect.faults(tmp_path / "out", late)
+    moved = dataclasses.replace(park.factory[0], address="10.9.9.9")
+    done = provision.provision(dataclasses.replace(park, factory=(moved, park.factory[1])), tmp_path / "out", at=late)
+    assert [row["name"] for row in done.rows if row["state"] == "renewed"] == ["broker-north"]
+
+
+def test_a_device_that_left_the_park_file_is_named(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    fewer = dataclasses.replace(park, device=park.device[:3])
+    assert any("'s1' is no longer in the park file" in note for note in provisioned(fewer, tmp_path).notes)
+    assert not any("'s1'" in note and "no longer" in note for note in provisioned(fewer, tmp_path, revoke=["s1"]).notes)
+
+
+@pytest.mark.parametrize("spoilt", ["elsewhere", "name", "unknown", "experiment"])
+def test_nothing_is_half_written(tmp_path: Path, spoilt: str) -> None:
+    park, more = plant(tmp_path), {}
+    if spoilt == "elsewhere":
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "thesis.txt").write_text("mine")
+    else:
+        provisioned(park, tmp_path)
+    if spoilt == "name":
+        park = dataclasses.replace(park, name="another")
+    elif spoilt == "unknown":
+        more = {"revoke": ["nobody"]}
+    elif spoilt == "experiment":
+        park = dataclasses.replace(park, experiment=tmp_path / "gone.toml")
+    before = content(tmp_path)
+    with pytest.raises(SettingError):
+        provisioned(park, tmp_path, **more)
+    assert content(tmp_path) == before
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    before, count = content(tmp_path), []
+
+    def full(descriptor: int) -> None:
+        count.append(descriptor)
+        if len(count) == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(provision.os, "fsync", full)
+    with pytest.raises(RunError, match="No space left"):
+        provisioned(dataclasses.replace(park, device=(*park.device, Device("n2", "north"))), tmp_path)
+    assert content(tmp_path) == before
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_process_can_read_its_settings(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    cloud = settings.read(CloudSettings, tmp_path / "out/cloud/cloud.toml")
+    edge = settings.read(EdgeSettings, tmp_path / "out/factories/south/edge-south.toml")
+    device = settings.read(DeviceSettings, tmp_path / "out/devices/s1/device-s1.toml")
+    assert [one.name for one in cloud.edges] == ["north", "south"]
+    assert [(one.name, one.device) for one in edge.devices] == [("s0", 2), ("s1", 3)]
+    assert [(one.name, one.device, one.edge) for one in edge.neighbours] == [("n0", 0, "north"), ("n1", 1, "north")]
+    assert (device.device, device.factory, device.broker) == (3, 1, edge.broker)
+    assert device.tls is not None
+    authority.check(device.tls, "s1", NOW)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_provisions_checks_and_revokes(command: Command) -> None:
+    (command.folder / "hall.toml").write_text(PARK)
+    said = command("provision", "hall.toml", "--out", "out")
+    assert said.code == 0, said
+    assert "ca.key must stay with you" in said.out
+    assert command("provision", "--check", "out").code == 0
+    told = command("provision", "hall.toml", "--out", "out", "--revoke", "camera", "--json").document
+    assert {row["state"] for row in told["rows"] if row["name"] == "camera"} == {"revoked"}
+    assert any("reload" in note for note in told["notes"])
+    (command.folder / "out/devices/robot/device.key").chmod(0o640)
+    assert command("provision", "--check", "out").code == 1
+
+
+def test_the_command_refuses(command: Command) -> None:
+    (command.folder / "hall.toml").write_text(PARK.replace("tiny", "tinny"))
+    command.refused(command("provision", "hall.toml"), "experiment", "tinny.toml")
+    command.refused(command("provision", "hal.toml"), "hal.toml", "Did you mean 'hall.toml'?")
+    command.refused(command("provision"), "needs a park file")
+    command.refused(command("provision", "--check", "nowhere"), "nowhere")
+
+
+def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    park.experiment.write_text('name = "given"\npark = { devices = 5, factories = 2 }\n')
+    (note,) = provisioned(park, tmp_path).notes
+    assert note == "the experiment has 5 devices, the park file 4: set park.devices = 4 in given.toml"
+    park.experiment.write_text('name = "given"\npark = { devces = 5 }\n')
+    before = content(tmp_path)
+    with pytest.raises(SettingError, match="devces"):
+        provisioned(park, tmp_path)
+    assert content(tmp_path) == before
+
+
+def test_a_park_file_that_names_somebody_nobody_provisioned(command: Command) -> None:
+    (command.folder / "hall.toml").write_text(PARK)
+    assert command("provision", "hall.toml", "--out", "out").code == 0
+    assert command("provision", "hall.toml", "--check", "out").code == 0
+    more = PARK + '[[device]]\nname = "press"\nfactory = "north"\n'
+    (command.folder / "hall.toml").write_text(more)
+    said = command("provision", "hall.toml", "--check", "out")
+    assert said.code == 1
+    assert "device 'press' was not provisioned, or was revoked" in said.out
+
+
+@pytest.mark.parametrize("name", ["device-n0", "edge-north"])
+def test_a_process_with_an_expired_certificate_does_not_start(
+    command: Command, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provisioned(plant(command.folder), command.folder)
+    monkeypatch.setattr(authority, "now", lambda: NOW + dt.timedelta(days=400))
+    kind, _, who = name.partition("-")
+    place = {"device": "devices", "edge": "factories"}[kind]
+    command.refused(command(kind, f"out/{place}/{who}/{name}.toml"), f"certificate of '{who}' expired on 2031-05-01")

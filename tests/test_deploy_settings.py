@@ -1,0 +1,149 @@
+"""The files that processes are started with, their door, and how long they wait for a broker."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedfloor.deploy import door, topics
+from fedfloor.deploy.door import Door
+from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy.settings import (
+    Address,
+    CloudSettings,
+    DataSource,
+    Deadlines,
+    DeviceSettings,
+    EdgeSettings,
+    Named,
+    Tls,
+    read,
+    to_toml,
+)
+from fedfloor.errors import RunError, SettingError
+
+EDGE = EdgeSettings(
+    "trial", "north", 0, Address("10.0.0.1", 8883), Address(socket=Path("/run/door")), Path("/e.toml"), Path("/state"),
+    (Named("a", 0), Named("b", 1)), (Named("c", 3, "south"),), Tls(Path("/ca"), Path("/crt"), Path("/key")),
+    Deadlines(visit_s=5.0),
+)  # fmt: skip
+
+
+def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
+    (tmp_path / "edge.toml").write_text(to_toml(EDGE))
+    assert read(EdgeSettings, tmp_path / "edge.toml") == EDGE
+
+
+def test_paths_begin_in_the_files_folder(tmp_path: Path) -> None:
+    (tmp_path / "edge.toml").write_text(to_toml(replace(EDGE, experiment=Path("e.toml"))))
+    assert read(EdgeSettings, tmp_path / "edge.toml").experiment == tmp_path / "e.toml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ('name = "north"', "", "'name' is missing"),
+        ("factory = 0", 'factory = "0"', "must be a whole number"),
+        ("factory = 0", "factory = -1", "must be a number of at least 0"),
+        ("factory = 0", "factorys = 0", "Did you mean 'factory'"),
+        ('name = "north"', 'name = "north/+"', "must be 1 to 64 letters"),
+        ("port = 8883", "port = 88830", "must be from 1 to 65535"),
+        ("device = 1", "device = 0", "stands there twice"),
+        ("visit_s = 5.0", "visit_s = 0", "must be a number above 0"),
+        ("[tls]", "[tls", "Expected"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_file_and_key(tmp_path: Path, old: str, new: str, wanted: str) -> None:
+    text = to_toml(EDGE)
+    assert old in text
+    (tmp_path / "edge.toml").write_text(text.replace(old, new, 1))
+    with pytest.raises(SettingError, match=wanted) as error:
+        read(EdgeSettings, tmp_path / "edge.toml")
+    assert str(tmp_path / "edge.toml") in str(error.value)
+
+
+def test_data_come_from_one_of_three_places() -> None:
+    with pytest.raises(SettingError, match="partition, folder or function"):
+        DataSource("camera")
+    with pytest.raises(SettingError, match="a folder"):
+        DataSource("folder")
+
+
+def test_a_cloud_without_a_superlink_needs_doors(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('park = "p"\nexperiment = "e"\nout = "o"\n[[edges]]\nname = "n"\nfactory = 0\n')
+    with pytest.raises(SettingError, match="edges without a door"):
+        read(CloudSettings, tmp_path / "c.toml")
+
+
+def test_no_file_says_where_files_come_from(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="fedfloor provision"):
+        read(DeviceSettings, tmp_path / "none.toml")
+
+
+def test_a_device_reads_and_writes_below_its_own_name() -> None:
+    assert topics.parts(topics.inbox("p", "north", "a")) == ("in", ("north", "a"))
+    assert topics.parts(topics.outbox("p", "a", "north")) == ("out", ("a", "north"))
+    assert topics.parts(topics.status("p", "a")) == ("status", ("a",))
+    assert topics.parts("else/p/status/a") == ("", ())
+
+
+@pytest.mark.parametrize("kind", ["socket", "port"])
+def test_a_door_answers_each_frame(tmp_path: Path, kind: str) -> None:
+    from live_processes import free_port
+
+    where = Address(socket=tmp_path / "door") if kind == "socket" else Address("127.0.0.1", free_port())
+    one = Door(where, lambda frame: frame[::-1])
+    try:
+        assert door.ask(where, b"abc", 5.0) == b"cba"
+        assert door.ask(where, bytes(3_000_000), 5.0) == bytes(3_000_000)
+        with pytest.raises(RunError, match="cannot be opened"):
+            Door(where, lambda frame: frame)
+    finally:
+        one.close()
+    with pytest.raises(OSError):  # noqa: PT011
+        door.ask(where, b"abc", 1.0)
+
+
+def test_a_door_that_a_kill_left_behind_is_taken_over(tmp_path: Path) -> None:
+    where = Address(socket=tmp_path / "door")
+    with socket.socket(socket.AF_UNIX) as killed:  # its file stays
+        killed.bind(str(where.socket))
+    one = Door(where, lambda frame: frame)
+    assert door.ask(where, b"x", 5.0) == b"x"
+    one.close()
+
+
+def test_a_door_takes_no_frame_larger_than_it_is_told() -> None:
+    ours, theirs = socket.socketpair()
+    ours.sendall(door.LENGTH.pack(1 << 60))
+    with pytest.raises(OSError, match="at most 10 are taken"):
+        door.receive(theirs, 10)
+
+
+def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
+    """The clock is ours: an hour of waiting passes at once, and then there is a broker."""
+    from live_processes import BROKER, broker, free_port
+
+    if BROKER is None:
+        pytest.skip("needs Mosquitto")
+    port, waited, there, started = free_port(), [0.0], threading.Event(), []
+
+    def wait(seconds: float) -> None:
+        waited[0] += seconds
+        if waited[0] > 3600 and not started:
+            started.append(broker(tmp_path, port))
+
+    link = Mqtt("d0", Address("127.0.0.1", port), wait=wait)
+    link.start([], lambda topic, payload: None, there.set)
+    try:
+        assert there.wait(60)
+        assert 3600 < waited[0] < 3700
+    finally:
+        link.stop()
+        for one in started:
+            one.terminate()
+            one.wait()

@@ -1,0 +1,176 @@
+"""A whole park of real processes on one machine: it trains as its simulation does, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import TINY, Command
+from fedfloor import config
+from fedfloor.deploy import live, ports
+from fedfloor.deploy.processes import Crew
+from fedfloor.errors import RunError, SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.runs.parks import build_park
+from parks import needs_mosquitto, until
+
+EXPERIMENT = TINY + '[method]\nname = "hierfavg"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "tiny.toml").write_text(EXPERIMENT)
+    yield tmp_path
+    left = Crew(tmp_path / "live").left()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "fedfloor", "live", "up", "tiny.toml", "--out", "live", "--devices", "4", *words]
+    return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@needs_mosquitto
+def test_a_park_trains_as_its_simulation_and_leaves_nothing_behind(folder: Path) -> None:
+    first = ports.free(5)[0]
+    process = started(folder, "--ports", str(first), "--stay")
+    _, told = process.communicate(timeout=900)
+    assert process.returncode == 0, told
+    assert "round 3" in told
+    rows = live.status(folder / "live")
+    assert [row["kind"] for row in rows].count("device") == 4
+    assert {row["kind"] for row in rows if not row["alive"]} == {"cloud"}  # it has done its work
+    assert live.listens(first)
+    assert live.down(folder / "live") >= 11  # and what Flower started
+    assert sorted(path.name for path in (folder / "live").iterdir()) == ["logs", "run"]
+    assert not [port for port in range(first, first + 5) if live.listens(port)]
+    subprocess.run(
+        [sys.executable, "-m", "fedfloor", "run", "tiny.toml", "--out", "simulated", "--ranks", "1", "--set",
+         "engine.shortcuts=off"], cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    deployed, simulated = (folder / name / "model.safetensors" for name in ("live/run", "simulated"))
+    assert deployed.read_bytes() == simulated.read_bytes()
+
+
+@pytest.mark.slow
+@needs_mosquitto
+def test_ctrl_c_ends_everything(folder: Path) -> None:
+    process = started(folder)
+    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 180)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=180)
+    assert process.returncode == 130, told
+    assert "Traceback" not in told
+    assert not Crew(folder / "live").left()
+    assert [path.name for path in (folder / "live").iterdir()] == ["logs"]
+
+
+@pytest.mark.slow
+@needs_mosquitto
+def test_down_ends_a_park_whose_command_was_killed(folder: Path) -> None:
+    process = started(folder)
+    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 180)
+    process.kill()
+    process.communicate()
+    with pytest.raises(RunError, match=r"a park runs in .* already: fedfloor live down"):
+        live.prepare(_experiment(folder), folder / "live")
+    assert live.down(folder / "live") > 0
+    assert not Crew(folder / "live").left()
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_shown_with_its_last_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = folder / "mosquitto"
+    broken.write_text("#!/bin/sh\necho 'Error: no such option' >&2\nexit 3\n")
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    found = dict.fromkeys(live.INSTALL, str(broken))
+    monkeypatch.setattr(live, "programs", lambda: found)
+    trial = live.prepare(_experiment(folder), folder / "live", devices=4)
+    with pytest.raises(RunError, match=r"(?s)broker-factory-b died \(exit code 3\).*no such option"):
+        live.up(trial, lambda text: None)
+    live.down(trial.folder)
+
+
+def test_a_park_of_this_machine_stands_as_the_experiment_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "programs", dict)
+    trial = live.prepare(_experiment(folder), folder / "live", factories=2, devices=6)
+    given = _experiment(folder, "park.devices=6")
+    homes = [trial.park.factory[m].name for m in build_park(given).factory_of]
+    assert [one.factory for one in trial.park.device] == homes
+    assert (trial.place / "devices" / "device-5" / "device-device-5.toml").exists()
+    assert stat.S_IMODE((trial.place / "authority" / "ca.key").stat().st_mode) == 0o600
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, path: None if name == "mosquitto" else which("sh"))
+    with pytest.raises(SettingError, match=r"needs Mosquitto, the MQTT broker: apt install mosquitto"):
+        live.programs()
+
+
+def test_a_port_in_use_is_named_with_its_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "programs", dict)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(RunError, match=rf"port {port} is in use by '.+' \(process {os.getpid()}\)"):
+            live.prepare(_experiment(folder), folder / "live", first_port=port - 1 if port > 60000 else port)
+    assert not (folder / "live").exists()
+
+
+def test_free_ports_are_free_and_all_different() -> None:
+    found = ports.free(20)
+    assert len(set(found)) == 20
+    for port in found:
+        ports.need(port)
+
+
+def test_words_that_cannot_be(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "programs", dict)
+    command.refused(command("live", "up", "tiny.toml", "--devices", "1"), "--devices = 1", "each of the 2 factories")
+    command.refused(command("live", "up", "tiny.toml", "--factories", "0"), "--factories = 0")
+    command.refused(command("live", "up", "tiny.toml", "--ports", "70000"), "--ports = 70000")
+    command.refused(command("live", "status"), "no park runs in runs/live", "live up")
+    (command.folder / "mine").mkdir()
+    (command.folder / "mine" / "thesis").write_text("text")
+    command.refused(command("live", "up", "tiny.toml", "--out", "mine"), "is not empty")
+    deep = "d" * 60
+    command.refused(command("live", "up", "tiny.toml", "--out", f"{deep}/{deep}"), "a shorter path")
+
+
+def test_a_number_given_to_another_process_is_not_the_parks(tmp_path: Path) -> None:
+    row = {"name": "broker", "kind": "broker", "pid": os.getpid(), "log": "log"}
+    (tmp_path / "live.json").write_text(json.dumps([row]))
+    assert not live.status(tmp_path)[0]["alive"]
+    assert live.down(tmp_path) == 0  # and we are still there
+
+
+def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
+    crew = Crew(tmp_path)
+    script = (
+        "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); print('up', flush=True)"
+    )
+    one = crew.start("parent", "edge", [sys.executable, "-c", script], tmp_path, {})
+    assert until(lambda: not crew.alive(one))
+    assert len(crew.left()) == 1
+    began = time.monotonic()
+    crew.stop()
+    assert time.monotonic() - began < 5
+    assert not crew.left()
+
+
+def _experiment(folder: Path, *changes: str) -> Experiment:
+    return config.read(folder / "tiny.toml", changes)
