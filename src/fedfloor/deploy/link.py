@@ -113,7 +113,8 @@ class Mqtt:
             before = self.connections
             try:
                 self._client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True)
-                self._client.loop_forever(retry_first_connection=False)
+                while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up when somebody says something
+                    pass
             except (OSError, ValueError) as error:
                 if not told:
                     log.warning("broker %s cannot be reached: %s. It is tried again and again.", self._broker, error)
