@@ -168,6 +168,7 @@ class Live:
     agents: dict[int, Agent]
     links: dict[int, InMemory]
     edges: dict[int, Edge]
+    join: Callable[[int], None]
 
     def settings(self, out: str = "live") -> CloudSettings:
         known = tuple(CloudEdge(f"e{m}", m, Address(socket=self.folder / f"e{m}.sock")) for m in self.edges)
@@ -184,16 +185,17 @@ def live(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterat
     park, broker = build_park(read), Broker()
     agents: dict[int, Agent] = {}
     links: dict[int, InMemory] = {}
-    for k in range(park.devices):
-        settings = device_settings(folder, what, k, int(park.factory_of[k]))
 
-        def link(will: tuple[str, bytes], k: int = k) -> InMemory:
+    def join(k: int) -> None:
+        def link(will: tuple[str, bytes]) -> InMemory:
             links[k] = InMemory(broker, will)
             return links[k]
 
-        agents[k] = Agent(settings, read, park, link)
-    for agent in agents.values():
-        threading.Thread(target=agent.run, daemon=True).start()
+        agents[k] = Agent(device_settings(folder, what, k, int(park.factory_of[k])), read, park, link)
+        threading.Thread(target=agents[k].run, daemon=True).start()
+
+    for k in range(park.devices):
+        join(k)
     edges = {
         m: Edge(edge_settings(folder, what, park, m, deadlines=deadlines), read, park, InMemory(broker))
         for m in range(park.factories)
@@ -201,7 +203,7 @@ def live(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterat
     for edge in edges.values():
         edge.start()
     try:
-        yield Live(what, folder, broker, agents, links, edges)
+        yield Live(what, folder, broker, agents, links, edges, join)
     finally:
         for agent in agents.values():
             agent.leave()

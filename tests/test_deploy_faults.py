@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedfloor import __version__
 from fedfloor.deploy import topics
-from fedfloor.deploy.message import decode, encode
+from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine import ranks
 from fedfloor.engine.visit import Key
 from fedfloor.errors import RunError
+from fedfloor.experiment import ModelSettings
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
 from live_park import Live, experiment, figures, live, simulated
@@ -159,6 +163,54 @@ def test_a_probe_that_nobody_answers_ends_the_run_by_name(tmp_path: Path) -> Non
         until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
         with pytest.raises(RunError, match=f"device {WHO} did not answer"):
             park.run()
+
+
+@pytest.mark.parametrize(("about", "reason"), [({"version": "0.0.1"}, "release"), ({"device": 5}, "device")])
+def test_a_device_of_another_release_or_number_is_not_visited(
+    tmp_path: Path, about: dict[str, object], reason: str
+) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1)
+    with live(tmp_path, what) as park:
+        agent = park.agents[WHO]
+        park.links[WHO].die()
+        until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
+        told = {"device": WHO, "version": __version__} | about
+        hello = encode(Message("hello", f"d{WHO}", session=agent._session + 1, number=1, about=told))
+        park.broker.deliver(topics.status("trial", f"d{WHO}"), hello, True)
+        got = park.run()
+        counts = [edge.line.gate.counts() for edge in park.edges.values()]
+    assert counts == [{f"d{WHO}": {reason: 1}}] * 2
+    assert got[0].lost == 1
+
+
+def test_a_device_with_another_model_refuses_to_train(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1)
+    with live(tmp_path, what) as park:
+        agent = park.agents[WHO]
+        agent.experiment = replace(agent.experiment, model=ModelSettings("mlp-2nn"))
+        got = park.run()
+        assert {reason for of in agent.gate.counts().values() for reason in of} == {"layout"}
+    assert got[0].lost == 1
+
+
+def test_devices_that_leave_and_join_in_every_round_do_not_stop_it(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=20, devices=10)
+    rng = random.Random(0)
+    with live(tmp_path, what) as park:
+        gone: list[int] = []
+
+        def change(line: ledger.Line) -> None:
+            for k in gone:
+                park.join(k)
+            until(lambda: all(len(edge.line.here) == 10 for edge in park.edges.values()))
+            gone[:] = rng.sample(range(10), 3)
+            for k in gone:
+                park.links[k].die()
+            until(lambda: all(len(edge.line.here) == 7 for edge in park.edges.values()))
+
+        got = park.run(report=change)
+    assert [line.lost for line in got] == [0] + [3] * 19
+    assert got[-1].accuracy is not None
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -52,7 +52,6 @@ class Edge:
         self.factory = Factory(self.line, settings.deadlines, packing.layout(self.engine.network))
         self.engine.shortcuts, self.engine.floor = False, self.factory
         self._busy, self._session, self._number = threading.Lock(), time.time_ns(), 0
-        self._asked: tuple[int, int] = (0, 0)
 
     def start(self) -> None:
         """Connect, and wait a while for the factory's devices."""
@@ -70,9 +69,8 @@ class Edge:
         message = self.gate.take(frame, CLOUD)
         if message is None:
             return encode(self._message("refused", None, {"text": f"{self.settings.name} took no such message"}))
-        if message.session > self._asked[0]:
-            self.line.abandon("the cloud was started again")
-        self._asked = (message.session, message.number)
+        if self._busy.locked():  # the cloud asks one thing at a time: it waits for the last one no more
+            self.line.abandon("the cloud asks for something else")
         with self._busy:
             began, moved, trained = time.perf_counter(), self.line.moved.copy(), self.factory.trained_s
             kind, about, arrays = self._done(message)

@@ -1,21 +1,21 @@
-"""Flower between the cloud and the factories: one message per factory, its bytes passed through to the edge's door."""
+"""The cloud's loop in Flower: one message per factory, answered by its node with :mod:`fedfloor.deploy.knock`."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedfloor.deploy import cloud, door
-from fedfloor.deploy.settings import CloudEdge, CloudSettings, EdgeSettings, read
+from fedfloor.deploy import cloud
+from fedfloor.deploy.knock import content, frame_of
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, read
 from fedfloor.deploy.submit import ENDED
-from fedfloor.errors import FedfloorError, RunError
+from fedfloor.errors import FedfloorError
 from fedfloor.runs import folder
 from fedfloor.runs.orders import Limits
 
@@ -51,7 +51,7 @@ class ByGrid:
             if answer.has_error():
                 log.warning("factory %d: %s.", factory, answer.error.reason)
             else:
-                found[factory] = _frame(answer)
+                found[factory] = frame_of(answer)
         for factory in set(messages) - set(found):
             self._nodes.pop(factory, None)  # it may come back as another node
         return found
@@ -99,40 +99,7 @@ def _ended(out: Path, told: Mapping[str, str]) -> None:
     folder.write(out / ENDED, json.dumps(told))
 
 
-def factory(message: Message, context: Context) -> Message:
-    """Say which factory this node stands in: its ``--node-config factory=N``."""
-    number = int(context.node_config["factory"])
-    return Message(RecordDict({"factory": ConfigRecord({"number": number})}), reply_to=message)
-
-
-def pass_on(message: Message, context: Context) -> Message:
-    """Pass a frame on to the edge's door and its answer back.
-
-    The edge is the one whose settings ``FEDFLOOR_EDGE`` names, or ``--node-config edge="FILE"``.
-
-    Raises:
-        RunError: nobody opens, or it takes too long.
-    """
-    file = str(context.node_config.get("edge") or os.environ.get("FEDFLOOR_EDGE", ""))
-    settings = read(EdgeSettings, file)
-    deadline_s = float(message.content.config_records["about"]["deadline_s"])  # type: ignore[arg-type]
-    try:
-        answer = door.ask(settings.listen, _frame(message), deadline_s)
-    except OSError as error:
-        raise RunError(f"the edge {settings.name} at {settings.listen}: {error}.") from error
-    return Message(_content(answer), reply_to=message)
-
-
 def _message(frame: bytes, node: int, deadline_s: float) -> Message:
-    content = _content(frame)
-    content["about"] = ConfigRecord({"deadline_s": deadline_s})
-    return Message(content, dst_node_id=node, message_type="train.walk", ttl=deadline_s)
-
-
-def _content(frame: bytes) -> RecordDict:
-    whole = Array(dtype="uint8", shape=(len(frame),), stype="fedfloor", data=frame)
-    return RecordDict({"frame": ArrayRecord({"frame": whole})})
-
-
-def _frame(message: Message) -> bytes:
-    return bytes(message.content.array_records["frame"]["frame"].data)
+    told = content(frame)
+    told["about"] = ConfigRecord({"deadline_s": deadline_s})
+    return Message(told, dst_node_id=node, message_type="train.walk", ttl=deadline_s)

@@ -122,7 +122,6 @@ class DeviceSettings:
         state: folder for its log and counters.
         tls: without it, nothing is encrypted and nobody proves who he is: for tests only.
         data: where its samples come from.
-        idle_s: after so long without a visit it lets go of PyTorch; 0 never does.
     """
 
     park: str
@@ -135,7 +134,6 @@ class DeviceSettings:
     state: Path
     tls: Tls | None = None
     data: DataSource = DataSource()
-    idle_s: float = 0.0
 
     def __post_init__(self) -> None:
         _name(self.park, "park")
