@@ -9,6 +9,7 @@ import torch
 
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine import features, union
+from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Team
@@ -33,6 +34,7 @@ class Engine:
         sites: the devices on the network, over whose air results may be lost, too; None without one.
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.
+        cohort: what steps branches together; None: visit after visit.
     """
 
     park: Park
@@ -44,12 +46,13 @@ class Engine:
     normalise: Normalise = "auto"
     sites: Sites | None = None
     shortcuts: bool = True
+    cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
         self.stand_on(self.sites)
-        kind = self.network.flat.dtype
-        self.mean, self.std = torch.as_tensor(mean, dtype=kind), torch.as_tensor(std, dtype=kind)
+        kind, there = self.network.flat.dtype, self.network.flat.device
+        self.mean, self.std = (torch.as_tensor(one, dtype=kind, device=there) for one in (mean, std))
 
     @cached_property
     def separable(self) -> bool:

@@ -50,7 +50,7 @@ def gradient(engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
     """Answer the gradient of the arriving model's mean cross-entropy over all it holds, [trained]."""
     if packet["w"] is not engine.network.flat:
         engine.network.flat.copy_(packet["w"])
-    return full(engine.network, engine.samples(device, tick))
+    return full(engine.network, engine.samples(device, tick)).cpu()
 
 
 def resources(engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:  # noqa: ARG001

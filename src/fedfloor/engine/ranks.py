@@ -48,6 +48,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     """
     walk.check(plan, engine.park.devices)
     scopes.check(engine.network, plan, packet)
+    packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
     job = _Walk(engine, round_number, Still(walk.scopes(plan) == {"classifier"}))
     try:
         passed = job.team_walk(plan, packet, tick)
@@ -55,6 +56,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
         engine.team.fail(error)
         raise
     kept = {name: value.clone() if value is engine.network.flat else value for name, value in passed.packet.items()}
+    kept = {name: value.cpu() for name, value in kept.items()}
     return Outcome(kept, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
 
 
@@ -117,6 +119,8 @@ class _Walk:
 
     def walk(self, node: Node, packet: Packet, tick: int) -> Passed:
         """Walk a node alone."""
+        if self.engine.cohort is not None:
+            return self.engine.cohort.walk(self, node, packet, tick)
         if isinstance(node, Train):
             return self._visit(node, packet, tick)
         if isinstance(node, Select):
@@ -134,6 +138,8 @@ class _Walk:
 
     def _branches(self, node: Parallel, packet: Packet, tick: int, mine: range) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
+        if self.engine.cohort is not None:
+            return self.engine.cohort.branches(self, node, packet, tick, mine)
         own = self.engine.network.flat
         start = {name: value.clone() if value is own else value for name, value in packet.items()}
         meeting, done = Meeting(node, start, scopes.met(self.engine.network, node)), []

@@ -87,10 +87,7 @@ class Park:
         return self._counts
 
     def samples(self, device: int) -> tuple[Values, Labels]:
-        """Return a device's training samples, uint8 or float32 [n, *shape] and int64 [n]. Do not write into them.
-
-        Images that have to be made are kept, the most recently used ones up to ``cache_bytes``.
-        """
+        """Return a device's training samples, uint8 or float32 [n, *shape] and int64 [n]. Do not write into them."""
         indices = self.indices[device]
         y = self.dataset.y[indices]
         return self._pictures.of(device) if self.dataset.rendered else self.dataset.take(indices, device), y
@@ -122,8 +119,8 @@ class Park:
             SettingError: no device, or ``visits`` has not one number per device.
         """
         require(len(devices) >= 1, "devices together", len(devices), "at least 1")
-        x, y = self._joined(devices, self._windows.held(devices, tick, visits))
-        return self._windows.shown(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
+        x, y = self._joined(devices, self.windows.held(devices, tick, visits))
+        return self.windows.shown(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
@@ -139,7 +136,7 @@ class Park:
         Raises:
             SettingError: ``visits`` has not one number per device.
         """
-        now = self._windows.at(devices, tick, visits)
+        now = self.windows.at(devices, tick, visits)
         rows = [block.counts[position - block.first] for block, position in now]
         if self.census_epsilon is not None:
             told = zip(rows, devices, now, strict=True)
@@ -288,7 +285,8 @@ class Park:
         return standard(told, self.dataset.scale)
 
     @cached_property
-    def _windows(self) -> Windows:
+    def windows(self) -> Windows:
+        """What each device holds now, as numbers of its samples."""
         return Windows(self.stream, self.seed, self.dataset.y, self.indices, self._counts)
 
 
