@@ -166,6 +166,7 @@ def _together(job: Job, node: Parallel, packet: Packet, tick: int) -> Walking:
     keys = [Key(engine.seed, job.round, tick, k, job.visits[k]) for k in known]
     went = [key for key in keys if not is_lost(key, engine.loss_chance)]
     size = scopes.sent_bytes(engine.network, "all", packet)
+    job.visits.update(known)
     if not went:
         return Passed(packet, node, [_lost(engine, key, size) for key in keys])
     (got,) = yield [Uniting(engine, node, packet, tuple(went))]
@@ -181,8 +182,7 @@ def _together(job: Job, node: Parallel, packet: Packet, tick: int) -> Walking:
         else _lost(engine, k, size)
         for k in keys
     ]
-    job.visits.update(known)
-    engine.memory.visits.update(place)
+    engine.memory.visits.update(list(place))
     return Passed(got.packet, node, receipts, frozenset(place))
 
 
