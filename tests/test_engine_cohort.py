@@ -127,7 +127,7 @@ def test_a_network_for_sensors_is_mapped(caplog: pytest.LogCaptureFixture) -> No
     assert "stacked by torch.func.vmap" in caplog.text
 
 
-# -- every kind of work, every shape of plan -----------------------------------------------------------------------------
+# -- every kind of work, every shape of plan ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("work", WORKS.values(), ids=WORKS)

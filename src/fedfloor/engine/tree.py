@@ -86,7 +86,10 @@ class TreeSum:
             if names is not None:
                 kinds = [torch.empty(0, dtype=like[name].dtype).numpy().dtype for name in names]
                 arrays = [np.frombuffer(p, k) for p, k in zip(parts[at : at + len(names)], kinds, strict=True)]
-                sums = {name: torch.from_numpy(array).to(like[name].device) for name, array in zip(names, arrays, strict=True)}
+                sums = {
+                    name: torch.from_numpy(array).to(like[name].device)
+                    for name, array in zip(names, arrays, strict=True)
+                }
                 at += len(names)
             self._put((level, i), (weight, sums))
 

@@ -14,7 +14,7 @@ import torch
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import combined
-from fedfloor.engine import ranks
+from fedfloor.engine import place, ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate
@@ -79,9 +79,12 @@ def execute(
     costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
     sites = None if costs is None else costs.sites
     shortcuts = experiment.engine.shortcuts == "auto"
-    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts)
+    here = place.placed(experiment.engine.kind, experiment.engine.device)
+    network = network.to(place.device_of(here, team.rank))
+    cohort = place.engaged(here, experiment.engine.precision)
+    engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts, cohort)
     checks.parts_there(engine, method)
-    start = {"w": network.flat.clone()}
+    start = {"w": network.flat.clone().cpu()}
     if point is not None:
         checks.packet_fits(point.state.packet, network, method.objective)
     checks.agree(team, experiment, park, point, start)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, cast
 
 from fedfloor.engine.passed import Passed
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, Trained
-from fedfloor.plan.nodes import Parallel, Work
+from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
 
 if TYPE_CHECKING:
@@ -109,6 +107,8 @@ def paid(receipts: list[Any]) -> list[Receipt]:
     return [one.receipt() if isinstance(one, Owed) else one for one in receipts]
 
 
-def rows_of(packets: list[Packet]) -> list[Tensor]:
-    """Return the models of packets."""
-    return [one["w"] for one in packets]
+def work_of(ask: Visiting | Uniting) -> Work:
+    """Return what visits do, or each of a super node's."""
+    if isinstance(ask, Visiting):
+        return ask.work
+    return cast(Train, ask.node.children[0]).work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,7 @@ from torch import Tensor
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import attend, union
 from fedfloor.engine.cohort import data, forward, goals, size, visits, walk
-from fedfloor.engine.cohort.asks import Answer, Ask, Uniting, Visiting, paid
+from fedfloor.engine.cohort.asks import Answer, Ask, Uniting, Visiting, Walking, paid, work_of
 from fedfloor.engine.cohort.data import Pool, Resident
 from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.engine.cohort.measure import Chooser
@@ -23,6 +23,7 @@ from fedfloor.engine.cohort.program import Order, Program, Spec
 from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.passed import Passed
 from fedfloor.engine.tree import Packet
+from fedfloor.engine.visit import Trained
 from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Node, Parallel
 
@@ -72,7 +73,7 @@ class Cohort:
         """Walk the branches ``mine`` of a ``Parallel``."""
         room, met = size.models(self, job.engine), list[tuple[Meeting, list[Passed]]]()
 
-        def whole() -> walk.Walking:
+        def whole() -> Walking:
             met.append((yield from walk.branches(job, node, packet, tick, mine, room)))
             return Passed({}, node)
 
@@ -90,7 +91,7 @@ class Cohort:
         """Do what is asked for: what is alike together, the rest one by one."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, one in enumerate(asks):
-            kind = (type(one), *visits.alike(visits.work_of(one)), tuple(sorted(one.packet)))
+            kind = (type(one), *visits.alike(work_of(one)), tuple(sorted(one.packet)))
             groups.setdefault(kind, []).append(index)
         answers: dict[int, Answer] = {}
         for places in groups.values():
@@ -99,17 +100,15 @@ class Cohort:
         return [answers[index] for index in range(len(asks))]
 
     def _alike(self, asks: list[Ask], still: Still) -> list[Answer]:
-        first, engine = asks[0], asks[0].engine
-        united = isinstance(first, Uniting)
-        why = "" if united else self.refused(engine) or goals.refused(
-            first.work.objective, objectives.objective(first.work.objective, first.work.settings)
-        )  # fmt: skip
-        if why:
-            self._say(engine, f"visits are done one by one: {why}.")
-            return [self._alone(one, still) for one in asks if isinstance(one, Visiting)]
-        do: Callable[[list[Ask]], list[Answer]] = lambda some: (  # noqa: E731
-            visits.united(self, some) if united else visits.visited(self, some, still)  # type: ignore[arg-type]
-        )
+        engine = asks[0].engine
+        if isinstance(asks[0], Visiting):
+            work = asks[0].work
+            why = self.refused(engine) or goals.refused(
+                work.objective, objectives.objective(work.objective, work.settings)
+            )
+            if why:
+                self._say(engine, f"visits are done one by one: {why}.")
+                return [self._alone(one, still) for one in asks if isinstance(one, Visiting)]
         most = min(self._most or len(asks), size.stackable(self, engine, asks))
         if most < len(asks):
             self._say(engine, f"{len(asks)} devices do not fit side by side: {most} at a time.")
@@ -117,7 +116,7 @@ class Cohort:
         while len(answers) < len(asks):
             part = asks[len(answers) : len(answers) + most]
             try:
-                answers += do(part)
+                answers += self._together(part, still)
             except torch.cuda.OutOfMemoryError:
                 if len(part) == 1:
                     raise
@@ -126,11 +125,17 @@ class Cohort:
                 self._say(engine, f"the accelerator's memory is full: {most} devices at a time from now on.")
         return answers
 
+    def _together(self, asks: Sequence[Ask], still: Still) -> list[Answer]:
+        united = [one for one in asks if isinstance(one, Uniting)]
+        if united:
+            return visits.united(self, united)
+        return visits.visited(self, [one for one in asks if isinstance(one, Visiting)], still)
+
     def _alone(self, ask: Visiting, still: Still) -> Answer:
         sent, receipt = attend.attended(ask.engine, ask.work, ask.packet, ask.key, still)
         own = ask.engine.network.flat
         packet = {name: value.clone() if value is own else value for name, value in sent.items()}
-        told = attend.Trained(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
+        told = Trained(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
         return Answer(packet, lambda: [told], receipt.memory, receipt.samples)
 
     def refused(self, engine: Engine) -> str:
@@ -141,14 +146,16 @@ class Cohort:
     def _forward(self, engine: Engine, path: str) -> forward.Forward | str:
         if path not in self._looked:
             network = engine.network
-            made, kind = forward.stacked(network, self._chooser.chosen, path)
+            made, kind = forward.stacked(network, self._chooser.convolve, path)
             why = "" if engine.separable else "batch norm or dropout, or another layer that mixes samples"
             if not why and not path:
                 why = forward.agrees(network, made, engine.park.dataset.shape)
             name = type(network.module).__name__
             self._looked[path] = f"model '{name}' cannot be stacked ({why})" if why else made
             if not why and kind == "vmap" and not path:
-                self._say(engine, f"model '{name}' is no plain chain of known layers: it is stacked by torch.func.vmap.")
+                self._say(
+                    engine, f"model '{name}' is no plain chain of known layers: it is stacked by torch.func.vmap."
+                )
         return self._looked[path]
 
     # -- what visits need -------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ class Pool:
         x = self.x.index_select(0, rows.flatten())
         if self.scale is not None:
             x = self.scale(x)
-        return x.unflatten(0, rows.shape)
+        whole: Tensor = x.unflatten(0, rows.shape)
+        return whole
 
     def put(self, x: Tensor, y: Tensor) -> None:
         """Replace the samples; where they are no more than there is room for, in place."""

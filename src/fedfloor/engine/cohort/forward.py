@@ -34,13 +34,14 @@ def grouped(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) ->
     wide = x.transpose(0, 1).flatten(1, 2)
     bias = None if bias is None else bias.flatten()
     done = conv2d(wide, weight.flatten(0, 1), bias, layer.stride, _padding(layer), 1, models)
-    return done.unflatten(1, (models, -1)).transpose(0, 1).reshape(models, batch, -1, *done.shape[2:])
+    out: Tensor = done.unflatten(1, (models, -1))
+    return out.transpose(0, 1).reshape(models, batch, -1, *done.shape[2:])
 
 
 def unfolded(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Convolve as a batched matrix product of the patches, channels last."""
     models = len(x)
-    (high, wide), (down, right) = layer.kernel_size, layer.stride  # type: ignore[misc]
+    (high, wide), (down, right) = layer.kernel_size, layer.stride
     (over, beside) = _padding(layer)
     last = x.permute(0, 1, 3, 4, 2)
     if over or beside:
@@ -64,20 +65,20 @@ CONVOLUTIONS: dict[str, Convolve] = {"each": each, "unfolded": unfolded, "groupe
 
 
 def _padding(layer: nn.Conv2d) -> tuple[int, int]:
-    down, right = layer.padding  # type: ignore[misc]
-    return int(down), int(right)
+    down, right = (int(one) for one in layer.padding)
+    return down, right
 
 
-def stacked(network: Network, choose: Callable[[nn.Conv2d], Convolve], path: str = "") -> tuple[Forward, str]:
+def stacked(network: Network, convolve: Convolve, path: str = "") -> tuple[Forward, str]:
     """Return a network's stacked forward pass, and what it is: ``"layers"`` or ``"vmap"``.
 
     Args:
         network: one model's.
-        choose: says how a layer convolves.
+        convolve: how convolutions are done.
         path: of a layer of it that is meant instead of the whole.
     """
     module = network.module.get_submodule(path) if path else network.module
-    steps = _chain(module, path, choose)
+    steps = _chain(module, path, convolve)
     if steps is not None:
         return partial(_through, steps), "layers"
     before = f"{path}." if path else ""
@@ -99,14 +100,14 @@ def _through(steps: list[Forward], numbers: Numbers, x: Tensor) -> Tensor:
     return x
 
 
-def _chain(module: nn.Module, path: str, choose: Callable[[nn.Conv2d], Convolve]) -> list[Forward] | None:
+def _chain(module: nn.Module, path: str, convolve: Convolve) -> list[Forward] | None:
     """Return the steps of a chain of known layers; None where there is another among them."""
     if _hooked(module):
         return None
     if type(module) is nn.Sequential:
         found: list[Forward] = []
         for name, child in module.named_children():
-            below = _chain(child, f"{path}.{name}".lstrip("."), choose)
+            below = _chain(child, f"{path}.{name}".lstrip("."), convolve)
             if below is None:
                 return None
             found += below
@@ -114,7 +115,7 @@ def _chain(module: nn.Module, path: str, choose: Callable[[nn.Conv2d], Convolve]
     if type(module) is nn.Linear:
         return [partial(_linear, path)]
     if type(module) is nn.Conv2d and _simple(module):
-        return [partial(_convolution, path, module, choose)]
+        return [partial(_convolution, path, module, convolve)]
     if type(module) in SAMPLEWISE:
         return [partial(_samplewise, module)]
     return None
@@ -133,19 +134,18 @@ def _linear(path: str, numbers: Numbers, x: Tensor) -> Tensor:
     weight, bias = numbers[f"{path}.weight".lstrip(".")], numbers.get(f"{path}.bias".lstrip("."))
     rows = x.flatten(1, -2)
     out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
-    return out.unflatten(1, x.shape[1:-1])
+    whole: Tensor = out.unflatten(1, x.shape[1:-1])
+    return whole
 
 
-def _convolution(
-    path: str, layer: nn.Conv2d, choose: Callable[[nn.Conv2d], Convolve], numbers: Numbers, x: Tensor
-) -> Tensor:
+def _convolution(path: str, layer: nn.Conv2d, convolve: Convolve, numbers: Numbers, x: Tensor) -> Tensor:
     weight, bias = numbers[f"{path}.weight".lstrip(".")], numbers.get(f"{path}.bias".lstrip("."))
-    return choose(layer)(layer, x, weight, bias)
+    return convolve(layer, x, weight, bias)
 
 
 def _samplewise(layer: nn.Module, numbers: Numbers, x: Tensor) -> Tensor:  # noqa: ARG001
-    said: Tensor = layer(x.flatten(0, 1))
-    return said.unflatten(0, x.shape[:2])
+    said: Tensor = layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    return said
 
 
 def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:

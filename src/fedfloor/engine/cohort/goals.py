@@ -44,6 +44,9 @@ class Term:
         return (weights * anchor).sum(1) - height, anchor
 
 
+NOTHING = Term()
+
+
 def refused(name: str, goal: Objective) -> str:
     """Return why an objective cannot be stacked; nothing where it can.
 
@@ -64,7 +67,7 @@ def term(goal: Objective) -> Term:
     if isinstance(goal, Prox) and goal.mu > 0:
         return Term("pull", goal.mu)
     tilts = isinstance(goal, Variates) or (isinstance(goal, Corrected) and goal.weight > 0)
-    return Term("tilt") if tilts else Term()
+    return Term("tilt") if tilts else NOTHING
 
 
 def anchor(of: Term, ready: Mapping[str, Tensor], start: Tensor | None, part: slice) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +25,10 @@ class Chooser:
 
     found: dict[tuple[object, ...], tuple[str, dict[str, float]]] = field(default_factory=dict)
 
-    def chosen(self, layer: nn.Conv2d) -> Convolve:
-        """Return how a layer convolves."""
-        return partial(_as_chosen, self)
+    def convolve(self, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Convolve as was chosen for this form."""
+        kind = each if x.device.type != "cuda" else CONVOLUTIONS[self.name(layer, x, weight, bias)]
+        return kind(layer, x, weight, bias)
 
     def name(self, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> str:
         """Return the fastest kind of convolution for samples of this form; tried once."""
@@ -41,12 +41,6 @@ class Chooser:
             self.found[key] = best, times
             log.info("convolution %s of %s: %s %s ms", list(weight.shape), list(x.shape), best, times)
         return self.found[key][0]
-
-
-def _as_chosen(chooser: Chooser, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if x.device.type != "cuda":
-        return each(layer, x, weight, bias)
-    return CONVOLUTIONS[chooser.name(layer, x, weight, bias)](layer, x, weight, bias)
 
 
 def _timed(one: Convolve, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:

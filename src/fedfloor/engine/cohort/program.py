@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.forward import Forward, views
-from fedfloor.engine.cohort.goals import Term, distance
+from fedfloor.engine.cohort.goals import NOTHING, Term, distance
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Objective
 
@@ -45,7 +45,7 @@ class Spec:
     trained: tuple[int, int]
     momentum: float = 0.0
     decay: float = 0.0
-    term: Term = Term()
+    term: Term = NOTHING
     second: Objective | None = None
     apart: bool = False
 
@@ -88,7 +88,9 @@ class Program:
         self.rows = torch.zeros(steps, models, batch, dtype=torch.int64, device=flat.device)
         self.share = flat.new_zeros(steps, models, batch)
         self.losses, self.hits = flat.new_zeros(steps, models), flat.new_zeros(steps, models)
-        self.each, self.right = (flat.new_zeros(models, batch) for _ in range(2)) if spec.apart else (None, None)
+        self.each, self.right = flat.new_zeros(0), flat.new_zeros(0)
+        if spec.apart:
+            self.each, self.right = flat.new_zeros(models, batch), flat.new_zeros(models, batch)
         self._cut: dict[int, tuple[dict[str, Tensor], list[Tensor], list[Tensor]]] = {}
 
     def load(self, weights: Tensor, rate: float, order: Order, anchor: Sequence[Tensor], height: Tensor | None) -> None:
@@ -168,14 +170,12 @@ class Program:
                 value, extra = spec.term.of(self.trained[:many], self.anchor[:many], self.height[:many])
                 said = said + value
             right = (logits.argmax(2) == y) & (share > 0)
-            if self.each is not None and self.right is not None:
-                self.each.copy_(each), self.right.copy_(right)
+            if spec.apart:
+                self.each[:many], self.right[:many] = each, right
             self._move(places, gradients, extra, live)
         return said, right.sum(1).to(said.dtype)
 
-    def _move(
-        self, places: Sequence[Tensor], gradients: Sequence[Tensor], extra: Tensor | None, live: Tensor
-    ) -> None:
+    def _move(self, places: Sequence[Tensor], gradients: Sequence[Tensor], extra: Tensor | None, live: Tensor) -> None:
         spec, many = self.spec, len(live)
         weights, rate = self.trained[:many], live * self.rate
         if self.velocity is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from fedfloor.engine.cohort.asks import Ask, Uniting
+from fedfloor.engine.cohort.asks import Ask, Uniting, work_of
 
 if TYPE_CHECKING:
     from fedfloor.engine.cohort.cohort import Cohort
@@ -32,7 +32,7 @@ def stackable(cohort: Cohort, engine: Engine, asks: Sequence[Ask]) -> int:
     flat = engine.network.flat
     first = asks[0]
     if isinstance(first, Uniting):
-        batch = sum(one.work.batch_size for one in first.node.children)  # type: ignore[union-attr]
+        batch = len(first.node.children) * work_of(first).batch_size
     else:
         batch = min(first.work.batch_size, int(engine.park.holdings.max()))
     numbers = COPIES * flat.numel() + UNFOLDED * batch * activations(engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from torch import Tensor
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import attend, features, scopes, union
 from fedfloor.engine.cohort import goals, order
-from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting
+from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting, work_of
 from fedfloor.engine.cohort.data import Pool
-from fedfloor.engine.cohort.program import Order, Program, Spec
+from fedfloor.engine.cohort.program import Order, Spec
 from fedfloor.engine.gradient import BLOCK
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
-from fedfloor.plan.nodes import Train, Work
+from fedfloor.plan.nodes import Work
 
 if TYPE_CHECKING:
     from fedfloor.engine.attend import Still
@@ -55,7 +55,7 @@ def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answ
     work, engine = asks[0].work, asks[0].engine
     goal = objectives.objective(work.objective, work.settings)
     headed = goal.on_features or features.once(engine, work)
-    guests = (_headed if headed else _arrived)(cohort, asks, goal, still)
+    guests = _headed(asks, goal, still) if headed else _arrived(cohort, asks, goal)
     part = scopes.trained(engine.network, goal, work)
     held = (part.start, part.stop) if headed else (0, guests.weights.shape[1])
     of = goals.term(goal)
@@ -66,7 +66,7 @@ def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answ
         work.momentum, work.weight_decay, of, goals.second(goal),
     )  # fmt: skip
     program = cohort.program(spec, engine, guests.pool, headed=headed)
-    anchors, height = _anchors(program, guests, of, part)
+    anchors, height = _anchors(guests, of, part)
     plan = order.stacked(guests.batches, kind)
     losses, hits = cohort.run(program, guests.weights[:, slice(*held)], work.rate, plan, anchors, height)
     weights = guests.weights
@@ -81,7 +81,7 @@ def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answ
     return [_left(guests, place[id(one)], weights[place[id(one)]], ends, tales) for one in asks]
 
 
-def _arrived(cohort: Cohort, asks: Sequence[Visiting], goal: Objective, still: Still) -> _Guests:  # noqa: ARG001
+def _arrived(cohort: Cohort, asks: Sequence[Visiting], goal: Objective) -> _Guests:
     """Let devices train on their samples."""
     work = asks[0].work
     pool, held = cohort.samples(asks)
@@ -107,7 +107,7 @@ def _about(ask: Visiting, goal: Objective, start: Tensor | None, steps: int, gra
     return Visit(start, kept, engine.network, beside, ask.work, steps, gradient)
 
 
-def _headed(cohort: Cohort, asks: Sequence[Visiting], goal: Objective, still: Still) -> _Guests:
+def _headed(asks: Sequence[Visiting], goal: Objective, still: Still) -> _Guests:
     """Let devices train the classifier on features that are extracted once."""
     work, network = asks[0].work, asks[0].engine.network
     found: list[tuple[Visiting, Visit, Tensor, Tensor]] = []
@@ -134,9 +134,7 @@ def _headed(cohort: Cohort, asks: Sequence[Visiting], goal: Objective, still: St
     )  # fmt: skip
 
 
-def _anchors(
-    program: Program, guests: _Guests, of: goals.Term, part: slice
-) -> tuple[list[Tensor], Tensor | None]:
+def _anchors(guests: _Guests, of: goals.Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
     """Return what each model's term is measured from, and the heights of those that are tilted."""
     if not of.kind:
         return [], None
@@ -209,9 +207,9 @@ def united(cohort: Cohort, asks: Sequence[Uniting]) -> list[Answer]:
     for one in asks:
         parts = [order.batches(next(given), work, key)[0] for key in one.keys]
         sizes.append(np.array([len(part) for part in parts]))
-        weights = np.array([union.rule(one.node).weight(int(engine.park.holdings[key.device])) for key in one.keys])
+        heavy = np.array([union.rule(one.node).weight(int(engine.park.holdings[key.device])) for key in one.keys])
         rows.append(np.concatenate(parts))
-        shares.append(np.repeat(weights / (weights.sum() * sizes[-1]), sizes[-1]))
+        shares.append(np.repeat(heavy / (heavy.sum() * sizes[-1]), sizes[-1]))
     weights = torch.stack([one.packet["w"] for one in asks])
     batch = max(map(len, rows))
     plan = Order(
@@ -225,17 +223,9 @@ def united(cohort: Cohort, asks: Sequence[Uniting]) -> list[Answer]:
     program = cohort.program(spec, engine, pool, headed=False)
     cohort.run(program, weights, work.rate, plan, [], None)
     weights.copy_(program.weights[: len(asks)])
-    assert program.each is not None and program.right is not None
     each, right = program.each[: len(asks)].clone(), program.right[: len(asks)].clone()
     tales = order.UnionTales(each, right, sizes, [one.keys for one in asks], work)
     return [Answer({**one.packet, "w": weights[k]}, tales.of(k)) for k, one in enumerate(asks)]
-
-
-def work_of(ask: Visiting | Uniting) -> Work:
-    """Return what visits do, or each of a super node's."""
-    if isinstance(ask, Visiting):
-        return ask.work
-    return cast(Train, ask.node.children[0]).work
 
 
 def alike(work: Work) -> tuple[object, ...]:

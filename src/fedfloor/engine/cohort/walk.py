@@ -189,4 +189,3 @@ def _together(job: Job, node: Parallel, packet: Packet, tick: int) -> Walking:
 def _lost(engine: Engine, key: Key, size: int) -> Receipt:
     held = int(engine.park.holdings[key.device])
     return Receipt(key.device, key.visit, key.tick, 0, held, 0.0, 0.0, 0.0, size, lost=True)
-
