@@ -128,7 +128,8 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="WHAT", help="simulation, fedgs, hfedms, methods, loading, price, allocation, selection or grouping"
+            metavar="WHAT",
+            help="simulation, cohort, fedgs, hfedms, methods, loading, price, allocation, selection or grouping",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -142,17 +143,29 @@ def bench(
     epochs: Annotated[
         int | None, typer.Option("--epochs", metavar="E", help="methods: epochs of a visit; default: 2.")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="cohort: cpu or cuda; default: cuda where it is.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", metavar="KIND", help="cohort: float32, tf32 or bf16.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="cohort: small cases, to see that they run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, a method's cost beside FedAvg's, loading, pricing, and the solvers."""
+    """Measure how fast rounds are, many devices at once, a method's cost beside FedAvg's, loading, pricing, and the solvers."""
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
         raise unknown("benchmark", what, BENCHMARKS)
     if what != "methods" and (model is not None or epochs is not None):
         raise SettingError(f"--model and --epochs belong to fedfloor bench methods, not to bench {what}.")
+    if what != "cohort" and (device is not None or precision is not None or quick):
+        raise SettingError(f"--device, --precision and --quick belong to fedfloor bench cohort, not to bench {what}.")
     require(repeats >= 1, "--repeats", repeats, "a whole number of at least 1")
-    rows = BENCHMARKS[what](only, ranks, repeats, {"model": model, "epochs": epochs})
+    case = {"model": model, "epochs": epochs}
+    if what == "cohort":
+        case = {"device": device or "auto", "precision": precision or "float32", "quick": quick}
+    rows = BENCHMARKS[what](only, ranks, repeats, case)
     show(rows, as_json=as_json)
 
 
@@ -171,6 +184,16 @@ def _simulation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]
 
     cases = [case for case in simulation.CASES if only in case.name]
     return simulation.measure(cases, shared.ranks(ranks), repeats, _say)
+
+
+def _cohort(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import cohort
+
+    for name, allowed in (("device", ("auto", "cpu", "cuda")), ("precision", ("float32", "tf32", "bf16"))):
+        if case[name] not in allowed:
+            raise unknown(name, case[name], allowed)
+    chosen = [one for one in cohort.cases(quick=case["quick"]) if only in one.name]
+    return cohort.measure(chosen, case["device"], case["precision"], repeats, _say)
 
 
 def _fedgs(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
@@ -224,6 +247,6 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 
 
 BENCHMARKS = {
-    "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods, "loading": _loading,
+    "simulation": _simulation, "cohort": _cohort, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods, "loading": _loading,
     "price": _price, "allocation": _allocation, "selection": _selection, "grouping": _grouping,
 }  # fmt: skip

@@ -69,13 +69,14 @@ def device_of(place: Place, rank: int) -> torch.device:
     return torch.device("cuda", local % torch.cuda.device_count())
 
 
-def engaged(place: Place, precision: Precision) -> Cohort | None:
+def engaged(place: Place, precision: Precision, device: torch.device) -> Cohort | None:
     """Return the cohort, where there is one; matrix products on CUDA get their precision, in this whole process."""
     import torch
 
     from fedfloor.engine.cohort.cohort import Cohort
 
     if place.device == "cuda":
+        torch.cuda.set_device(device)
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
     return Cohort(precision) if place.kind == "cohort" else None

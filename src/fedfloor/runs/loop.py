@@ -80,8 +80,8 @@ def execute(
     sites = None if costs is None else costs.sites
     shortcuts = experiment.engine.shortcuts == "auto"
     here = place.placed(experiment.engine.kind, experiment.engine.device)
-    network = network.to(place.device_of(here, team.rank))
-    cohort = place.engaged(here, experiment.engine.precision)
+    there = place.device_of(here, team.rank)
+    network, cohort = network.to(there), place.engaged(here, experiment.engine.precision, there)
     engine = Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts, cohort)
     checks.parts_there(engine, method)
     start = {"w": network.flat.clone().cpu()}

@@ -52,7 +52,6 @@ class Cohort:
     room_bytes: int | None = None
     record: bool = True
     _programs: OrderedDict[tuple[object, ...], Program] = field(default_factory=OrderedDict, repr=False)
-    _recorded: dict[int, tuple[Recorded, Tensor]] = field(default_factory=dict, repr=False)
     _resident: Resident | None = field(default=None, repr=False)
     _looked: dict[str, str | forward.Forward] = field(default_factory=dict, repr=False)
     _said: set[str] = field(default_factory=set, repr=False)
@@ -160,12 +159,11 @@ class Cohort:
 
     # -- what visits need -------------------------------------------------------------------------------------------
 
-    def samples(self, asks: Sequence[Visiting]) -> tuple[Pool, list[Indices]]:
-        """Return where the samples of visits lie, and which rows each device holds now."""
-        engine = asks[0].engine
+    def samples(self, engine: Engine, wanted: Sequence[data.Whose]) -> tuple[Pool, list[list[Indices]]]:
+        """Return where the samples of groups of devices lie, and which rows each device holds now."""
         if self._resident is None and data.fits(engine):
             self._resident = Resident(engine)
-        return data.held(engine, self._resident, asks)
+        return data.held(engine, self._resident, wanted)
 
     def program(self, spec: Spec, engine: Engine, pool: Pool, *, headed: bool) -> Program:
         """Return a program; on an accelerator one that is kept, where there is one."""
@@ -180,13 +178,13 @@ class Cohort:
         program = self._programs.pop(key, None)
         if program is None:
             while len(self._programs) >= PROGRAMS:
-                self._recorded.pop(id(self._programs.popitem(last=False)[1]), None)
+                self._programs.popitem(last=False)
             program = Program(spec, network, made, pool)
         elif not resident:
             before = program.pool.x.data_ptr()
             program.pool.put(pool.x, pool.y)
             if program.pool.x.data_ptr() != before:
-                self._recorded.pop(id(program), None)
+                program.recorded = None
         self._programs[key] = program
         return program
 
@@ -196,24 +194,23 @@ class Cohort:
         """Take all steps of a program; return losses and hits, [S, K]."""
         steps, many = len(plan.many), len(weights)
         with self._casting(weights.device):
-            recorded = self._record(program) if self.record and weights.device.type == "cuda" else None
+            recorded = self._record(program, plan) if self.record and weights.device.type == "cuda" else None
             program.load(weights, rate, plan, anchors, height)
             if recorded is not None:
-                recorded.replay(steps)
+                recorded.replay(plan.many.tolist())
             else:
                 for at, live in enumerate(plan.many.tolist()):
                     program.step(at, live)
         return program.losses[:steps, :many].clone(), program.hits[:steps, :many].clone()
 
-    def _record(self, program: Program) -> Recorded | None:
-        """Return a program's recorded step; None where it cannot be recorded."""
-        if id(program) in self._recorded:
-            return self._recorded[id(program)][0]
+    def _record(self, program: Program, plan: Order) -> Recorded | None:
+        """Return a program's recorded steps, those of a plan among them; None where they cannot be recorded."""
         device = program.weights.device
         try:
+            if program.recorded is None:
+                program.recorded = Recorded(program.step_at, program.spec.models, device)
             program.share.zero_()
-            at = torch.zeros(1, dtype=torch.int64, device=device)
-            recorded = Recorded(program.step_at, at)
+            program.recorded.prepare(plan.many.tolist())
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
@@ -221,17 +218,15 @@ class Cohort:
             torch.cuda.synchronize(device)
             log.warning("steps are not recorded as CUDA graphs: %s", str(error).splitlines()[0])
             return None
-        self._recorded[id(program)] = recorded, at
-        return recorded
+        return program.recorded
 
     def _casting(self, device: torch.device) -> AbstractContextManager[object]:
         if self.precision != "bf16":
             return nullcontext()
-        return torch.autocast(device.type, torch.bfloat16)
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)  # weights change in between
 
     def _forget(self) -> None:
         self._programs.clear()
-        self._recorded.clear()
         torch.cuda.empty_cache()
 
     def _say(self, engine: Engine, text: str) -> None:

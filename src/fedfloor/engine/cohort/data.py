@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from fedfloor.engine.samples import scaling
 from fedfloor.park.stream import Altering
 
 if TYPE_CHECKING:
-    from fedfloor.engine.cohort.asks import Visiting
+    from fedfloor.engine.cohort.asks import Uniting, Visiting
     from fedfloor.engine.engine import Engine
 
 RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
@@ -107,27 +107,43 @@ def fits(engine: Engine) -> bool:
     return whole <= RESIDENT_SHARE * torch.cuda.get_device_properties(device).total_memory
 
 
-def held(engine: Engine, resident: Resident | None, asks: Sequence[Visiting]) -> tuple[Pool, list[Indices]]:
-    """Return where the samples of visits lie, and which rows of it each device holds now.
+class Whose(NamedTuple):
+    """Devices whose samples are wanted at a tick, and how often each was trained so far."""
+
+    devices: Sequence[int]
+    tick: int
+    visits: Sequence[int]
+
+
+def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> tuple[Pool, list[list[Indices]]]:
+    """Return where samples lie, and which rows of it each device holds, group by group.
 
     Args:
         engine: whose park.
         resident: all devices' samples, where they may stay on the accelerator; else they are carried there.
-        asks: the visits.
+        wanted: groups of devices.
     """
     if resident is not None:
-        return resident.pool, [np.concatenate(resident.rows(engine, *_whose(one))) for one in asks]
-    parts = [engine.park.together(*_whose(one)) for one in asks]
+        return resident.pool, [resident.rows(engine, *one) for one in wanted]
+    parts = [engine.park.together(*one) for one in wanted]
     device = engine.network.flat.device
     x = torch.from_numpy(np.concatenate([part[0] for part in parts])).to(device)
     y = torch.from_numpy(np.concatenate([part[1] for part in parts])).to(device)
-    stops = np.cumsum([len(part[1]) for part in parts]).tolist()
-    rows = [np.arange(stop - len(part[1]), stop) for stop, part in zip(stops, parts, strict=True)]
+    stops = iter(np.cumsum([many for part in parts for many in part[2]]).tolist())
+    rows = [
+        [np.arange(stop - many, stop) for many, stop in zip(part[2].tolist(), stops, strict=False)] for part in parts
+    ]
     return Pool(x, y, Scale(engine, x)), rows
 
 
-def _whose(ask: Visiting) -> tuple[Sequence[int], int, Sequence[int]]:
-    """Return the devices whose samples a visit is to, the tick, and how often each was trained; the cloud has all."""
+def of_visit(ask: Visiting) -> Whose:
+    """Return whose samples a visit is to: the cloud has all devices'."""
     engine, device = ask.engine, ask.key.device
     devices = range(engine.park.devices) if device < 0 else (device,)
-    return devices, ask.key.tick, (engine.memory.visits[device],) * len(devices)
+    return Whose(devices, ask.key.tick, (engine.memory.visits[device],) * len(devices))
+
+
+def of_union(ask: Uniting) -> Whose:
+    """Return whose samples a super node is to."""
+    seen, devices = ask.engine.memory.visits, [key.device for key in ask.keys]
+    return Whose(devices, ask.keys[0].tick, [seen[k] for k in devices])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,32 +11,56 @@ WARM_UPS = 3  # before recording, so that libraries have chosen and allocated wh
 
 
 class Recorded:
-    """A step, recorded.
+    """Steps, recorded for a few numbers of models: all, half of them, a quarter, …
 
-    It is called on a stream of its own while it is warmed up and recorded; all that it reads and writes must stay where
-    it is. With no model live, warming up changes nothing.
+    All that a step reads and writes must stay where it is. The recordings share their working memory, as they are
+    replayed one after the other and keep nothing in it.
 
     Args:
-        step: takes the step whose number is given, a tensor [1] on the device, and counts it on.
-        at: that number.
+        step: lets so many models take the step whose number is given, a tensor [1] on the device, and counts it on.
+        models: all of them.
+        device: where.
     """
 
-    def __init__(self, step: Callable[[Tensor], None], at: Tensor) -> None:
-        self._at = at
-        side = torch.cuda.Stream(at.device)
-        side.wait_stream(torch.cuda.current_stream(at.device))
+    def __init__(self, step: Callable[[Tensor, int], None], models: int, device: torch.device) -> None:
+        self._step, self._models = step, models
+        self._at = torch.zeros(1, dtype=torch.int64, device=device)
+        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def prepare(self, many: Iterable[int]) -> None:
+        """Record what :meth:`replay` will need. No model may be live: a step is taken several times."""
+        for width in sorted({halved(self._models, live) for live in many} - set(self._graphs), reverse=True):
+            self._graphs[width] = self._record(width)
+
+    def replay(self, many: Sequence[int]) -> None:
+        """Take steps from the first one on, each with at least so many models."""
+        self._at.zero_()
+        for live in many:
+            self._graphs[halved(self._models, live)].replay()
+
+    def _record(self, width: int) -> torch.cuda.CUDAGraph:
+        device = self._at.device
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
-                at.zero_()
-                step(at)
-        torch.cuda.current_stream(at.device).wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        at.zero_()
-        with torch.cuda.graph(self._graph):
-            step(at)
-
-    def replay(self, steps: int) -> None:
-        """Take so many steps, from the first one on."""
+                self._at.zero_()
+                self._step(self._at, width)
+        torch.cuda.current_stream(device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
         self._at.zero_()
-        for _ in range(steps):
-            self._graph.replay()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._step(self._at, width)
+        return graph
+
+
+def halved(models: int, live: int) -> int:
+    """Return the smallest of models, models/2, models/4, … (rounded up) that is at least ``live``.
+
+    >>> [halved(100, live) for live in (100, 51, 50, 26, 25, 1)]
+    [100, 100, 50, 50, 25, 1]
+    """
+    while live <= (half := -(-models // 2)) < models:
+        models = half
+    return models

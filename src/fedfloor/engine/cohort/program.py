@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.forward import Forward, views
 from fedfloor.engine.cohort.goals import NOTHING, Term, distance
+from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Objective
 
@@ -91,6 +92,7 @@ class Program:
         self.each, self.right = flat.new_zeros(0), flat.new_zeros(0)
         if spec.apart:
             self.each, self.right = flat.new_zeros(models, batch), flat.new_zeros(models, batch)
+        self.recorded: Recorded | None = None
         self._cut: dict[int, tuple[dict[str, Tensor], list[Tensor], list[Tensor]]] = {}
 
     def load(self, weights: Tensor, rate: float, order: Order, anchor: Sequence[Tensor], height: Tensor | None) -> None:
@@ -115,12 +117,15 @@ class Program:
         said = self._stepped(self.rows[at, :many], self.share[at, :many], many)
         self.losses[at, :many], self.hits[at, :many] = said
 
-    def step_at(self, at: Tensor) -> None:
-        """Let all models take the step whose number [1] lies on the device, and count it on; masked ones stay."""
-        rows, share = (one.index_select(0, at)[0] for one in (self.rows, self.share))
-        losses, hits = self._stepped(rows, share, self.spec.models)
-        self.losses.index_copy_(0, at, losses[None])
-        self.hits.index_copy_(0, at, hits[None])
+    def step_at(self, at: Tensor, many: int) -> None:
+        """Let the first ``many`` models take the step whose number [1] lies on the device, and count it on.
+
+        Those of them whose visit is over are masked: nothing of them changes.
+        """
+        rows, share = (one[:, :many].index_select(0, at)[0] for one in (self.rows, self.share))
+        losses, hits = self._stepped(rows, share, many)
+        self.losses[:, :many].index_copy_(0, at, losses[None])
+        self.hits[:, :many].index_copy_(0, at, hits[None])
         at.add_(1)
 
     def gradient(self, rows: Tensor, share: Tensor) -> Tensor:

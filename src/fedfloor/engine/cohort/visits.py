@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import attend, features, scopes, union
-from fedfloor.engine.cohort import goals, order
+from fedfloor.engine.cohort import data, goals, order
 from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting, work_of
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.program import Order, Spec
@@ -84,7 +84,8 @@ def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answ
 def _arrived(cohort: Cohort, asks: Sequence[Visiting], goal: Objective) -> _Guests:
     """Let devices train on their samples."""
     work = asks[0].work
-    pool, held = cohort.samples(asks)
+    pool, parts = cohort.samples(asks[0].engine, [data.of_visit(one) for one in asks])
+    held = [np.concatenate(one) for one in parts]
     orders = [order.batches(rows, work, one.key) for rows, one in zip(held, asks, strict=True)]
     ranked = sorted(range(len(asks)), key=lambda k: -len(orders[k]))
     asks, held, orders = [asks[k] for k in ranked], [held[k] for k in ranked], [orders[k] for k in ranked]
@@ -202,10 +203,12 @@ def united(cohort: Cohort, asks: Sequence[Uniting]) -> list[Answer]:
     """Take the steps of several super nodes side by side; return what becomes of each, in order."""
     engine, work = asks[0].engine, work_of(asks[0])
     sizes, rows, shares = [], [], []
-    pool, held = cohort.samples([Visiting(one.engine, work, one.packet, key) for one in asks for key in one.keys])
-    given = iter(held)
-    for one in asks:
-        parts = [order.batches(next(given), work, key)[0] for key in one.keys]
+    pool, held = cohort.samples(engine, [data.of_union(one) for one in asks])
+    for one, given in zip(asks, held, strict=True):
+        parts = [
+            mine if len(mine) <= work.batch_size else order.batches(mine, work, key)[0]
+            for mine, key in zip(given, one.keys, strict=True)
+        ]
         sizes.append(np.array([len(part) for part in parts]))
         heavy = np.array([union.rule(one.node).weight(int(engine.park.holdings[key.device])) for key in one.keys])
         rows.append(np.concatenate(parts))
