@@ -68,6 +68,10 @@ kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the s
 bench: $(READY)  ## Speed of rounds beside a bare training loop
 	$(BIN)/fedfloor bench simulation
 
+.PHONY: bench-gpu
+bench-gpu: $(READY)  ## Cohorts on one GPU: equality, speed, the papers' workloads (about 40 minutes, resumable)
+	PYTHON=$(BIN)/python sh benchmarks/gpu.sh runs/bench-gpu
+
 .PHONY: docs
 docs: $(READY)  ## The documentation as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

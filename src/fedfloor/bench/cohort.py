@@ -56,9 +56,9 @@ class Case:
         window: samples that a device holds at a time; 0: all.
         skew: of the devices' classes: Dirichlet(skew).
         batch: of the loop: a device's, or a super node's.
-        first: number of the round that is timed first; HFedMS trains the classifier alone in all but each fifth.
-        only: what the timed rounds train.
+        only: what the timed rounds train, of a method whose rounds train different parts.
         rounds: that the time is extrapolated to; 0: not at all.
+        period: rounds after which they come alike again: whole ones are timed, after one that warms up.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Case:
     skew: float | None = None
     only: str = ""
     rounds: int = 0
+    period: int = 1
 
 
 def _fedavg(model: str, shape: Shape, batch: int, devices: int, samples: int) -> Case:
@@ -83,7 +84,9 @@ def _fedavg(model: str, shape: Shape, batch: int, devices: int, samples: int) ->
 
 def _hfedms(name: str, model: str, only: str, devices: int, groups: int, rounds: int = 0) -> Case:
     method = HFedMS(share=1.0, growth=Log(0.0, groups), work=WorkSettings(epochs=1, batch_size=5, lr=0.01))
-    return Case(name, method, model, (1, 28, 28), 62, devices, 124, 5, window=50, skew=0.3, only=only, rounds=rounds)
+    return Case(
+        name, method, model, (1, 28, 28), 62, devices, 124, 5, window=50, skew=0.3, only=only, rounds=rounds, period=5
+    )
 
 
 def cases(*, quick: bool) -> tuple[Case, ...]:
@@ -136,18 +139,21 @@ def measure(
 
 def _row(case: Case, rounds: _Rounds, repeats: int, best: limits.Limits) -> Row:
     loop, there = _Loop(case, rounds.park, rounds.there), rounds.there
+    repeats = -(-repeats // case.period) * case.period if not case.only else repeats  # whole periods
     times, seconds, samples, steps = list[float](), list[float](), 0.0, 0.0
     if there.type == "cuda":
         torch.cuda.reset_peak_memory_stats(there)
-    number, turn = 0, 0
-    while turn <= repeats:
+    number, turn, warm = 0, 0, case.period if not case.only else 1
+    while turn < repeats + warm:
         number += 1
         began = limits.now(there)
         trained, taken, scope = rounds.work(number)
         took = limits.now(there) - began
         if case.only and scope != case.only:
             continue
-        if turn:  # the first one warms up
+        if turn < warm:
+            loop.work(taken)
+        else:
             seconds.append(took)
             times.append(loop.work(taken))
             samples, steps = samples + trained / repeats, steps + taken / repeats
@@ -155,7 +161,8 @@ def _row(case: Case, rounds: _Rounds, repeats: int, best: limits.Limits) -> Row:
     part = rounds.engine.network.part("classifier") if case.only == "classifier" else None
     work = limits.of(rounds.engine.network, case.shape, part)
     least, what = best.least(work, samples, steps)
-    took, per_step = statistics.median(seconds), statistics.median(times)
+    typical = statistics.median if case.period == 1 or case.only else statistics.fmean  # rounds of a period differ
+    took, per_step = typical(seconds), statistics.median(times)
     row: Row = {
         "case": case.name,
         "loop_samples_per_s": round(samples / (per_step * steps)),

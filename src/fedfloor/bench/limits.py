@@ -95,7 +95,7 @@ def of(network: Network, shape: tuple[int, ...], trained: slice | None = None) -
     module = network.module
     whole = trained is None
     layers = module.modules() if whole else module.get_submodule(network.classifier or "").modules()
-    handles = [layer.register_forward_hook(note) for layer in layers]  # type: ignore[arg-type]
+    handles = [layer.register_forward_hook(note) for layer in layers]
     with torch.no_grad():
         module(network.flat.new_zeros(1, *shape))
     for handle in handles:

@@ -129,7 +129,7 @@ def bench(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="simulation, cohort, fedgs, hfedms, methods, loading, price, allocation, selection or grouping",
+            help="simulation, cohort, fedgs, hfedms, methods, loading, price, allocation, selection, grouping",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -152,7 +152,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="cohort: small cases, to see that they run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, many devices at once, a method's cost beside FedAvg's, loading, pricing, and the solvers."""
+    """Measure how fast rounds are, one by one or in cohorts, a method's cost, loading, pricing, and the solvers."""
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
@@ -247,6 +247,6 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 
 
 BENCHMARKS = {
-    "simulation": _simulation, "cohort": _cohort, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods, "loading": _loading,
-    "price": _price, "allocation": _allocation, "selection": _selection, "grouping": _grouping,
+    "simulation": _simulation, "cohort": _cohort, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods,
+    "loading": _loading, "price": _price, "allocation": _allocation, "selection": _selection, "grouping": _grouping,
 }  # fmt: skip
