@@ -61,7 +61,7 @@ def both(
 ) -> tuple[Outcome, Outcome]:  # fmt: skip
     """Walk a plan with the loop, and with a cohort on a device."""
     loop = engine(here or floor_(), model, kind, None, **more)
-    side = engine(here or floor_(), model, kind, Cohort(), on=on, **more)
+    side = engine(here or floor_(), model, kind, Cohort(fixed=fixed), on=on, **more)
     begin = start(loop)
     return walk(loop, plan, begin), walk(side, plan, begin)
 

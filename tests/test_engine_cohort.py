@@ -85,6 +85,28 @@ def test_every_shape_of_plan_is_the_same(plan: Node, loss: float) -> None:
     same(*both(plan, loss_chance=loss))
 
 
+@pytest.mark.parametrize("name", ["chains of several lengths", "rings", "super nodes", "unlike branches"])
+@pytest.mark.parametrize("cache_bytes", [1 << 28, 0], ids=["resident", "carried"])
+def test_buffers_that_stay_and_masked_steps_are_the_same(name: str, cache_bytes: int) -> None:
+    plan = nodes.Sequence((PLANS[name], PLANS["chains of several lengths"], PLANS[name]))  # programs are met again
+    same(*both(plan, replace(floor_(), cache_bytes=cache_bytes), fixed=True, loss_chance=0.2))
+
+
+@pytest.mark.parametrize("work", WORKS.values(), ids=WORKS)
+def test_every_kind_of_work_is_the_same_in_buffers_that_stay(work: Work) -> None:
+    once = Parallel(visits((*range(6), 0, 1, 2), work))  # ten places, of which nine are used, then half, then a quarter
+    same(*both(nodes.Sequence((once, once)), fixed=True))
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedl", "hfedms", "fedgs"])
+def test_methods_are_the_same_in_buffers_that_stay(name: str, tmp_path: Path) -> None:
+    jobs = [Job(method(name), floor_(), folder=tmp_path / str(side)) for side in (0, 1)]
+    jobs[1].engine.cohort = Cohort(fixed=True)
+    first, second = (job.run() for job in jobs)
+    for key, value in first.packet.items():
+        assert float((value - second.packet[key]).abs().max()) <= 1e-5 * float(value.abs().max())
+
+
 @pytest.mark.parametrize("stream", [Fifo(3), Recycle(3)], ids=["fifo", "recycle"])
 @pytest.mark.parametrize("name", ["chains of several lengths", "choices", "super nodes"])
 def test_streams_are_the_same(stream: Fifo | Recycle, name: str) -> None:

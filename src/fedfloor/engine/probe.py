@@ -107,7 +107,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}
     plain = {k: said for k, said in mine.items() if k not in vectors}
     parts: list[Blob] = [json.dumps([plain, list(vectors)]).encode()]
-    parts += [one.numpy().data.cast("B") for one in vectors.values()]
+    parts += [one.cpu().numpy().data.cast("B") for one in vectors.values()]
     answers: dict[int, Any] = {}
     for head, *rest in team.gather(parts):
         told, devices = json.loads(bytes(head))

@@ -46,16 +46,19 @@ class Cohort:
         precision: of matrix products on an accelerator: ``float32``, ``tf32``, or ``bf16`` by autocast.
         room_bytes: what models and activations may take at a time; None: most of what is free.
         record: whether steps are recorded as CUDA graphs, where there is CUDA.
+        fixed: whether steps have buffers that stay from visit to visit, as recorded ones must; None: on CUDA.
     """
 
     precision: Precision = "float32"
     room_bytes: int | None = None
     record: bool = True
+    fixed: bool | None = None
     _programs: OrderedDict[tuple[object, ...], Program] = field(default_factory=OrderedDict, repr=False)
     _resident: Resident | None = field(default=None, repr=False)
     _looked: dict[str, str | forward.Forward] = field(default_factory=dict, repr=False)
     _said: set[str] = field(default_factory=set, repr=False)
     _chooser: Chooser = field(default_factory=Chooser, repr=False)
+    _fitting: dict[int, int] = field(default_factory=dict, repr=False)
     _most: int | None = field(default=None, repr=False)
 
     # -- walking ----------------------------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ class Cohort:
             if why:
                 self._say(engine, f"visits are done one by one: {why}.")
                 return [self._alone(one, still) for one in asks if isinstance(one, Visiting)]
-        most = min(self._most or len(asks), size.stackable(self, engine, asks))
+        most = min(self._most or len(asks), self._stackable(engine, asks))
         if most < len(asks):
             self._say(engine, f"{len(asks)} devices do not fit side by side: {most} at a time.")
         answers: list[Answer] = []
@@ -123,6 +126,13 @@ class Cohort:
                 self._most = most = max(1, len(part) // 2)
                 self._say(engine, f"the accelerator's memory is full: {most} devices at a time from now on.")
         return answers
+
+    def _stackable(self, engine: Engine, asks: Sequence[Ask]) -> int:
+        """Return how many of these fit side by side; worked out once for a size of mini-batch."""
+        batch = size.batch(engine, asks[0])
+        if batch not in self._fitting:
+            self._fitting[batch] = size.stackable(self, engine, batch)
+        return self._fitting[batch]
 
     def _together(self, asks: Sequence[Ask], still: Still) -> list[Answer]:
         united = [one for one in asks if isinstance(one, Uniting)]
@@ -170,7 +180,7 @@ class Cohort:
         network = engine.network
         made = self._forward(engine, (network.classifier or "") if headed else "")
         assert not isinstance(made, str)
-        if network.flat.device.type != "cuda":
+        if not self._stays(network.flat.device):
             return Program(spec, network, made, pool)
         resident = self._resident is not None and pool is self._resident.pool
         spec = replace(spec, models=size.rounded(spec.models), steps=1 << (spec.steps - 1).bit_length())
@@ -194,7 +204,7 @@ class Cohort:
         """Take all steps of a program; return losses and hits, [S, K]."""
         steps, many = len(plan.many), len(weights)
         with self._casting(weights.device):
-            recorded = self._record(program, plan) if self.record and weights.device.type == "cuda" else None
+            recorded = self._record(program, plan) if self.record and self._stays(weights.device) else None
             program.load(weights, rate, plan, anchors, height)
             if recorded is not None:
                 recorded.replay(plan.many.tolist())
@@ -215,10 +225,14 @@ class Cohort:
             raise
         except RuntimeError as error:
             self.record = False
-            torch.cuda.synchronize(device)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
             log.warning("steps are not recorded as CUDA graphs: %s", str(error).splitlines()[0])
             return None
         return program.recorded
+
+    def _stays(self, device: torch.device) -> bool:
+        return device.type == "cuda" if self.fixed is None else self.fixed
 
     def _casting(self, device: torch.device) -> AbstractContextManager[object]:
         if self.precision != "bf16":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ class Recorded:
     """Steps, recorded for a few numbers of models: all, half of them, a quarter, …
 
     All that a step reads and writes must stay where it is. The recordings share their working memory, as they are
-    replayed one after the other and keep nothing in it.
+    replayed one after the other and keep nothing in it. On a CPU the steps themselves take their place, for tests.
 
     Args:
         step: lets so many models take the step whose number is given, a tensor [1] on the device, and counts it on.
@@ -25,8 +26,8 @@ class Recorded:
     def __init__(self, step: Callable[[Tensor, int], None], models: int, device: torch.device) -> None:
         self._step, self._models = step, models
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
-        self._pool = torch.cuda.graph_pool_handle()
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._graphs: dict[int, Callable[[], object]] = {}
 
     def prepare(self, many: Iterable[int]) -> None:
         """Record what :meth:`replay` will need. No model may be live: a step is taken several times."""
@@ -37,10 +38,14 @@ class Recorded:
         """Take steps from the first one on, each with at least so many models."""
         self._at.zero_()
         for live in many:
-            self._graphs[halved(self._models, live)].replay()
+            self._graphs[halved(self._models, live)]()
 
-    def _record(self, width: int) -> torch.cuda.CUDAGraph:
+    def _record(self, width: int) -> Callable[[], object]:
         device = self._at.device
+        if device.type != "cuda":
+            self._at.zero_()
+            self._step(self._at, width)
+            return partial(self._step, self._at, width)
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
@@ -52,7 +57,7 @@ class Recorded:
         self._at.zero_()
         with torch.cuda.graph(graph, pool=self._pool):
             self._step(self._at, width)
-        return graph
+        return graph.replay
 
 
 def halved(models: int, live: int) -> int:

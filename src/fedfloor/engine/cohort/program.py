@@ -102,8 +102,8 @@ class Program:
         self.rate.fill_(rate)
         self.share.zero_()
         batch = order.rows.shape[2]
-        self.rows[:steps, :many, :batch].copy_(torch.from_numpy(order.rows), non_blocking=True)
-        self.share[:steps, :many, :batch].copy_(torch.from_numpy(order.share), non_blocking=True)
+        self.rows[:steps, :many, :batch].copy_(_leaving(order.rows, weights), non_blocking=True)
+        self.share[:steps, :many, :batch].copy_(_leaving(order.share, weights), non_blocking=True)
         if self.velocity is not None:
             self.velocity.zero_()
         if self.arrived is not None:
@@ -199,3 +199,9 @@ class Program:
         if spec.decay:
             velocity.addcmul_(weights, live * spec.decay)
         weights.addcmul_(velocity, -rate)
+
+
+def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
+    """Return an array from where it can be sent to a device while the processor goes on."""
+    here = torch.from_numpy(array)
+    return here.pin_memory() if to.device.type == "cuda" else here

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -27,14 +26,17 @@ def models(cohort: Cohort, engine: Engine) -> int:
     return max(1, _room(cohort, flat.device) // (COPIES * flat.numel() * flat.element_size()))
 
 
-def stackable(cohort: Cohort, engine: Engine, asks: Sequence[Ask]) -> int:
-    """Return how many of these there is room for side by side, models and activations; at least 1."""
+def batch(engine: Engine, ask: Ask) -> int:
+    """Return how many samples a step of an ask takes at most."""
+    work = work_of(ask)
+    if isinstance(ask, Uniting):
+        return len(ask.node.children) * work.batch_size
+    return min(work.batch_size, int(engine.park.holdings.max()))
+
+
+def stackable(cohort: Cohort, engine: Engine, batch: int) -> int:
+    """Return how many models there is room for side by side, each with a mini-batch of activations; at least 1."""
     flat = engine.network.flat
-    first = asks[0]
-    if isinstance(first, Uniting):
-        batch = len(first.node.children) * work_of(first).batch_size
-    else:
-        batch = min(first.work.batch_size, int(engine.park.holdings.max()))
     numbers = COPIES * flat.numel() + UNFOLDED * batch * activations(engine)
     return max(1, int(_room(cohort, flat.device) / (numbers * flat.element_size())))
 

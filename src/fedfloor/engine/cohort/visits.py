@@ -186,7 +186,7 @@ class _Full:
         weights, trained = self._weights, (0, self._engine.network.trained)
         spec = Spec(len(weights), BLOCK, 1, (0, weights.shape[1]), trained)
         program = self._cohort.program(spec, self._engine, self._pool, headed=False)
-        program.weights.copy_(weights)
+        program.weights[: len(weights)].copy_(weights)
         total = weights.new_zeros(len(weights), trained[1])
         for first in range(0, max(map(len, self._held)), BLOCK):
             wide = min(BLOCK, max(map(len, self._held)) - first)
