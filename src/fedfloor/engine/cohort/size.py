@@ -44,10 +44,10 @@ def stackable(cohort: Cohort, engine: Engine, batch: int) -> int:
 def rounded(many: int) -> int:
     """Return a number of models that is at least ``many``, so that few programs do for all.
 
-    >>> [rounded(many) for many in (3, 8, 9, 16, 17, 100)]
-    [3, 8, 10, 16, 20, 112]
+    >>> [rounded(many) for many in (1, 8, 9, 16, 17, 100)]
+    [1, 8, 9, 16, 18, 104]
     """
-    step = max(1, 1 << (many - 1).bit_length() - 3)
+    step = 1 << max(0, (many - 1).bit_length() - 4)
     return -(-many // step) * step
 
 
