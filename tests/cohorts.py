@@ -56,8 +56,8 @@ def engine(
 
 
 def both(
-    plan: Node, here: Park | None = None, model: str = "mlp-2nn", kind: torch.dtype = torch.float64, on: str = "cpu", fixed: bool | None = None,
-    **more: object,
+    plan: Node, here: Park | None = None, model: str = "mlp-2nn", kind: torch.dtype = torch.float64, on: str = "cpu",
+    fixed: bool | None = None, **more: object,
 ) -> tuple[Outcome, Outcome]:  # fmt: skip
     """Walk a plan with the loop, and with a cohort on a device."""
     loop = engine(here or floor_(), model, kind, None, **more)

@@ -65,7 +65,7 @@ class Cohort:
 
     def walk(self, job: Job, node: Node, packet: Packet, tick: int) -> Passed:
         """Walk a node alone, as the job of a rank does."""
-        room = size.models(self, job.engine)
+        room = self._room(job.engine)
         passed = walk.driven(walk.walked(job, node, packet, tick, room), lambda asks: self.done(asks, job.still))
         return replace(passed, receipts=paid(passed.receipts))
 
@@ -73,7 +73,7 @@ class Cohort:
         self, job: Job, node: Parallel, packet: Packet, tick: int, mine: range
     ) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine`` of a ``Parallel``."""
-        room, met = size.models(self, job.engine), list[tuple[Meeting, list[Passed]]]()
+        room, met = self._room(job.engine), list[tuple[Meeting, list[Passed]]]()
 
         def whole() -> Walking:
             met.append((yield from walk.branches(job, node, packet, tick, mine, room)))
@@ -82,6 +82,11 @@ class Cohort:
         walk.driven(whole(), lambda asks: self.done(asks, job.still))
         meeting, done = met[0]
         return meeting, [replace(one, receipts=paid(one.receipts)) for one in done]
+
+    def _room(self, engine: Engine) -> int:
+        """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
+        _ = engine.separable, engine.headed
+        return size.models(self, engine)
 
     def unites(self, engine: Engine, node: Parallel, packet: Packet) -> bool:
         """Return whether a node is a super node that is done in one step."""
