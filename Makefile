@@ -88,6 +88,10 @@ bench: $(READY)  ## Speed of rounds beside a bare training loop
 bench-peers: .venv-peers/.ready  ## Seconds per round beside pfl-research, Flower's simulation and a bare loop (about 10 minutes)
 	.venv-peers/bin/python benchmarks/peers/run.py --repeats 5
 
+.PHONY: bench-gpu
+bench-gpu: $(READY)  ## Cohorts on one GPU: equality, speed, the papers' workloads (about 40 minutes, resumable)
+	PYTHON=$(BIN)/python sh benchmarks/gpu.sh runs/bench-gpu
+
 .PHONY: docs
 docs: $(READY)  ## The documentation as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

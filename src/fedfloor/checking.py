@@ -103,7 +103,8 @@ def _check_keys(kind: type[Any], table: Any, where: str) -> None:
 
 
 def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
-    if not hasattr(choices[0], "kind"):
+    tag = typing.get_type_hints(choices[0]).get("kind")
+    if len(typing.get_args(tag)) != 1:  # of several kinds in one table, such as [engine], none names a dataclass
         return choices[0]
     kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
     if len(kinds) > 1 and "kind" not in value:

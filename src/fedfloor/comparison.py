@@ -102,7 +102,7 @@ def compare(
     """
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
     work = tasks(experiment, methods, seeds, folder)
-    size = default_ranks() if ranks is None else ranks
+    size = default_ranks(experiment.engine) if ranks is None else ranks
     ends, whole = carry_out(work, limits or Limits(), size, _follow(report), resume=resume, tolerant=True, keep=True)
     gone = tuple(place for place, why in ends.items() if why == "diverged")
     return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)

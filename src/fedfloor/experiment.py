@@ -137,9 +137,16 @@ class EngineSettings:
     Args:
         shortcuts: ``auto`` does what is the same in arithmetic, but for roundings, in the faster way; ``off`` does
             every visit by itself.
+        kind: ``ranks`` train one device after the other, a ``cohort`` many at once; ``auto`` is a cohort on CUDA, else
+            ranks.
+        device: ``cpu``, ``cuda``, or ``auto``: CUDA where there is one, but for ranks that are asked for by name.
+        precision: of products on CUDA; ``bf16`` by autocast, of cohorts alone.
     """
 
     shortcuts: Literal["auto", "off"] = "auto"
+    kind: Literal["auto", "ranks", "cohort"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,8 @@ def bench(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="simulation, fedgs, hfedms, methods, population, sharing, loading, price, allocation, selection, "
-            "grouping or live",
+            help="simulation, cohort, fedgs, hfedms, methods, population, sharing, loading, price, allocation, "
+            "selection, grouping or live",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -153,9 +153,16 @@ def bench(
     rounds: Annotated[
         int | None, typer.Option("--rounds", metavar="R", help="population: rounds of a run; default: 20.")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="cohort: cpu or cuda; default: cuda where it is.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", metavar="KIND", help="cohort: float32, tf32 or bf16.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="cohort: small cases, to see that they run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast rounds are, very large parks, a method beside FedAvg, loading, pricing, and the solvers."""
+    """Measure rounds, cohorts, very large parks, a method's cost, loading, pricing, the solvers, real machines."""
     from fedfloor.report.numbers import listed
     from fedfloor.terminal import show
 
@@ -164,6 +171,7 @@ def bench(
     given: dict[str, dict[str, Any]] = {
         "methods": {"model": model, "epochs": epochs},
         "population": {"devices": devices, "active": active, "rounds": rounds},
+        "cohort": {"device": device, "precision": precision, "quick": quick or None},
     }
     for owner, options in given.items():
         if what != owner and any(one is not None for one in options.values()):
@@ -189,6 +197,16 @@ def _simulation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]
 
     cases = [case for case in simulation.CASES if only in case.name]
     return simulation.measure(cases, shared.ranks(ranks), repeats, _say)
+
+
+def _cohort(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
+    from fedfloor.bench import cohort
+
+    for name, allowed in (("device", ("auto", "cpu", "cuda")), ("precision", ("float32", "tf32", "bf16"))):
+        if case[name] not in allowed:
+            raise unknown(name, case[name], allowed)
+    chosen = [one for one in cohort.cases(quick=case["quick"]) if only in one.name]
+    return cohort.measure(chosen, case["device"], case["precision"], repeats, _say)
 
 
 def _fedgs(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
@@ -265,7 +283,7 @@ def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) 
 
 
 BENCHMARKS = {
-    "simulation": _simulation, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods,
+    "simulation": _simulation, "cohort": _cohort, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods,
     "population": _population, "sharing": _sharing, "loading": _loading, "price": _price, "allocation": _allocation,
     "selection": _selection, "grouping": _grouping, "live": _live,
 }  # fmt: skip

@@ -68,13 +68,13 @@ def numbers(name: str, text: str) -> list[int]:
         raise SettingError(f"--{name} {text}: whole numbers separated by commas, such as 0,1,2.") from None
 
 
-def ranks(given: int | None) -> int:
-    """Return the number of ranks wanted, and say so where they are more than there are cores."""
+def ranks(given: int | None, experiment: Experiment | None = None) -> int:
+    """Return the number of ranks wanted, or an experiment's own; say so where they are more than the cores."""
     from fedfloor.runs.api import cores, default_ranks
 
     if given is not None and given > cores():
         print(f"note: {given} ranks on {cores()} cores: they will take turns.", file=sys.stderr)
-    return default_ranks() if given is None else given
+    return default_ranks(experiment.engine if experiment else None) if given is None else given
 
 
 def summary(

@@ -51,7 +51,7 @@ def run(
     with tracked(folder, track or []) as record:
         with progress(what.name, last) as follow:
             got = carry_out(
-                what, folder, ranks=shared.ranks(ranks), resume=resume, force=force, limits=limits,
+                what, folder, ranks=shared.ranks(ranks, what), resume=resume, force=force, limits=limits,
                 report=both(follow, record) if is_first() else None,
             )  # fmt: skip
         if not is_first():
@@ -81,7 +81,7 @@ def compare(
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [name.strip() for name in methods.split(",")]
     work = tasks(what, names, shared.numbers("seeds", seeds), folder)
-    size, budget = shared.ranks(ranks), budgets.budget(at)
+    size, budget = shared.ranks(ranks, what), budgets.budget(at)
     if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget):
         _interrupted("stopped")
 
@@ -104,7 +104,7 @@ def sweep(
     folder = out or Path("runs") / f"{what.name}-sweep"
     names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
     work = plan(what, names, axes, shared.numbers("seeds", seeds), trials)
-    size = shared.ranks(ranks)
+    size = shared.ranks(ranks, what)
     if not sweeping.sweep(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
         _interrupted("stopped")
 
@@ -120,6 +120,6 @@ def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
     folder = out or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
     what = config.read(shared.bundled()["demo"])  # not a file that happens to be called demo
     work = tasks(what, ["fedavg", "fedsr"], [what.seed], folder)
-    if not shared.compare(work, folder, Limits(), shared.ranks(ranks), resume=False, as_json=as_json):
+    if not shared.compare(work, folder, Limits(), shared.ranks(ranks, what), resume=False, as_json=as_json):
         print(f"stopped. The runs so far are in {folder}", file=sys.stderr)
         raise typer.Exit(130)

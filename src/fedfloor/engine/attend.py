@@ -53,13 +53,13 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
     flat, samples, device = engine.network.flat, engine.samples(key.device, key.tick), key.device
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
-    kept = engine.memory.load(device) if goal.remembers else {}
+    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if goal.remembers else {}
     goal.arrive(flat, kept, engine.network)
     beside = objectives.beside(goal, work.objective, packet)
     start, gradient = flat.clone() if goal.needs_start else None, partial(full, engine.network, samples)
     about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient)
     if goal.on_features:
-        about = _before_features(engine, goal, work, samples, about, key, still)
+        about = before_features(engine, goal, work, samples, about, key, still)
     got = _trained(engine, work, goal, samples, about, key)
     engine.memory.visits[device] += 1
     digest = None
@@ -71,7 +71,7 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
     return {**packet, "w": flat, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
 
 
-def _before_features(
+def before_features(
     engine: Engine, goal: Objective, work: Work, samples: Samples, about: Visit, key: Key, still: Still
 ) -> Visit:
     """Let an objective that trains on features look at the extractor."""

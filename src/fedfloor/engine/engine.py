@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine import features, union
+from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.floor import Factories, Floor, Here
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
@@ -39,6 +40,7 @@ class Engine:
             classifier alone extract their features once.
         floor: where visits take place.
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
+        cohort: what steps branches together; None: visit after visit.
     """
 
     park: Park
@@ -52,12 +54,13 @@ class Engine:
     shortcuts: bool = True
     floor: Floor = field(default_factory=Here)
     factories: Factories | None = None
+    cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)
         self.stand_on(self.sites)
-        kind = self.network.flat.dtype
-        self.mean, self.std = torch.as_tensor(mean, dtype=kind), torch.as_tensor(std, dtype=kind)
+        kind, there = self.network.flat.dtype, self.network.flat.device
+        self.mean, self.std = (torch.as_tensor(one, dtype=kind, device=there) for one in (mean, std))
 
     @cached_property
     def separable(self) -> bool:

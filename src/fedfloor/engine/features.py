@@ -108,7 +108,7 @@ class Extractor:
     def of(self, stored: Tensor) -> Tensor:
         """Return the features [n, D] of samples as they are stored, [n, *shape]."""
         labels = np.zeros(len(stored), np.int64)
-        return extracted(self._engine.network, self._engine.wrap(stored.numpy(), labels))
+        return extracted(self._engine.network, self._engine.wrap(stored.cpu().numpy(), labels))
 
     def chance(self) -> np.random.Generator:
         """Return a generator keyed by the visit."""
@@ -150,7 +150,7 @@ def headed(network: Network, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     handle = head(network).register_forward_hook(lambda _layer, inputs, output: said.append((inputs[0], output)))
     try:
         with evaluating(network.module), torch.no_grad():
-            answer = network.module(torch.zeros(1, *shape, dtype=network.flat.dtype))
+            answer = network.module(network.flat.new_zeros(1, *shape))
     finally:
         handle.remove()
     return tuple(said[0][0].shape[1:]) if len(said) == 1 and answer is said[0][1] else None

@@ -21,7 +21,7 @@ def full(network: Network, samples: Samples) -> Tensor:
         network: holds w.
         samples: n of them, all of a device's.
     """
-    total = torch.zeros(network.trained, dtype=network.flat.dtype)
+    total = network.flat.new_zeros(network.trained)
     parts = network.shaped_like(network.parameters)(total)
     with evaluating(network.module):
         for first in range(0, len(samples), BLOCK):

@@ -38,7 +38,7 @@ def train(layer: nn.Linear, data: Batched, work: Work, key: Key) -> Trained:
         DivergedError: the loss is no longer a finite number; names the device.
     """
     weight, bias, size = layer.weight.detach(), layer.bias.detach(), work.batch_size
-    onehot = torch.eye(len(bias), dtype=bias.dtype)
+    onehot = torch.eye(len(bias), dtype=bias.dtype, device=bias.device)
     losses: list[list[Tensor]] = []
     right = seen = 0
     with torch.no_grad():

@@ -59,7 +59,7 @@ class Meeting:
 
     def unfinished(self) -> list[bytes | memoryview]:
         """Return what is held here as byte strings, for the other ranks' :meth:`take`."""
-        models = [self._models[index].numpy().data.cast("B") for index in self._models]
+        models = [self._models[index].cpu().numpy().data.cast("B") for index in self._models]
         return [json.dumps(list(self._models)).encode(), *models, *self._sums.unfinished()]
 
     def take(self, parts: Sequence[memoryview]) -> None:
@@ -67,7 +67,7 @@ class Meeting:
         indices = json.loads(bytes(parts[0]))
         kind = torch.empty(0, dtype=self.start["w"].dtype).numpy().dtype
         for index, part in zip(indices, parts[1:], strict=False):
-            self._models[index] = torch.from_numpy(np.frombuffer(part, kind))
+            self._models[index] = torch.from_numpy(np.frombuffer(part, kind)).to(self.start["w"].device)
         self._sums.take(parts[1 + len(indices) :], self.start)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int) -> Packet:
@@ -86,8 +86,8 @@ class Meeting:
                 return dict(self.start)
             models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
             trained = trained if self.part is None else len(start)
-            met = mix.Meeting(start, models, branches, self._rate(), classes, trained)
-            packet["w"] = self._checked(self._rule.mixed(met), start)
+            met = mix.Meeting(start.cpu(), [one.cpu() for one in models], branches, self._rate(), classes, trained)
+            packet["w"] = self._checked(self._rule.mixed(met), start).to(start.device)
         if self.part is None:
             return packet
         if packet["w"] is start:  # all were lost

@@ -91,7 +91,7 @@ class DeviceMemory:
         Raises:
             RunError: the disk is full or the folder gone; what the device held before stays.
         """
-        data = save({name: tensor.contiguous() for name, tensor in entries.items()})
+        data = save({name: tensor.cpu().contiguous() for name, tensor in entries.items()})
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(device, digest)
         if not path.exists():
@@ -108,6 +108,14 @@ class DeviceMemory:
         path = self._path("extractor", digest)
         if not path.exists():
             _write(path, extractor_bytes(numbers))
+
+    def seen_by(self, devices: Iterable[int]) -> DeviceMemory:
+        """Return the memory as a branch sees it that visits these devices: what it changes is not seen here."""
+        known = set(devices)
+        held = {k: self.held[k] for k in known if k in self.held}
+        other = DeviceMemory(self._folder, held, {k: self.visits[k] for k in known})
+        other._loaded = self._loaded
+        return other
 
     def now(self, devices: Iterable[int]) -> dict[int, tuple[str | None, int]]:
         """Return for each device the digest of what it keeps, None for nothing, and how often it was trained."""
@@ -168,7 +176,7 @@ class DeviceMemory:
 
 def extractor_bytes(numbers: Tensor) -> bytes:
     """Return an extractor's file."""
-    return save({"numbers": numbers})
+    return save({"numbers": numbers.cpu()})
 
 
 def _read(path: Path, digest: str, what: str) -> dict[str, Tensor]:

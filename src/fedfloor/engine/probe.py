@@ -50,7 +50,7 @@ def gradient(engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
     """Answer the gradient of the arriving model's mean cross-entropy over all it holds, [trained]."""
     if packet["w"] is not engine.network.flat:
         engine.network.flat.copy_(packet["w"])
-    return full(engine.network, engine.samples(device, tick))
+    return full(engine.network, engine.samples(device, tick)).cpu()
 
 
 def resources(engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:  # noqa: ARG001
@@ -112,7 +112,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}
     plain = {k: said for k, said in mine.items() if k not in vectors}
     parts: list[Blob] = [json.dumps([plain, list(vectors)]).encode()]
-    parts += [one.numpy().data.cast("B") for one in vectors.values()]
+    parts += [one.cpu().numpy().data.cast("B") for one in vectors.values()]
     answers: dict[int, Any] = {}
     for head, *rest in team.gather(parts):
         told, devices = json.loads(bytes(head))

@@ -54,7 +54,7 @@ def hashes(engine: Engine, device: int, packet: Packet, tick: int, settings: Set
         SettingError: as :func:`features`, or h or r out of range.
     """
     own = {name: one for name, one in settings.items() if name not in ("hashes", "width")}
-    vector = features(engine, device, packet, tick, own).double().numpy()
+    vector = features(engine, device, packet, tick, own).double().cpu().numpy()
     return told(vector, int(settings["hashes"] or 0), float(settings["width"] or 0), engine.seed)
 
 

@@ -50,13 +50,14 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     """
     walk.check(plan, engine.park.devices)
     scopes.check(engine.network, plan, packet)
+    packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
     job = _Walk(engine, round_number, Still(walk.scopes(plan) == {"classifier"}))
     try:
         passed = job.team_walk(plan, packet, tick)
     except BaseException as error:
         engine.team.fail(error)
         raise
-    packet = kept(passed.packet, engine.network.flat)
+    packet = {name: value.cpu() for name, value in kept(passed.packet, engine.network.flat).items()}
     return Outcome(packet, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
 
 
@@ -129,6 +130,8 @@ class _Walk:
 
     def walk(self, node: Node, packet: Packet, tick: int) -> Passed:
         """Walk a node alone."""
+        if self.engine.cohort is not None:
+            return self.engine.cohort.walk(self, node, packet, tick)
         if isinstance(node, Train):
             return self._visit(node, packet, tick)
         if isinstance(node, Select):
@@ -148,6 +151,8 @@ class _Walk:
         self, node: Parallel, packet: Packet, tick: int, mine: Collection[int]
     ) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine``; visits are numbered as if all branches were walked in plan order."""
+        if self.engine.cohort is not None:
+            return self.engine.cohort.branches(self, node, packet, tick, mine)
         start, memory, lock = kept(packet, self.engine.network.flat), self.engine.memory, Lock()
         meeting, branches = Meeting(node, start, scopes.met(self.engine.network, node)), list[Branch[_Walk]]()
         ahead: Counter[int] = Counter()

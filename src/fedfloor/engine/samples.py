@@ -17,7 +17,7 @@ class Samples:
     Args:
         x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
         y: int64 [n].
-        mean, std: normalisation per channel, value = (scale·x − mean)/std.
+        mean, std: normalisation per channel, value = (scale·x − mean)/std; the samples lie on their device.
         scale: factor that turns a stored number into its value.
         channels_last: the network's memory format.
         missing: whether x may hold NaN, which stands for its channel's mean.
@@ -27,12 +27,12 @@ class Samples:
         self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool,
         missing: bool = False,
     ) -> None:  # fmt: skip
-        data = torch.from_numpy(x)
+        data = torch.from_numpy(x).to(mean.device)
         self._channels_last, self._missing = channels_last and data.dim() == 4, missing
         self._x = data
-        self.y = torch.from_numpy(y)
+        self.y = torch.from_numpy(y).to(mean.device)
         form = (1, -1, *(1,) * (data.dim() - 2))
-        self._factor, self._mean, self._shift = _scaling(mean, std, scale, form, data.is_floating_point())
+        self._factor, self._mean, self._shift = scaling(mean, std, scale, form, data.is_floating_point())
 
     def __len__(self) -> int:
         return len(self.y)
@@ -42,7 +42,7 @@ class Samples:
         x = self._x[rows]
         # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
         if self._channels_last and not x.is_floating_point():  # turned into floats and laid out anew in one go
-            floats = torch.empty(x.shape, dtype=self._factor.dtype, memory_format=torch.channels_last)
+            floats = torch.empty(x.shape, dtype=self._factor.dtype, device=x.device, memory_format=torch.channels_last)
             x = torch.mul(x, self._factor, out=floats)
         elif self._mean is not None:
             x = (x - self._mean).mul_(self._factor)
@@ -67,7 +67,7 @@ class Samples:
 
 
 @lru_cache(maxsize=16)  # tensors are told apart by identity: an engine has one mean and one standard deviation
-def _scaling(
+def scaling(
     mean: Tensor, std: Tensor, scale: float, form: tuple[int, ...], floats: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the factor, the mean that is taken off before it, and what is added after it; None: nothing.

@@ -75,7 +75,7 @@ class TreeSum:
         heads, parts = [], []
         for (level, i), (weight, sums) in self._nodes.items():
             heads.append([level, i, weight, sorted(sums) if sums else None])
-            parts += [sums[name].numpy().data.cast("B") for name in sorted(sums)] if sums else []
+            parts += [sums[name].cpu().numpy().data.cast("B") for name in sorted(sums)] if sums else []
         return [json.dumps(heads).encode(), *parts]
 
     def take(self, parts: Sequence[memoryview], like: Packet) -> None:
@@ -86,7 +86,10 @@ class TreeSum:
             if names is not None:
                 kinds = [torch.empty(0, dtype=like[name].dtype).numpy().dtype for name in names]
                 arrays = [np.frombuffer(p, k) for p, k in zip(parts[at : at + len(names)], kinds, strict=True)]
-                sums = {name: torch.from_numpy(array) for name, array in zip(names, arrays, strict=True)}
+                sums = {
+                    name: torch.from_numpy(array).to(like[name].device)
+                    for name, array in zip(names, arrays, strict=True)
+                }
                 at += len(names)
             self._put((level, i), (weight, sums))
 

@@ -57,11 +57,12 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
         if one.work.batches(int(held[one.site.index])) != 1:
             return False
         known.add(one.site.index)
-    mean = ":" not in node.mix and not _rule(node).whole  # a rule of the user's own may give everybody no weight
+    mean = ":" not in node.mix and not rule(node).whole  # a rule of the user's own may give everybody no weight
     return len(known) == len(node.children) and mean and engine.separable
 
 
-def _rule(node: Parallel) -> Mix:
+def rule(node: Parallel) -> Mix:
+    """Return a node's mixing rule."""
     return _made(node.mix, tuple(sorted(node.settings.items())))
 
 
@@ -81,9 +82,9 @@ def separable(network: Network, shape: tuple[int, ...]) -> bool:
     """
     if any(isinstance(part, MIXING) for part in network.module.modules()):
         return False
-    before, kind, rng = network.flat.clone(), network.flat.dtype, generator(0, "separable")
-    x = torch.from_numpy(rng.standard_normal((PROBES, *shape))).to(kind)
-    network.flat[: network.trained] = torch.from_numpy(0.2 * rng.integers(0, 2, network.trained) - 0.1).to(kind)
+    before, rng = network.flat.clone(), generator(0, "separable")
+    x = torch.from_numpy(rng.standard_normal((PROBES, *shape))).to(network.flat)
+    network.flat[: network.trained] = torch.from_numpy(0.2 * rng.integers(0, 2, network.trained) - 0.1).to(network.flat)
     tried = network.flat.clone()
     network.module.train()
     try:
@@ -114,15 +115,15 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
         network.flat.copy_(packet["w"])
     x, y, rows, sizes = _batches(engine, work, keys)
     samples = engine.wrap(x, y)
-    rule = _rule(node)
-    weights = [rule.weight(int(engine.park.holdings[key.device])) for key in keys]
+    mean = rule(node)
+    weights = [mean.weight(int(engine.park.holdings[key.device])) for key in keys]
     share = np.array(weights) / (sum(weights) * sizes)
     if not network.module.training:  # asked, as setting it costs as much as a layer
         network.module.train()
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     logits = network.module(samples.values(chosen))
     losses = cross_entropy(logits, samples.y[chosen], reduction="none")
-    each = torch.from_numpy(np.repeat(share, sizes)).to(losses.dtype)  # c_k of each sample
+    each = torch.from_numpy(np.repeat(share, sizes)).to(losses)  # c_k of each sample
     gradients = torch.autograd.grad(losses, network.parameters, grad_outputs=each)
     shaped = network.shaped_like(network.parameters) if work.momentum else lambda _: network.own
     stepper(network.flat[: network.trained], shaped, work)(gradients, None)
@@ -151,7 +152,7 @@ def _told(
 ) -> list[Told]:
     starts = sizes.cumsum() - sizes
     both = np.empty((2, len(y)))
-    both[0], both[1] = losses.numpy(), (logits.argmax(1) == y).numpy()
+    both[0], both[1] = losses.cpu().numpy(), (logits.argmax(1) == y).cpu().numpy()
     means, right = (np.add.reduceat(both, starts, axis=1) / sizes).tolist()
     for key, loss in zip(keys, means, strict=True):
         check_finite(loss, key, work)

@@ -177,14 +177,14 @@ class _Asides:
 
     def _of(self, rows: Tensor, x: Tensor, key: Key) -> Mapping[str, Tensor]:
         if self.known and self._several:
-            return {name: one[rows] for name, one in self._kept.items()}
+            return {name: one[rows.to(one.device)] for name, one in self._kept.items()}
         with torch.no_grad():
             said = _told(lambda: self._objective.aside(x, self._visit), len(x), key)
         if self._several:
             for name, one in said.items():
                 if name not in self._kept:
                     self._kept[name] = one.new_empty(self._samples, *one.shape[1:])
-                self._kept[name][rows] = one
+                self._kept[name][rows.to(one.device)] = one
         return said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cached_property
 
@@ -45,7 +46,7 @@ class Network:
         self.channels_last = any(isinstance(part, nn.Conv2d) for part in module.modules())
         slots = _slots(module)
         sizes = [tensor.numel() for _, _, tensor in slots]
-        self.flat = torch.empty(sum(sizes), dtype=slots[0][2].dtype)
+        self.flat = torch.empty(sum(sizes), dtype=slots[0][2].dtype, device=slots[0][2].device)
         self.parameters: list[nn.Parameter] = []
         self._named: list[tuple[str, Tensor]] = []
         for (name, owner, tensor), part in zip(slots, self.flat.split(sizes), strict=True):
@@ -60,6 +61,12 @@ class Network:
                 owner._buffers[attribute] = view
             self._named.append((name, view))
         self.trained = sum(parameter.numel() for parameter in self.parameters)
+
+    def to(self, device: torch.device) -> Network:
+        """Return the network on a device: itself where it is there already, else a copy."""
+        if self.flat.device == device:
+            return self
+        return Network(copy.deepcopy(self.module).to(device), self.classifier)
 
     def shaped(self, part: Tensor, shape: torch.Size) -> Tensor:
         """Return a piece of a flat vector as a tensor of ``shape``, channels-last where the network is."""

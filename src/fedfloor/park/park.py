@@ -104,10 +104,7 @@ class Park:
         return self._counts[devices] if "_counts" in vars(self) else self._counted(devices)
 
     def samples(self, device: int) -> tuple[Values, Labels]:
-        """Return a device's training samples, uint8 or float32 [n, *shape] and int64 [n]. Do not write into them.
-
-        Images that have to be made are kept, the most recently used ones up to ``cache_bytes``.
-        """
+        """Return a device's training samples, uint8 or float32 [n, *shape] and int64 [n]. Do not write into them."""
         indices = self.indices[device]
         y = self.dataset.labels(indices)
         return self._pictures.of(device) if self.dataset.rendered else self.dataset.take(indices, device), y
@@ -139,8 +136,8 @@ class Park:
             SettingError: no device, or ``visits`` has not one number per device.
         """
         require(len(devices) >= 1, "devices together", len(devices), "at least 1")
-        x, y = self._joined(devices, self._windows.held(devices, tick, visits))
-        return self._windows.shown(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
+        x, y = self._joined(devices, self.windows.held(devices, tick, visits))
+        return self.windows.shown(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
@@ -157,10 +154,10 @@ class Park:
             SettingError: ``visits`` has not one number per device.
         """
         if self.stream.kind == "static" and self.census_epsilon is None:  # no device has to be looked at by itself
-            self._windows.check(devices, visits)
+            self.windows.check(devices, visits)
             everyone = devices == range(self.devices)
             return self._counts.copy() if everyone else self.counts_of(np.asarray(devices, np.int64))
-        now = self._windows.at(devices, tick, visits)
+        now = self.windows.at(devices, tick, visits)
         rows = [block.counts[position - block.first] for block, position in now]
         if self.census_epsilon is not None:
             told = zip(rows, devices, now, strict=True)
@@ -339,7 +336,8 @@ class Park:
         return standard(told, self.dataset.scale)
 
     @cached_property
-    def _windows(self) -> Windows:
+    def windows(self) -> Windows:
+        """What each device holds now, as numbers of its samples."""
         return Windows(self.stream, self.seed, self.dataset.labels, self.indices, len(self.dataset.classes))
 
 

@@ -24,7 +24,7 @@ class Discrepancy(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, widths: tuple[float, ...]) -> Tensor:
         """Return n²·MMD² [] of a [n, C], which gets no gradient, and b [n, C]."""
         n = len(b)
-        factors = torch.tensor([-0.5 / s for s in widths], dtype=b.dtype)
+        factors = torch.tensor([-0.5 / s for s in widths], dtype=b.dtype, device=b.device)
         apart = b.unsqueeze(1) - torch.cat([b, a])  # [n, 2n, C]
         kernels = _kernels(apart, factors)
         ctx.save_for_backward(apart, kernels, factors)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfloor.config import check_methods
+from fedfloor.engine import place
 from fedfloor.engine.team import MOST_RANKS
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import EngineSettings, Experiment
 from fedfloor.runs import launch, ledger, notebook
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
@@ -49,8 +50,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_ranks() -> int:
-    """Return how many ranks a run has where nobody says: one per core, as far as a team may have so many."""
+def default_ranks(engine: EngineSettings | None = None) -> int:
+    """Return how many ranks a run has where nobody says: one per core, or CUDA device.
+
+    Args:
+        engine: how plans are carried out; ranks on CPUs where it is left out.
+    """
+    if engine is not None and place.placed(engine.kind, engine.device).device == "cuda":
+        return min(place.accelerators(), MOST_RANKS)
     return min(cores(), MOST_RANKS)
 
 
@@ -82,6 +89,7 @@ def run(
     folder = Path(out) if out is not None else Path("runs") / experiment.name
     orders = Orders(folder, resume, force, limits or Limits())
     check_methods(experiment)
-    stopped = launch.start(experiment, orders, default_ranks() if ranks is None else ranks, report or launch.ignore)
+    size = default_ranks(experiment.engine) if ranks is None else ranks
+    stopped = launch.start(experiment, orders, size, report or launch.ignore)
     lines = ledger.read(folder / "ledger.jsonl") if launch.is_first() else []
     return Run(folder, stopped, tuple(lines))

@@ -75,7 +75,7 @@ def execute(
         engine.shortcuts, engine.floor, engine.factories = False, live, live
         live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
-    start = {"w": engine.network.flat.clone()}
+    start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
         checks.packet_fits(point.state.packet, engine.network, method.objective)
     checks.agree(team, experiment, park, point, start)

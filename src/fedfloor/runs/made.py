@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedfloor import models
+from fedfloor.engine import place
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
@@ -42,4 +43,8 @@ def engine(
     sites = None if costs is None else costs.sites
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     shortcuts = experiment.engine.shortcuts == "auto"
-    return Engine(park, network, team, memory, experiment.seed, chance, normalise, sites, shortcuts), costs
+    here = place.placed(experiment.engine.kind, experiment.engine.device)
+    there = place.device_of(here, team.rank)
+    made = Engine(park, network.to(there), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
+    made.cohort = place.engaged(here, experiment.engine.precision, there)
+    return made, costs

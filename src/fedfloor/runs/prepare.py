@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedfloor.config import resolved
+from fedfloor.engine.place import placed
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
@@ -21,7 +22,9 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     """
     out = orders.out
     began = (out / "experiment.toml").exists()
-    stamped = replace(experiment, provenance=folder.provenance(park.dataset.digest) | digest(experiment.model))
+    here = placed(experiment.engine.kind, experiment.engine.device)
+    made = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
+    stamped = replace(experiment, provenance=made)
     document = resolved(stamped, out)
     if orders.resume:
         if not began:

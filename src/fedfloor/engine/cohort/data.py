@@ -1,0 +1,149 @@
+"""The devices' samples where the models are: stored as they are, gathered and scaled there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfloor.data.dataset import Indices
+from fedfloor.engine.samples import scaling
+from fedfloor.park.stream import Altering
+
+if TYPE_CHECKING:
+    from fedfloor.engine.cohort.asks import Uniting, Visiting
+    from fedfloor.engine.engine import Engine
+
+RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
+
+
+class Pool:
+    """Samples that rows are taken from, with their classes; it may grow, but stays where it is as long as it fits.
+
+    Args:
+        scale: turns stored samples [rows, …] into floats; None: they are features already.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, scale: Scale | None = None) -> None:
+        self.x, self.y, self.scale = x, y, scale
+
+    def values(self, rows: Tensor) -> Tensor:
+        """Return the samples of rows [K, B] as floats [K, B, …]."""
+        x = self.x.index_select(0, rows.flatten())
+        if self.scale is not None:
+            x = self.scale(x)
+        whole: Tensor = x.unflatten(0, rows.shape)
+        return whole
+
+    def put(self, x: Tensor, y: Tensor) -> None:
+        """Replace the samples; where they are no more than there is room for, in place."""
+        if len(x) > len(self.x):
+            room = 1 << (len(x) - 1).bit_length()
+            self.x, self.y = x.new_zeros(room, *x.shape[1:]), y.new_zeros(room)
+        self.x[: len(x)].copy_(x, non_blocking=True)
+        self.y[: len(y)].copy_(y, non_blocking=True)
+
+
+class Scale:
+    """What turns stored samples [n, C, …] into floats, as :class:`fedfloor.engine.samples.Samples` does."""
+
+    def __init__(self, engine: Engine, stored: Tensor) -> None:
+        data = engine.park.dataset
+        form = (1, -1, *(1,) * (stored.dim() - 2))
+        self._missing = data.inputs.missing == "mean"
+        floats = stored.is_floating_point()
+        self._factor, self._mean, self._shift = scaling(engine.mean, engine.std, data.scale, form, floats)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return (scale·x − mean)/std."""
+        x = x.to(self._factor.dtype) if self._mean is None else x - self._mean
+        x = x * self._factor
+        if self._shift is not None:
+            x = x + self._shift
+        return x.masked_fill(x.isnan(), 0.0) if self._missing else x
+
+
+class Resident:
+    """All devices' samples in one tensor on the accelerator, each device's from its first visit on.
+
+    Args:
+        engine: whose park; its devices' samples must fit.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        park, device = engine.park, engine.network.flat.device
+        total = int(park.sizes.sum())
+        first = park.samples(0)[0]
+        x = torch.empty((total, *first.shape[1:]), dtype=torch.from_numpy(first[:0]).dtype, device=device)
+        self.pool = Pool(x, torch.zeros(total, dtype=torch.int64, device=device), Scale(engine, x))
+        self._first = np.concatenate([[0], park.sizes.cumsum()])
+        self._there: set[int] = set()
+
+    def rows(self, engine: Engine, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices]:
+        """Return for each device which rows of the pool it holds now; its samples are there afterwards."""
+        found = []
+        for k, part in zip(devices, engine.park.windows.held(devices, tick, visits), strict=True):
+            first, stop = int(self._first[k]), int(self._first[k + 1])
+            if k not in self._there:
+                x, y = engine.park.samples(k)
+                self.pool.x[first:stop].copy_(torch.from_numpy(x))
+                self.pool.y[first:stop].copy_(torch.from_numpy(y))
+                self._there.add(k)
+            found.append(np.arange(first, stop)[part] if isinstance(part, slice) else first + part)
+        return found
+
+
+def fits(engine: Engine) -> bool:
+    """Return whether all devices' samples may lie on the engine's accelerator, as they are stored."""
+    if isinstance(engine.park.stream, Altering):
+        return False
+    device, park = engine.network.flat.device, engine.park
+    whole = int(park.sizes.sum()) * park.dataset.sample_bits // 8
+    if device.type != "cuda":
+        return whole <= park.cache_bytes
+    return whole <= RESIDENT_SHARE * torch.cuda.get_device_properties(device).total_memory
+
+
+class Whose(NamedTuple):
+    """Devices whose samples are wanted at a tick, and how often each was trained so far."""
+
+    devices: Sequence[int]
+    tick: int
+    visits: Sequence[int]
+
+
+def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> tuple[Pool, list[list[Indices]]]:
+    """Return where samples lie, and which rows of it each device holds, group by group.
+
+    Args:
+        engine: whose park.
+        resident: all devices' samples, where they may stay on the accelerator; else they are carried there.
+        wanted: groups of devices.
+    """
+    if resident is not None:
+        return resident.pool, [resident.rows(engine, *one) for one in wanted]
+    parts = [engine.park.together(*one) for one in wanted]
+    device = engine.network.flat.device
+    x = torch.from_numpy(np.concatenate([part[0] for part in parts])).to(device)
+    y = torch.from_numpy(np.concatenate([part[1] for part in parts])).to(device)
+    stops = iter(np.cumsum([many for part in parts for many in part[2]]).tolist())
+    rows = [
+        [np.arange(stop - many, stop) for many, stop in zip(part[2].tolist(), stops, strict=False)] for part in parts
+    ]
+    return Pool(x, y, Scale(engine, x)), rows
+
+
+def of_visit(ask: Visiting) -> Whose:
+    """Return whose samples a visit is to: the cloud has all devices'."""
+    engine, device = ask.engine, ask.key.device
+    devices = range(engine.park.devices) if device < 0 else (device,)
+    return Whose(devices, ask.key.tick, (engine.memory.visits[device],) * len(devices))
+
+
+def of_union(ask: Uniting) -> Whose:
+    """Return whose samples a super node is to."""
+    seen, devices = ask.engine.memory.visits, [key.device for key in ask.keys]
+    return Whose(devices, ask.keys[0].tick, [seen[k] for k in devices])

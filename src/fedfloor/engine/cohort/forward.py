@@ -1,0 +1,189 @@
+"""Stacked forward passes: samples [K, B, …] through K models side by side, logits [K, B, F].
+
+A network that is a plain chain of the usual layers is written out layer by layer; any other is mapped over the device
+axis by ``torch.func.vmap``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.functional import conv2d, pad
+
+from fedfloor.models.network import Network
+
+Numbers = Mapping[str, Tensor]  # name → [K, *shape]
+Forward = Callable[[Numbers, Tensor], Tensor]
+Convolve = Callable[[nn.Conv2d, Tensor, Tensor, "Tensor | None"], Tensor]
+NEAR = 1e-3  # relative, of outputs: roundings are a hundred times smaller
+# Layers without numbers that treat every sample by itself: all K·B samples go through at once.
+SAMPLEWISE = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.Hardtanh,
+    nn.Identity, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.ZeroPad2d,
+)  # fmt: skip
+
+
+def grouped(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Convolve as one convolution with a group per device."""
+    models, batch = x.shape[:2]
+    wide = x.transpose(0, 1).flatten(1, 2)
+    bias = None if bias is None else bias.flatten()
+    done = conv2d(wide, weight.flatten(0, 1), bias, layer.stride, _padding(layer), 1, models)
+    out: Tensor = done.unflatten(1, (models, -1))
+    return out.transpose(0, 1).reshape(models, batch, -1, *done.shape[2:])
+
+
+def unfolded(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Convolve as a batched matrix product of the patches, channels last."""
+    models = len(x)
+    (high, wide), (down, right) = layer.kernel_size, layer.stride
+    (over, beside) = _padding(layer)
+    last = x.permute(0, 1, 3, 4, 2)
+    if over or beside:
+        last = pad(last, (0, 0, beside, beside, over, over))
+    patches = last.unfold(2, high, down).unfold(3, wide, right)  # [K, B, H, W, C, high, wide]
+    sides = patches.shape[1:4]
+    rows = patches.permute(0, 1, 2, 3, 5, 6, 4).reshape(models, sides.numel(), -1)
+    matrix = weight.permute(0, 1, 3, 4, 2).reshape(models, weight.shape[1], -1).mT
+    out = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias[:, None], rows, matrix)
+    return out.view(models, *sides, -1).permute(0, 1, 4, 2, 3)
+
+
+def each(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Convolve device by device."""
+    biases = [None] * len(x) if bias is None else bias.unbind()
+    pairs = zip(x.unbind(), weight.unbind(), biases, strict=True)
+    return torch.stack([conv2d(one, w, b, layer.stride, _padding(layer)) for one, w, b in pairs])
+
+
+CONVOLUTIONS: dict[str, Convolve] = {"each": each, "unfolded": unfolded, "grouped": grouped}
+
+
+def _padding(layer: nn.Conv2d) -> tuple[int, int]:
+    down, right = (int(one) for one in layer.padding)
+    return down, right
+
+
+def stacked(network: Network, convolve: Convolve, path: str = "") -> tuple[Forward, str]:
+    """Return a network's stacked forward pass, and what it is: ``"layers"`` or ``"vmap"``.
+
+    Args:
+        network: one model's.
+        convolve: how convolutions are done.
+        path: of a layer of it that is meant instead of the whole.
+    """
+    module = network.module.get_submodule(path) if path else network.module
+    steps = _chain(module, path, convolve)
+    if steps is not None:
+        return partial(_through, steps), "layers"
+    before = f"{path}." if path else ""
+
+    def one(numbers: dict[str, Tensor], x: Tensor) -> Tensor:
+        said: Tensor = functional_call(module, numbers, (x,))
+        return said
+
+    def forward(numbers: Numbers, x: Tensor) -> Tensor:
+        inside = {name.removeprefix(before): value for name, value in numbers.items() if name.startswith(before)}
+        return vmap(one)(inside, x)
+
+    return forward, "vmap"
+
+
+def _through(steps: list[Forward], numbers: Numbers, x: Tensor) -> Tensor:
+    for step in steps:
+        x = step(numbers, x)
+    return x
+
+
+def _chain(module: nn.Module, path: str, convolve: Convolve) -> list[Forward] | None:
+    """Return the steps of a chain of known layers; None where there is another among them."""
+    if _hooked(module):
+        return None
+    if type(module) is nn.Sequential:
+        found: list[Forward] = []
+        for name, child in module.named_children():
+            below = _chain(child, f"{path}.{name}".lstrip("."), convolve)
+            if below is None:
+                return None
+            found += below
+        return found
+    if type(module) is nn.Linear:
+        return [partial(_linear, path)]
+    if type(module) is nn.Conv2d and _simple(module):
+        return [partial(_convolution, path, module, convolve)]
+    if type(module) in SAMPLEWISE:
+        return [partial(_samplewise, module)]
+    return None
+
+
+def _hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def _simple(layer: nn.Conv2d) -> bool:
+    plain = layer.groups == 1 and set(layer.dilation) == {1} and layer.padding_mode == "zeros"
+    return plain and not isinstance(layer.padding, str)
+
+
+def _linear(path: str, numbers: Numbers, x: Tensor) -> Tensor:
+    weight, bias = numbers[f"{path}.weight".lstrip(".")], numbers.get(f"{path}.bias".lstrip("."))
+    rows = x.flatten(1, -2)
+    out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
+    whole: Tensor = out.unflatten(1, x.shape[1:-1])
+    return whole
+
+
+def _convolution(path: str, layer: nn.Conv2d, convolve: Convolve, numbers: Numbers, x: Tensor) -> Tensor:
+    weight, bias = numbers[f"{path}.weight".lstrip(".")], numbers.get(f"{path}.bias".lstrip("."))
+    return convolve(layer, x, weight, bias)
+
+
+def _samplewise(layer: nn.Module, numbers: Numbers, x: Tensor) -> Tensor:  # noqa: ARG001
+    said: Tensor = layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    return said
+
+
+def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
+    """Return what K flat models hold, by name, each [K, *shape], as views.
+
+    Args:
+        network: says how a model is laid out.
+        flat: [K, P], or the piece of the models that begins at ``begin``.
+        begin: where in the model it begins.
+    """
+    found = {}
+    shapes = {name: one.shape for name, one in network.named(network.flat).items()}
+    for name, place in network.layout.items():
+        first, stop = place[0] - begin, place[1] - begin
+        if first < 0 or stop > flat.shape[1]:
+            continue
+        shape, part = shapes[name], flat[:, first:stop]
+        if network.channels_last and len(shape) == 4:
+            out, into, high, wide = shape
+            found[name] = part.unflatten(1, (out, high, wide, into)).permute(0, 1, 4, 2, 3)
+        else:
+            found[name] = part.unflatten(1, shape) if shape else part[:, 0]
+    return found
+
+
+def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
+    """Return why a stacked forward pass cannot stand for the network; nothing where it says the same."""
+    flat = network.flat
+    x = torch.linspace(-1, 1, 3 * int(torch.Size(shape).numel())).to(flat).view(3, *shape)
+    was_training = network.module.training
+    network.module.train()
+    try:
+        with torch.no_grad():
+            one = network.module(x)
+            two = forward(views(network, torch.stack([flat, flat])), torch.stack([x, x.flip(0)]))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0][:160]
+    finally:
+        network.module.train(was_training)
+    near = torch.allclose(two, torch.stack([one, one.flip(0)]), rtol=NEAR, atol=NEAR * float(one.abs().max()))
+    return "" if near else "side by side its models say something else than one by one"

@@ -1,0 +1,237 @@
+"""Visits of the same work, stacked: what :func:`fedfloor.engine.attend.attended` does, for many devices at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfloor.data.dataset import Indices
+from fedfloor.engine import attend, features, scopes, union
+from fedfloor.engine.cohort import data, goals, order
+from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting, work_of
+from fedfloor.engine.cohort.data import Pool
+from fedfloor.engine.cohort.program import Order, Spec
+from fedfloor.engine.gradient import BLOCK
+from fedfloor.parts import objectives
+from fedfloor.parts.objective import Objective, Visit
+from fedfloor.plan.nodes import Work
+
+if TYPE_CHECKING:
+    from fedfloor.engine.attend import Still
+    from fedfloor.engine.cohort.cohort import Cohort
+    from fedfloor.engine.engine import Engine
+
+
+@dataclass(frozen=True, eq=False)
+class _Guests:
+    """Devices whose models are about to be trained side by side.
+
+    Args:
+        asks: their visits, those with more mini-batches first.
+        goal: what they minimise.
+        weights: the models that arrived, [K, P].
+        pool: the samples or features.
+        held: which rows of it each trains on.
+        batches: the mini-batches of each.
+        abouts: what the objective may read.
+    """
+
+    asks: list[Visiting]
+    goal: Objective
+    weights: Tensor
+    pool: Pool
+    held: list[Indices]
+    batches: list[list[Indices]]
+    abouts: list[Visit]
+
+
+def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answer]:
+    """Train on several devices side by side; return what becomes of each, in order."""
+    work, engine = asks[0].work, asks[0].engine
+    goal = objectives.objective(work.objective, work.settings)
+    headed = goal.on_features or features.once(engine, work)
+    guests = _headed(asks, goal, still) if headed else _arrived(cohort, asks, goal)
+    part = scopes.trained(engine.network, goal, work)
+    held = (part.start, part.stop) if headed else (0, guests.weights.shape[1])
+    of = goals.term(goal)
+    steps = len(guests.batches[0])
+    kind = np.dtype(str(guests.weights.dtype).removeprefix("torch."))
+    spec = Spec(
+        len(asks), max(len(one) for visit in guests.batches for one in visit), steps, held, (part.start, part.stop),
+        work.momentum, work.weight_decay, of, goals.second(goal),
+    )  # fmt: skip
+    program = cohort.program(spec, engine, guests.pool, headed=headed)
+    anchors, height = _anchors(guests, of, part)
+    plan = order.stacked(guests.batches, kind)
+    losses, hits = cohort.run(program, guests.weights[:, slice(*held)], work.rate, plan, anchors, height)
+    weights = guests.weights
+    if headed:
+        weights[:, slice(*held)] = program.weights[: len(asks)]
+    else:
+        weights.copy_(program.weights[: len(asks)])
+    keys = [one.key for one in guests.asks]
+    tales = order.Tales(losses, hits, guests.batches, keys, work, [len(one) for one in guests.held])
+    place = {id(one): index for index, one in enumerate(guests.asks)}
+    ends = _Full(cohort, engine, guests.pool, guests.held, weights)
+    return [_left(guests, place[id(one)], weights[place[id(one)]], ends, tales) for one in asks]
+
+
+def _arrived(cohort: Cohort, asks: Sequence[Visiting], goal: Objective) -> _Guests:
+    """Let devices train on their samples."""
+    work = asks[0].work
+    pool, parts = cohort.samples(asks[0].engine, [data.of_visit(one) for one in asks])
+    held = [np.concatenate(one) for one in parts]
+    orders = [order.batches(rows, work, one.key) for rows, one in zip(held, asks, strict=True)]
+    ranked = sorted(range(len(asks)), key=lambda k: -len(orders[k]))
+    asks, held, orders = [asks[k] for k in ranked], [held[k] for k in ranked], [orders[k] for k in ranked]
+    weights = torch.stack([one.packet["w"] for one in asks])
+    starts = weights.clone() if goal.needs_start else None
+    gradients = _Full(cohort, asks[0].engine, pool, held, weights)
+    abouts = [
+        _about(one, goal, None if starts is None else starts[k], work.batches(len(held[k])), gradients, k)
+        for k, one in enumerate(asks)
+    ]
+    return _Guests(list(asks), goal, weights, pool, held, orders, abouts)
+
+
+def _about(ask: Visiting, goal: Objective, start: Tensor | None, steps: int, gradients: _Full | None, k: int) -> Visit:
+    engine, device = ask.engine, ask.key.device
+    kept = engine.memory.load(device) if goal.remembers else {}
+    kept = {name: one.to(engine.network.flat.device) for name, one in kept.items()}
+    beside = objectives.beside(goal, ask.work.objective, ask.packet)
+    gradient = None if gradients is None else (lambda: gradients.of(k))
+    return Visit(start, kept, engine.network, beside, ask.work, steps, gradient)
+
+
+def _headed(asks: Sequence[Visiting], goal: Objective, still: Still) -> _Guests:
+    """Let devices train the classifier on features that are extracted once."""
+    work, network = asks[0].work, asks[0].engine.network
+    found: list[tuple[Visiting, Visit, Tensor, Tensor]] = []
+    for one in asks:
+        engine = one.engine
+        network.flat.copy_(one.packet["w"])
+        samples = engine.samples(one.key.device, one.key.tick)
+        about = _about(one, goal, one.packet["w"] if goal.needs_start else None, work.batches(len(samples)), None, 0)
+        if goal.on_features:
+            about = attend.before_features(engine, goal, work, samples, about, one.key, still)
+            x, y = goal.features(about)
+        else:
+            x, y = features.extracted(network, samples), samples.y
+        found.append((one, replace(about, steps=work.batches(len(y))), x, y))
+    stops = np.cumsum([len(y) for *_, y in found])
+    rows = [np.arange(stop - len(one[3]), stop) for one, stop in zip(found, stops.tolist(), strict=True)]
+    orders = [order.batches(held, work, one[0].key) for held, one in zip(rows, found, strict=True)]
+    ranked = sorted(range(len(found)), key=lambda k: -len(orders[k]))
+    pool = Pool(torch.cat([x for *_, x, _ in found]), torch.cat([y for *_, y in found]))
+    weights = torch.stack([found[k][0].packet["w"] for k in ranked])
+    return _Guests(
+        [found[k][0] for k in ranked], goal, weights, pool, [rows[k] for k in ranked], [orders[k] for k in ranked],
+        [found[k][1] for k in ranked],
+    )  # fmt: skip
+
+
+def _anchors(guests: _Guests, of: goals.Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
+    """Return what each model's term is measured from, and the heights of those that are tilted."""
+    if not of.kind:
+        return [], None
+    anchors: list[Tensor] = []
+    for about, weights in zip(guests.abouts, guests.weights, strict=True):
+        ready = {} if of.kind == "pull" else _begun(guests.goal, about, weights)
+        anchors.append(goals.anchor(of, ready, about.start, part))
+    if of.kind == "pull":
+        return anchors, None
+    stacked = torch.stack(anchors)
+    return anchors, (stacked * guests.weights[:, part]).sum(1)
+
+
+def _begun(goal: Objective, about: Visit, weights: Tensor) -> dict[str, Tensor]:
+    about.resident().flat.copy_(weights)  # whose model an objective finds there
+    return dict(goal.begin(about))
+
+
+def _left(guests: _Guests, index: int, model: Tensor, ends: _Full, tales: order.Tales) -> Answer:
+    """Return what leaves a device: what it keeps is committed."""
+    ask, about, goal = guests.asks[index], guests.abouts[index], guests.goal
+    about = replace(about, gradient=lambda: ends.of(index))
+    engine, device = ask.engine, ask.key.device
+    engine.memory.visits[device] += 1
+    digest = None
+    if goal.remembers:
+        belongs = about.frozen().name if goal.refers else ""
+        digest = engine.memory.commit(device, goal.remember(model, about), belongs)
+    sent = objectives.sent(ask.work.objective, goal.send(model, about), about.packet)
+    size = int(engine.park.holdings[device] if device >= 0 else engine.park.holdings.sum())
+    return Answer({**ask.packet, "w": model, **sent}, tales.of(index), digest, size)
+
+
+class _Full:
+    """The gradients over all of the devices' samples at given models, worked out side by side when first asked for."""
+
+    def __init__(self, cohort: Cohort, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
+        self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights
+        self._found: Tensor | None = None
+
+    def of(self, k: int) -> Tensor:
+        """Return one device's, [trained]; it may be changed."""
+        if self._found is None:
+            self._found = self._worked_out()
+        return self._found[k].clone()
+
+    def _worked_out(self) -> Tensor:
+        weights, trained = self._weights, (0, self._engine.network.trained)
+        spec = Spec(len(weights), BLOCK, 1, (0, weights.shape[1]), trained)
+        program = self._cohort.program(spec, self._engine, self._pool, headed=False)
+        program.weights[: len(weights)].copy_(weights)
+        total = weights.new_zeros(len(weights), trained[1])
+        for first in range(0, max(map(len, self._held)), BLOCK):
+            wide = min(BLOCK, max(map(len, self._held)) - first)
+            rows, share = np.zeros((len(weights), wide), np.int64), np.zeros((len(weights), wide))
+            for k, held in enumerate(self._held):
+                part = held[first : first + BLOCK]
+                rows[k, : len(part)], rows[k, len(part) :], share[k, : len(part)] = part, held[0], 1 / len(held)
+            there = torch.from_numpy(rows).to(weights.device)
+            total += program.gradient(there, torch.from_numpy(share).to(weights))
+        return total
+
+
+def united(cohort: Cohort, asks: Sequence[Uniting]) -> list[Answer]:
+    """Take the steps of several super nodes side by side; return what becomes of each, in order."""
+    engine, work = asks[0].engine, work_of(asks[0])
+    sizes, rows, shares = [], [], []
+    pool, held = cohort.samples(engine, [data.of_union(one) for one in asks])
+    for one, given in zip(asks, held, strict=True):
+        parts = [
+            mine if len(mine) <= work.batch_size else order.batches(mine, work, key)[0]
+            for mine, key in zip(given, one.keys, strict=True)
+        ]
+        sizes.append(np.array([len(part) for part in parts]))
+        heavy = np.array([union.rule(one.node).weight(int(engine.park.holdings[key.device])) for key in one.keys])
+        rows.append(np.concatenate(parts))
+        shares.append(np.repeat(heavy / (heavy.sum() * sizes[-1]), sizes[-1]))
+    weights = torch.stack([one.packet["w"] for one in asks])
+    batch = max(map(len, rows))
+    plan = Order(
+        np.array([[np.pad(one, (0, batch - len(one)), constant_values=one[0]) for one in rows]]),
+        np.array([[np.pad(one, (0, batch - len(one))) for one in shares]]),
+        np.array([len(asks)]),
+    )
+    trained = (0, engine.network.trained)
+    held_all = (0, weights.shape[1])
+    spec = Spec(len(asks), batch, 1, held_all, trained, decay=work.weight_decay, apart=True)
+    program = cohort.program(spec, engine, pool, headed=False)
+    cohort.run(program, weights, work.rate, plan, [], None)
+    weights.copy_(program.weights[: len(asks)])
+    each, right = program.each[: len(asks)].clone(), program.right[: len(asks)].clone()
+    tales = order.UnionTales(each, right, sizes, [one.keys for one in asks], work)
+    return [Answer({**one.packet, "w": weights[k]}, tales.of(k)) for k, one in enumerate(asks)]
+
+
+def alike(work: Work) -> tuple[object, ...]:
+    """Return what visits must share to be stacked."""
+    said = {name: one for name, one in vars(work).items() if name != "settings"}
+    return (*said.values(), *sorted(work.settings.items()))

@@ -1,0 +1,82 @@
+"""Where a rank trains, and whether one device after the other or many at once: ``[engine] kind``, ``device``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from fedfloor.errors import SettingError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedfloor.engine.cohort.cohort import Cohort, Precision
+
+Kind = Literal["auto", "ranks", "cohort"]
+Where = Literal["auto", "cpu", "cuda"]
+
+
+class Place(NamedTuple):
+    """An engine's kind, ``ranks`` or ``cohort``, and the kind of device it trains on, ``cpu`` or ``cuda``."""
+
+    kind: str
+    device: str
+
+    @property
+    def described(self) -> dict[str, str]:
+        """What a run's folder records of it; nothing of ranks on CPUs."""
+        return {} if self == ("ranks", "cpu") else {"engine": f"{self.kind} on {self.device}"}
+
+
+def accelerators() -> int:
+    """Return how many CUDA devices there are, without touching them: ranks may yet be forked."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def placed(kind: Kind, device: Where) -> Place:
+    """Return where and how training takes place here.
+
+    ``auto`` is a cohort on CUDA where there is CUDA, else ranks on CPUs; ranks that are asked for by name stay on CPUs
+    unless the device is named, too.
+
+    Raises:
+        SettingError: CUDA is asked for, and there is none.
+
+    >>> placed("ranks", "auto"), placed("cohort", "cpu")
+    (Place(kind='ranks', device='cpu'), Place(kind='cohort', device='cpu'))
+    """
+    if device == "auto":
+        device = "cuda" if kind != "ranks" and accelerators() else "cpu"
+    elif device == "cuda" and not accelerators():
+        raise SettingError(
+            "engine.device = 'cuda': PyTorch finds no CUDA device here. Use 'auto' or 'cpu', or install a PyTorch that "
+            "is built for CUDA on a machine that has one."
+        )
+    if kind == "auto":
+        kind = "cohort" if device == "cuda" else "ranks"
+    return Place(kind, device)
+
+
+def device_of(place: Place, rank: int) -> torch.device:
+    """Return the device a rank trains on: ranks of a host take its CUDA devices in turn."""
+    import torch
+
+    if place.device == "cpu":
+        return torch.device("cpu")
+    local = int(os.environ.get("LOCAL_RANK", rank))
+    return torch.device("cuda", local % torch.cuda.device_count())
+
+
+def engaged(place: Place, precision: Precision, device: torch.device) -> Cohort | None:
+    """Return the cohort, where there is one; matrix products on CUDA get their precision, in this whole process."""
+    import torch
+
+    from fedfloor.engine.cohort.cohort import Cohort
+
+    if place.device == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    return Cohort(precision) if place.kind == "cohort" else None
