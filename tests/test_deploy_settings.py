@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -147,3 +149,10 @@ def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
         for one in started:
             one.terminate()
             one.wait()
+
+
+@pytest.mark.parametrize("module", ["device", "knock"])
+def test_what_idles_or_is_started_for_each_message_does_not_wait_for_pytorch(module: str) -> None:
+    pytest.importorskip("flwr")
+    program = f"import sys, fedfloor.deploy.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0
