@@ -23,7 +23,7 @@ from fedfloor.park import build as parks
 from fedfloor.park import validation
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Iid, Natural
-from fedfloor.runs import parks
+from fedfloor.runs import parks as made
 
 
 class Poison:
@@ -259,8 +259,8 @@ def test_a_whole_run_on_validation_data_never_touches_the_test_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean = fedfloor.run(small(), tmp_path / "clean", ranks=1)
-    load = parks.load
-    monkeypatch.setattr(parks, "load", lambda *a, **k: poisoned(load(*a, **k)))
+    load = made.load
+    monkeypatch.setattr(made, "load", lambda *a, **k: poisoned(load(*a, **k)))
     for ranks in (1, 2, 3):
         got = fedfloor.run(small(), tmp_path / str(ranks), ranks=ranks)
         assert lines(got.folder) == lines(clean.folder)
