@@ -96,11 +96,11 @@ def test_the_loop_itself_trains_on_cuda() -> None:
 
 
 def test_dropout_masks_are_keyed_on_cuda_too() -> None:
-    here, cuda, found = floor_(), torch.device("cuda"), []
+    here, cuda, found = floor_(), torch.device("cuda"), list[torch.Tensor]()
     for _ in range(2):
         network = Network(dropout(here.dataset.shape, len(here.dataset.classes)).to(cuda))
         network.flat.zero_()
         of = Engine(here, network, Alone(), DeviceMemory(None), 0)
         torch.rand(7, device=cuda)  # what others draw in between makes no difference
         found.append(walk(of, Parallel(visits(range(6), TWO))).packet["w"])
-    assert torch.allclose(*found, rtol=0, atol=1e-6)  # other masks would be far off
+    assert torch.allclose(found[0], found[1], rtol=0, atol=1e-6)  # other masks would be far off
