@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.engine.absent import absent
+from fedfloor.plan.nodes import CLOUD, Sequence, Train, Work, device
 from live_park import experiment, figures, live, simulated
 
 METHODS = ("fedavg", "fedsr", "hierfavg", "fedgs", "hfedms")
@@ -19,3 +21,11 @@ def test_a_park_of_machines_is_its_simulation_to_the_bit(tmp_path: Path, method:
         got = park.run()
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
     assert [figures(line) for line in got] == [figures(line) for line in wanted]
+
+
+def test_the_cloud_s_visits_in_a_branch_that_nobody_walked_are_not_device_0_s() -> None:
+    work = Work(epochs=1)
+    passed = absent(
+        Sequence((Train(device(0), work), Train(CLOUD, work))), 0, {0: 2, -1: 5}, {0: 7, -1: 40}.__getitem__
+    )
+    assert [(one.device, one.visit, one.samples) for one in passed.receipts] == [(0, 2, 7), (-1, 5, 40)]

@@ -10,10 +10,14 @@ import torch
 
 from cohorts import HEAVY, NETWORKS, PLANS, TWO, WORKS, both, engine, floor_, same
 from fedfloor.engine.cohort.cohort import Cohort
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
 from fedfloor.methods.catalog import METHODS
+from fedfloor.models.network import Network
 from fedfloor.park.stream import Fifo
 from fedfloor.plan.nodes import Node, Parallel, Work
-from floor import park, start, visits, walk
+from floor import dropout, park, start, visits, walk
 from rounds import Job, method
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -89,3 +93,14 @@ def test_the_loop_itself_trains_on_cuda() -> None:
     for plan in PLANS.values():
         begin = start(loop)
         same(walk(loop, plan, begin), walk(there, plan, begin))
+
+
+def test_dropout_masks_are_keyed_on_cuda_too() -> None:
+    here, cuda, found = floor_(), torch.device("cuda"), list[torch.Tensor]()
+    for _ in range(2):
+        network = Network(dropout(here.dataset.shape, len(here.dataset.classes)).to(cuda))
+        network.flat.zero_()
+        of = Engine(here, network, Alone(), DeviceMemory(None), 0)
+        torch.rand(7, device=cuda)  # what others draw in between makes no difference
+        found.append(walk(of, Parallel(visits(range(6), TWO))).packet["w"])
+    assert torch.allclose(found[0], found[1], rtol=0, atol=1e-6)  # other masks would be far off

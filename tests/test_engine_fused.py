@@ -83,3 +83,42 @@ def test_a_layer_that_stands_twice_writes_its_gradient_down() -> None:
     square = nn.Linear(1100, 1100)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 1100), square, nn.ReLU(), square, nn.Linear(1100, 4))
     assert not fused.layers(Network(net), WORK, Plain())
+
+
+def test_layers_that_share_their_weights_write_their_gradient_down() -> None:
+    """The second one steps first in the backward pass, and the first one would go on with the new weights."""
+    one, other = nn.Linear(1100, 1100), nn.Linear(1100, 1100)
+    other.weight = one.weight
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 1100), one, nn.ReLU(), other, nn.Linear(1100, 4))
+    assert not fused.layers(Network(net), WORK, Plain())
+
+
+class Twice(nn.Sequential):
+    """A chain of one's own that asks its large layer twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, square, last = self[1], self[2], self[3]
+        answer: torch.Tensor = last(square(square(first(self[0](x))).relu()))
+        return answer
+
+
+def test_a_chain_with_a_forward_of_its_own_writes_its_gradients_down() -> None:
+    net = Network(Twice(nn.Flatten(), nn.Linear(16, 1100), nn.Linear(1100, 1100), nn.Linear(1100, 4)))
+    assert not fused.layers(net, WORK, Plain())
+
+
+def test_a_normalised_weight_is_no_parameter_and_takes_no_step_of_its_own() -> None:
+    large = nn.utils.spectral_norm(nn.Linear(1100, 1000))
+    net = Network(nn.Sequential(nn.Flatten(), nn.Linear(16, 1100), large, nn.Linear(1000, 4)))
+    assert not fused.layers(net, WORK, Plain())
+
+
+def test_a_large_layer_of_rows_takes_the_same_step() -> None:
+    """Samples are four rows of four numbers: the layer is asked for [batch, 4, 1100]."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 1100), nn.ReLU(), nn.Linear(1100, 1000), nn.Flatten(), nn.Linear(4000, 4)]
+    module = nn.Sequential(nn.Flatten(1, 2), *layers).double()
+    twin, net = Network(copy.deepcopy(module)), Network(module)
+    assert len(fused.layers(net, WORK, Plain())) == 1
+    plain, ours = after(twin, shortcuts=False)[0], after(net, shortcuts=True)[0]
+    assert float((ours - plain).abs().max()) < 1e-12

@@ -27,7 +27,7 @@ def absent(node: Node, tick: int, visits: Mapping[int, int], size: Callable[[int
     known = choice.resolved(node, iter(_first(node)))
     chosen, seen, receipts = tuple(_first(node)), Counter(visits), []
     for one in walk.in_order(known):
-        device = one.site.index
+        device = one.site.index if one.site.kind == "device" else -1  # the cloud
         receipts.append(Receipt(device, seen[device], tick, 0, size(device), 0.0, 0.0, 0.0, 0, lost=True))
         seen[device] += 1
     return Passed({}, known, receipts, chosen=chosen)

@@ -30,13 +30,20 @@ def layers(network: Network, work: Work, objective: Objective) -> list[nn.Linear
     """
     if type(objective) is not Plain or work.momentum or work.weight_decay or work.scope != "all":
         return []
-    if not isinstance(network.module, nn.Sequential) or any(not p.requires_grad for p in network.module.parameters()):
-        return []
-    known = [one for one in network.module if any(True for _ in one.parameters())]
-    if len({id(one) for one in known}) < len(known):
+    chain = network.module
+    if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):
+        return []  # of a class of one's own, forward() may ask a layer twice
+    known = [one for one in chain if any(True for _ in one.parameters())]
+    inside = [id(p) for one in known for p in one.parameters()]
+    if len(set(inside)) < len(inside):  # a layer that stands twice, or layers that share their weights
         return []
     # not the first one: the backward pass goes as far as there are gradients to write down
-    return [one for one in known[1:] if type(one) is nn.Linear and one.weight.numel() >= LARGE]
+    return [one for one in known[1:] if type(one) is nn.Linear and _own(one) and one.weight.numel() >= LARGE]
+
+
+def _own(layer: nn.Linear) -> bool:
+    """Return whether a layer's weight is its parameter: weight normalisation works it out from others."""
+    return "weight" in dict(layer.named_parameters())
 
 
 @contextmanager
@@ -67,8 +74,9 @@ class _Stepped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grown: Tensor) -> tuple[Tensor | None, None, None, None]:
         (x,), (weight, bias) = ctx.saved_tensors, ctx.layer
-        back = grown.mm(weight) if ctx.needs_input_grad[0] else None
-        weight.data.addmm_(grown.t(), x, alpha=-ctx.rate)
+        back = grown.matmul(weight) if ctx.needs_input_grad[0] else None
+        rows = grown.flatten(0, -2)  # a sample may have several
+        weight.data.addmm_(rows.t(), x.flatten(0, -2), alpha=-ctx.rate)
         if bias is not None:
-            bias.data.add_(grown.sum(0), alpha=-ctx.rate)
+            bias.data.add_(rows.sum(0), alpha=-ctx.rate)
         return back, None, None, None

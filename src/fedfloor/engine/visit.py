@@ -85,8 +85,8 @@ def train(
     norm's statistics included, stays to the bit. The network is in training mode all the same.
 
     The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
-    process's default PyTorch generator, as PyTorch has no other way: every visit re-seeds that generator by its key and
-    leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
+    default PyTorch generator of the network's device, as PyTorch has no other way: every visit re-seeds it by its key
+    and leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
 
     Args:
         network: the model, changed in place.
@@ -102,7 +102,7 @@ def train(
         SettingError: the objective trains nothing of the work's scope.
         RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
     """
-    torch.default_generator.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
+    _seed_dropout(network.flat.device, key)
     rng = generator(key.seed, "batches", *key.place())
     part = scopes.trained(network, objective, work)
     visit = replace(visit, first=part.start)
@@ -137,6 +137,11 @@ def train(
         behind.copy_(statistics)
     right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
     return account(losses, int(right), len(used), work, key)
+
+
+def _seed_dropout(device: torch.device, key: Key) -> None:
+    rng = torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index]
+    rng.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
 
 
 def _stepped(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import attend, features, scopes, union
-from fedfloor.engine.cohort import data, goals, order
+from fedfloor.engine.cohort import data, goals, order, size
 from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting, work_of
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.program import Order, Spec
@@ -159,14 +159,14 @@ def _left(guests: _Guests, index: int, model: Tensor, ends: _Full, tales: order.
     ask, about, goal = guests.asks[index], guests.abouts[index], guests.goal
     about = replace(about, gradient=lambda: ends.of(index))
     engine, device = ask.engine, ask.key.device
-    engine.memory.visits[device] += 1
+    sent = objectives.sent(ask.work.objective, goal.send(model, about), about.packet)
     digest = None
     if goal.remembers:
         belongs = about.frozen().name if goal.refers else ""
         digest = engine.memory.commit(device, goal.remember(model, about), belongs)
-    sent = objectives.sent(ask.work.objective, goal.send(model, about), about.packet)
-    size = int(engine.park.holdings[device] if device >= 0 else engine.park.holdings.sum())
-    return Answer({**ask.packet, "w": model, **sent}, tales.of(index), digest, size)
+    engine.memory.visits[device] += 1  # last: where memory runs out before, all are visited anew
+    held = int(engine.park.holdings[device] if device >= 0 else engine.park.holdings.sum())
+    return Answer({**ask.packet, "w": model, **sent}, tales.of(index), digest, held)
 
 
 class _Full:
@@ -183,15 +183,21 @@ class _Full:
         return self._found[k].clone()
 
     def _worked_out(self) -> Tensor:
-        weights, trained = self._weights, (0, self._engine.network.trained)
+        """Work them out, as many side by side as there is room for: blocks are larger than a visit's mini-batches."""
+        most = size.stackable(self._cohort, self._engine, min(BLOCK, max(map(len, self._held))))
+        firsts = range(0, len(self._held), most)
+        return torch.cat([self._some(slice(first, first + most)) for first in firsts])
+
+    def _some(self, models: slice) -> Tensor:
+        weights, those, trained = self._weights[models], self._held[models], (0, self._engine.network.trained)
         spec = Spec(len(weights), BLOCK, 1, (0, weights.shape[1]), trained)
         program = self._cohort.program(spec, self._engine, self._pool, headed=False)
         program.weights[: len(weights)].copy_(weights)
         total = weights.new_zeros(len(weights), trained[1])
-        for first in range(0, max(map(len, self._held)), BLOCK):
-            wide = min(BLOCK, max(map(len, self._held)) - first)
+        for first in range(0, max(map(len, those)), BLOCK):
+            wide = min(BLOCK, max(map(len, those)) - first)
             rows, share = np.zeros((len(weights), wide), np.int64), np.zeros((len(weights), wide))
-            for k, held in enumerate(self._held):
+            for k, held in enumerate(those):
                 part = held[first : first + BLOCK]
                 rows[k, : len(part)], rows[k, len(part) :], share[k, : len(part)] = part, held[0], 1 / len(held)
             there = torch.from_numpy(rows).to(weights.device)

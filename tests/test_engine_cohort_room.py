@@ -1,0 +1,56 @@
+"""What a cohort does where memory is short: gradients over all samples, and visits that memory ran out for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cohorts import floor_
+from fedfloor.engine.cohort import size, visits
+from fedfloor.engine.cohort.cohort import Cohort
+from fedfloor.engine.cohort.program import Program
+from fedfloor.park.stream import Recycle
+from rounds import Job, method
+
+
+def test_gradients_over_all_samples_take_the_room_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FEDL's are of all of a device's samples, up to ten, at once; its steps are of four. Six models fit with four."""
+    jobs = [Job(method("fedl"), floor_(), folder=tmp_path / str(side)) for side in (0, 1)]
+    cohort, of, together = Cohort(), jobs[1].engine, list[int]()
+    of.cohort = cohort
+    cohort.room_bytes = 6 * int(size.COPIES * of.network.flat.numel() + size.UNFOLDED * 4 * size.activations(of)) * 4
+    asked = Program.gradient
+
+    def seen(self: Program, rows: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+        together.append(len(rows))
+        return asked(self, rows, share)
+
+    monkeypatch.setattr(Program, "gradient", seen)
+    first, second = (job.run() for job in jobs)
+    assert size.stackable(cohort, of, 4) == 6
+    assert max(together) == size.stackable(cohort, of, 10) == 5
+    for key, value in first.packet.items():
+        assert float((value - second.packet[key]).abs().max()) <= 1e-5 * float(value.abs().max())
+
+
+def test_visits_that_memory_ran_out_for_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory at a visit's end, in FEDL's second gradient: half of the devices at a time, and visited anew."""
+    here = replace(floor_(), stream=Recycle(3))  # what a device holds moves on with its visits
+    jobs = [Job(method("fedl"), here, folder=tmp_path / str(side)) for side in (0, 1)]
+    jobs[1].engine.cohort = Cohort()
+    worked_out, calls = visits._Full._worked_out, list[int]()
+
+    def full(self: visits._Full) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 2:
+            raise torch.cuda.OutOfMemoryError("full")
+        return worked_out(self)
+
+    monkeypatch.setattr(visits._Full, "_worked_out", full)
+    first, second = (job.run() for job in jobs)
+    assert jobs[0].engine.memory.visits == jobs[1].engine.memory.visits
+    for key, value in first.packet.items():
+        assert float((value - second.packet[key]).abs().max()) <= 1e-5 * float(value.abs().max())
