@@ -156,7 +156,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     park = read(tmp_path / "plant.toml")
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("fedfloor", "flower-superlink", "flower-supernode"):
+    for name in ("fedfloor", "python", "flower-supernode"):
         (programs / name).symlink_to("/bin/true")
     here = dataclasses.replace(park, programs=programs, folder=tmp_path, user="root")
     files = []

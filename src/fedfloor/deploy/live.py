@@ -198,7 +198,8 @@ def cloud(crew: Crew, trial: Trial) -> Process:
 def _start(crew: Crew, trial: Trial, service: units.Service, name: str, kind: str, where: Path) -> Process:
     (where / units.STATE).mkdir(exist_ok=True)
     first, *rest = service.words
-    words = [sys.executable, "-m", "fedfloor", *rest] if first == "fedfloor" else [trial.programs[first], *rest]
+    ours = {"fedfloor": [sys.executable, "-m", "fedfloor"], "python": [sys.executable]}
+    words = [*(ours.get(first) or [trial.programs[first]]), *rest]
     return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)))
 
 

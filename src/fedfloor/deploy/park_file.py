@@ -135,7 +135,7 @@ class ParkFile:
         message_mb: the largest message a broker takes, in millions of bytes; MQTT ends at 268.
         valid_days: of certificates; they are renewed by running ``provision`` in their last 30 days.
         folder: where a machine's folder lies on that machine; for its systemd units.
-        programs: where ``fedfloor``, ``flower-superlink`` and ``flower-supernode`` lie there.
+        programs: where ``fedfloor``, ``python`` and ``flower-supernode`` lie there.
         user: who runs them there.
     """
 
