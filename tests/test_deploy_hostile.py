@@ -97,3 +97,21 @@ def test_a_device_writes_to_a_finite_number_of_topics(tmp_path: Path) -> None:
     rules = broker.acl(park, park.factory[0]).split("\nuser n0\n")[1].split("\nuser ")[0].splitlines()
     wrote = {one.split()[2] for one in rules if one.startswith("topic write")}
     assert wrote == {topics.status("plant", "n0"), *(topics.outbox("plant", "n0", f) for f in ("north", "south"))}
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [lambda _: "words", lambda _: [], lambda one: [[*one[0][:1], [[99, *one[0][1][0][1:]]], *one[0][2:]], *one[1:]]],
+)
+def test_a_factory_whose_edge_shows_nonsense_sits_the_round_out(tmp_path: Path, spoilt: Any) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+        edge = next(iter(park.edges.values()))
+        usual = edge._walk
+
+        def walk(message: Message) -> Any:
+            kind, about, arrays = usual(message)
+            return kind, {**about, "shown": [spoilt(about["shown"][0]), *about["shown"][1:]]}, arrays
+
+        edge._walk = walk  # type: ignore[method-assign]
+        got = park.run()
+    assert got[0].lost == 4

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -123,12 +124,13 @@ class Cloud:
         sizes = {one.numel() for one in errand.start.values()}
         sizes |= {_numbers(engine, scope) for scope in walk.scopes(errand.node)}
         answers = self._ask(asked)
-        return [(indices, self._shown(factory, answers.get(factory), sizes)) for factory, indices in mine.items()]
+        took = [partial(errands.taken, errand=errand, mine=some, engine=engine, sizes=sizes) for some in mine.values()]
+        return [(mine[m], self._shown(m, answers.get(m), take)) for m, take in zip(mine, took, strict=True)]
 
-    def _shown(self, factory: int, answer: Message | None, sizes: set[int]) -> Any:
+    def _shown(self, factory: int, answer: Message | None, take: Callable[[Message], Any]) -> Any:
         try:
             if answer is not None and answer.kind == "walked":
-                return errands.read_shown(answer, sizes)
+                return take(answer)
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
         self._absent.add(self._names[factory])
