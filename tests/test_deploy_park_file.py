@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfloor.deploy import park_file, settings
+from fedfloor.deploy import authority, park_file, settings
 from fedfloor.deploy.park_file import Device, ParkFile
+from fedfloor.deploy.places import certified
 from fedfloor.errors import SettingError
 
 PARK = """
@@ -52,6 +53,9 @@ def test_a_park_file_is_read(tmp_path: Path) -> None:
         ('name = "robot"', 'name = "superlink"', ["two of one name", "the cloud"]),
         ('factory = "south"', 'factory = "soth"', ["device 'robot'", "unknown factory 'soth'", "Did you mean 'south'"]),
         ('name = "robot"', 'name = "a/+"', ["device name = 'a/+'", "letters"]),
+        ('name = "robot"', f'name = "{56 * "r"}"', ["device name", "1 to 55"]),
+        ('"10.0.0.3"', '"fe80::1%\\nallow_anonymous true"', ["address", "without a zone"]),
+        ('"10.0.0.3"', '"10.0.0.3"\nbind = "0.0.0.0\\nallow_anonymous true"', ["bind", "a host name or an IP"]),
         ('name = "robot"', 'name = "robot"\nnumber = 0', ["'camera' and 'robot'", "number 0"]),
         ('"10.0.0.3"', '"10.0.0.2"', ["broker of factory 'north'", "factory 'south'", "port 8883 of 10.0.0.2"]),
         ('"cloud.example"', '"10.0.0.2"\nport = 8883', ["SuperLink", "broker of factory 'north'", "port 8883"]),
@@ -78,6 +82,18 @@ def test_a_wrong_park_file_is_refused(tmp_path: Path, old: str, new: str, said: 
 
 
 NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True), min_size=2, max_size=12, unique=True)
+
+
+def test_the_longest_names_have_certificates(tmp_path: Path) -> None:
+    """X.509 ends a common name at 64 characters, of which "broker-", "bridge-" and "fedfloor " take up to nine."""
+    longest = park_file.LONGEST
+    (tmp_path / "e.toml").write_text("")
+    park = park_file.ParkFile(
+        longest * "p", tmp_path / "e.toml", park_file.Cloud("127.0.0.1"),
+        (park_file.Factory(longest * "f", "127.0.0.1"),), (park_file.Device(longest * "d", longest * "f"),),
+    )  # fmt: skip
+    for one in certified(park):
+        authority.issue(authority.found(park.name, authority.now()), one.holder, 1, authority.now())
 
 
 @given(NAMES, st.data())

@@ -107,6 +107,19 @@ def test_revoked_serials_are_listed_and_nobody_elses(tmp_path: Path) -> None:
     assert [one.serial_number for one in listed] == [serial]
 
 
+def test_who_is_revoked_is_so_with_every_certificate_he_had(tmp_path: Path) -> None:
+    """A key is stolen, its owner gets a new one, is revoked and let in again: the thief must not come in with him."""
+    park, listed = plant(tmp_path), []
+    for words in ({}, {"renew": ["n0"]}, {"revoke": ["n0"]}, {"renew": ["n0"]}):
+        provisioned(park, tmp_path, **words)
+        cert = tmp_path / "out/devices/n0/device.crt"
+        listed += [authority.certificate(cert).serial_number] if cert.exists() else []
+    stolen, second, now = listed
+    crl = x509.load_pem_x509_crl((tmp_path / "out/factories/north/revoked.crl").read_bytes())
+    assert {one.serial_number for one in crl} == {stolen, second}
+    assert now not in (stolen, second)
+
+
 def test_certificates_are_renewed_in_their_last_month(tmp_path: Path) -> None:
     park = plant(tmp_path)
     provisioned(park, tmp_path)

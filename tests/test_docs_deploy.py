@@ -26,6 +26,12 @@ MACHINES = {"cloud": "cloud", "north": "factories/north", "south": "factories/so
             "camera-1": "devices/camera-1", "robot-1": "devices/robot-1"}  # fmt: skip
 STANDS = {"camera-1": "north", "robot-1": "south"}
 START_S = 240
+CONTROL = """
+import http.client, ssl, sys
+to = http.client.HTTPSConnection("10.42.0.1", 9092, context=ssl.create_default_context(cafile=sys.argv[1]))
+to.request("POST", "/v1/control/list-nodes", b"", {"Content-Type": "application/protobuf"})
+print(to.getresponse().status, end="")
+"""
 
 
 def blocks() -> list[tuple[str, str]]:
@@ -113,6 +119,9 @@ def test_the_pages_commands_train_a_model_on_three_machines(tmp_path: Path, netw
                 carry(where, text)
             done[where] += 1
         assert min(done.values()) > 0
+        for one, code in (("cloud", "200"), ("south", "403")):  # Flower's control interface, which asks for no name
+            words = [sys.executable, "-c", CONTROL, str(machines[one] / "fedfloor" / "ca.crt")]
+            assert subprocess.check_output(["ip", "netns", "exec", network[one], *words], text=True) == code
         run = machines["cloud"] / "fedfloor" / "state" / "run"
         lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
         assert [(line["round"], line["participants"], line["lost"]) for line in lines] == [(1, 2, 0), (2, 2, 0)]
@@ -156,7 +165,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     park = read(tmp_path / "plant.toml")
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("fedfloor", "flower-superlink", "flower-supernode"):
+    for name in ("fedfloor", "python", "flower-supernode"):
         (programs / name).symlink_to("/bin/true")
     here = dataclasses.replace(park, programs=programs, folder=tmp_path, user="root")
     files = []

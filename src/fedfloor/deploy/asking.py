@@ -13,7 +13,7 @@ from typing import Any
 
 from fedfloor._version import __version__
 from fedfloor.deploy import topics
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.link import Link
 from fedfloor.deploy.message import Arrays, Message, RefusedError, decode, encode
 from fedfloor.deploy.settings import Named
@@ -177,7 +177,7 @@ class Line:
             if said.kind == "hello":
                 self._hello(device, name, said)
             elif said.kind == "gone" and said.session == self._sessions.get(device, said.session):
-                self._gone(device, name, str(said.about.get("why", "")))
+                self._gone(device, name, shown(str(said.about.get("why", ""))))
         except RefusedError as error:
             self.gate.refuse(name, error)
 

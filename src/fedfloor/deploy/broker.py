@@ -83,7 +83,8 @@ def _bridge(park: ParkFile, near: Factory, far: Factory) -> Iterator[str]:
 def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     """Return who may read and write what at a factory's broker; whoever is not named may nothing.
 
-    A device reads its own inbox and the announcements, writes its own outbox and status. The edge writes to any device
+    A device reads its own inbox and the announcements, writes its own outbox, to edges that there are, and status:
+    topics without end would hold retained messages without end. The edge writes to any device
     under its own name and reads what is for it. A bridge speaks only for its own factory's edge and devices.
 
     Args:
@@ -100,8 +101,8 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     }  # fmt: skip
     for device in own:
         parts[device] = [
-            f"read {top}/in/+/{device}", f"read {top}/announce", f"write {top}/out/{device}/+",
-            f"write {top}/status/{device}",
+            f"read {top}/in/+/{device}", f"read {top}/announce",
+            *(f"write {top}/out/{device}/{one.name}" for one in park.factory), f"write {top}/status/{device}",
         ]  # fmt: skip
     for other in park.factory[: park.factory.index(factory)]:  # these dial this one
         theirs = _allowed(park, other, shut_out)

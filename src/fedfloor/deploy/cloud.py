@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import door, errands, packing
 from fedfloor.deploy.device import FATAL
 from fedfloor.deploy.edge import CLOUD
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.deploy.settings import CloudEdge, CloudSettings
 from fedfloor.engine.attend import Still
@@ -123,12 +124,13 @@ class Cloud:
         sizes = {one.numel() for one in errand.start.values()}
         sizes |= {_numbers(engine, scope) for scope in walk.scopes(errand.node)}
         answers = self._ask(asked)
-        return [(indices, self._shown(factory, answers.get(factory), sizes)) for factory, indices in mine.items()]
+        took = [partial(errands.taken, errand=errand, mine=some, engine=engine, sizes=sizes) for some in mine.values()]
+        return [(mine[m], self._shown(m, answers.get(m), take)) for m, take in zip(mine, took, strict=True)]
 
-    def _shown(self, factory: int, answer: Message | None, sizes: set[int]) -> Any:
+    def _shown(self, factory: int, answer: Message | None, take: Callable[[Message], Any]) -> Any:
         try:
             if answer is not None and answer.kind == "walked":
-                return errands.read_shown(answer, sizes)
+                return take(answer)
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
         self._absent.add(self._names[factory])
@@ -157,6 +159,11 @@ class Cloud:
         for answer in self._all(engine, "ask", devices, about, arrays):
             found |= {int(k): said for k, said in answer.about.get("answers", {}).items()}
             found |= {int(k): torch.from_numpy(np.array(said)) for k, said in answer.arrays.items()}
+        silent = [k for k in devices if k not in found]
+        if silent:
+            raise RunError(
+                f"devices {silent} did not answer '{node.what}': see to their edge, then go on with --resume."
+            )
         return {k: found[k] for k in devices}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
@@ -237,7 +244,7 @@ class Cloud:
         if answer.kind == "failed":
             raise FATAL.get(str(about.get("error")), RunError)(f"{name}: {about.get('text')}")
         if answer.kind == "refused":
-            log.warning("%s refused: %s", name, about.get("text"))
+            log.warning("%s refused: %s", name, shown(str(about.get("text"))))
         self._measured.update(edge_cloud_down=down, edge_cloud_up=up)
         measured = about.get("measured", {})
         walked.append(float(measured.get("seconds", 0.0)))

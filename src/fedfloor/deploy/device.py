@@ -124,7 +124,7 @@ class Agent:
         except FedfloorError as error:
             log.error("%s", error)
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # of what the header says
+        except Exception as error:  # whatever the header says, and whatever it makes PyTorch say: the agent lives on
             log.exception("a request could not be done")
             return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
 

@@ -96,7 +96,7 @@ class Edge:
         except FedfloorError as error:
             log.error("%s", error)
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except (KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # of what the cloud or a device says: the edge lives on
             log.exception("what the cloud asked could not be done")
             return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
 

@@ -14,8 +14,11 @@ from torch import Tensor
 
 from fedfloor.deploy import packing
 from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.engine import scopes
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand
+from fedfloor.engine.meeting import Meeting
+from fedfloor.engine.passed import heard_of
 from fedfloor.engine.team import Blob
 from fedfloor.errors import SettingError
 from fedfloor.plan import text, walk
@@ -127,3 +130,30 @@ def read_shown(message: Message, sizes: set[int]) -> list[Blob]:
     for i, one in enumerate(words):
         found.append(np.array(message.arrays[str(i)]).data.cast("B") if one is None else json.dumps(one).encode())
     return found
+
+
+def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine, sizes: set[int]) -> list[Blob]:
+    """Return what an edge showed, once it is known that the cloud can take it in, and that it is of its own devices.
+
+    Args:
+        message: its answer.
+        errand: what it was asked.
+        mine: which of its branches the edge walked.
+        engine: the cloud's.
+        sizes: see :func:`read_shown`.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    one, shown = errand, read_shown(message, sizes)
+    children = [one.node.children[index] for index in mine]
+    try:
+        heard = heard_of(children, shown[0])
+        Meeting(one.node, one.start, scopes.met(engine.network, one.node)).take([memoryview(x) for x in shown[1:]])
+    except Exception as error:  # whatever shape it has: an edge ends nobody's run
+        raise RefusedError("header", f"what it shows is of no branch ({type(error).__name__}).") from error
+    for child, branch in zip(children, heard, strict=True):
+        strange = {receipt.device for receipt in branch.receipts} - set(walk.devices(child))
+        if strange:
+            raise RefusedError("device", f"it shows visits to {sorted(map(str, strange))}, which are not its own.")
+    return shown

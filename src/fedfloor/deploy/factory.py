@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfloor.deploy import packing
 from fedfloor.deploy.asking import Line
 from fedfloor.deploy.device import FATAL
+from fedfloor.deploy.gate import shown
 from fedfloor.deploy.message import Message, RefusedError, fits
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine.attend import Still
@@ -105,6 +106,8 @@ class Factory:
             answer = self._ask(device, "probe", self.deadlines.probe_s, about, sent)
             if answer is None or answer.kind != "answer":
                 raise RunError(f"device {device} did not answer '{node.what}': see to it, then go on with --resume.")
+            if answer.arrays and set(answer.arrays) != {"answer"}:
+                raise RunError(f"device {device} answered '{node.what}' with {sorted(answer.arrays)}: see to it.")
             return torch.from_numpy(answer.arrays["answer"]) if answer.arrays else answer.about.get("answer")
 
         return dict(zip(devices, side_by_side(ask, devices), strict=True))
@@ -143,9 +146,9 @@ class Factory:
             text = str(answer.about.get("text"))
             if answer.about.get("error") in FATAL:
                 raise FATAL[str(answer.about["error"])](text)
-            log.error("device %s failed: %s", answer.sender, text)
+            log.error("device %s failed: %s", answer.sender, shown(text))
         if answer is not None and answer.kind == "refused":
-            log.warning("device %s refused: %s", answer.sender, answer.about.get("text"))
+            log.warning("device %s refused: %s", answer.sender, shown(str(answer.about.get("text"))))
         return answer if answer is not None and answer.kind in ("update", "answer", "lacks") else None
 
 

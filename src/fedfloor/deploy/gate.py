@@ -11,6 +11,19 @@ from fedfloor.deploy.message import MOST_BYTES, Message, RefusedError, decode, s
 
 log = logging.getLogger(__name__)
 
+TOLD = 20  # refusals of one sender and reason that are all logged; of later ones the 32nd, 64th, 128th, …
+LONGEST = 400  # letters of what somebody else said, in a log
+
+
+def shown(text: str) -> str:
+    """Return what somebody else said as one short line, so that nobody writes another's lines into a log.
+
+    >>> print(shown("no\\nWARNING all is well"))
+    no\\nWARNING all is well
+    """
+    short = text if len(text) <= LONGEST else text[:LONGEST] + " …"
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
+
 
 class Gate:
     """Lets messages in.
@@ -61,7 +74,9 @@ class Gate:
     def refuse(self, sender: str, error: RefusedError) -> None:
         """Count and name what is refused."""
         self.refused[sender, error.reason] += 1
-        log.warning("refused a message of %s: %s", sender, error)
+        count = self.refused[sender, error.reason]
+        if count <= TOLD or count.bit_count() == 1:  # a flood of them fills no disk
+            log.warning("refused a message of %s: %s (%d so far)", sender, shown(str(error)), count)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many were refused: sender → reason → number."""

@@ -87,11 +87,11 @@ class Mqtt:
                 )
                 return
             self.connections += 1
-            client.subscribe([(topic, _once()) for topic in topics]) if topics else joined()
+            client.subscribe([(topic, _once()) for topic in topics]) if topics else _tried(joined)
 
         self._client.on_connect = on_connect
-        self._client.on_subscribe = lambda *_: joined()
-        self._client.on_message = lambda _client, _data, message: heard(message.topic, bytes(message.payload))
+        self._client.on_subscribe = lambda *_: _tried(joined)
+        self._client.on_message = lambda _client, _data, one: _tried(lambda: heard(one.topic, bytes(one.payload)))
         self._thread.start()
 
     def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
@@ -115,7 +115,7 @@ class Mqtt:
                 self._client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True)
                 while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up when somebody says something
                     pass
-            except (OSError, ValueError) as error:
+            except Exception as error:  # what no broker should say included: without this thread nobody is heard
                 if not told:
                     log.warning("broker %s cannot be reached: %s. It is tried again and again.", self._broker, error)
                 told = True
@@ -124,6 +124,14 @@ class Mqtt:
             if not self._stopped.is_set():
                 self._wait(pause(attempt))
                 attempt += 1
+
+
+def _tried(do: Callable[[], object]) -> None:
+    """Let nothing that somebody says end the connection's thread."""
+    try:
+        do()
+    except Exception:
+        log.exception("what came could not be dealt with")
 
 
 def _once() -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from fedfloor import config
 from fedfloor.deploy import ports, provision, settings, units
 from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
-from fedfloor.deploy.processes import Crew, Process, resident_mb
+from fedfloor.deploy.processes import LIST, Crew, Process, resident_mb
 from fedfloor.deploy.settings import Address, CloudSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
@@ -99,6 +99,7 @@ def prepare(
     stands = build_park(what).factory_of.tolist()
     chosen = ports.free(1 + 2 * factories, first_port)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / LIST).write_text("[]\n", encoding="utf-8")  # from here on it is a park's folder
     (folder / "experiment.toml").write_text(config.brief(what), encoding="utf-8")
     park = ParkFile(
         "trial", folder / "experiment.toml", Cloud(HERE, chosen[0], HERE),
@@ -198,7 +199,8 @@ def cloud(crew: Crew, trial: Trial) -> Process:
 def _start(crew: Crew, trial: Trial, service: units.Service, name: str, kind: str, where: Path) -> Process:
     (where / units.STATE).mkdir(exist_ok=True)
     first, *rest = service.words
-    words = [sys.executable, "-m", "fedfloor", *rest] if first == "fedfloor" else [trial.programs[first], *rest]
+    ours = {"fedfloor": [sys.executable, "-m", "fedfloor"], "python": [sys.executable]}
+    words = [*(ours.get(first) or [trial.programs[first]]), *rest]
     return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)))
 
 
@@ -265,8 +267,9 @@ def down(folder: Path, keep: bool = False) -> int:
         keep: leave the machines' folders, to be looked at.
     """
     folder = folder.resolve()
+    known = (folder / LIST).exists()  # else the files of these names are somebody's own
     count = Crew.of(folder).stop()
-    if not keep:
+    if known and not keep:
         for path in (
             *(folder / name for name in ("park", "tmp", "park.toml", "experiment.toml")),
             *folder.glob("*.sock"),

@@ -16,6 +16,7 @@ from fedfloor.errors import SettingError, require, unknown
 
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
 SUPERLINK = "superlink"  # the common name of the cloud's certificate
+LONGEST = 55  # 64 that a certificate's common name may have, less "fedfloor " before a park's
 LISTED = ("factory", "device")
 SOURCE = ("kind", "path", "name")
 
@@ -36,6 +37,7 @@ class Cloud:
 
     def __post_init__(self) -> None:
         _address("cloud.address", self.address)
+        _address("cloud.bind", self.bind)
         _port("cloud.port", self.port)
 
     @property
@@ -65,6 +67,7 @@ class Factory:
     def __post_init__(self) -> None:
         _name("factory", self.name)
         _address(f"factory '{self.name}' address", self.address)
+        _address(f"factory '{self.name}' bind", self.bind)
         _port(f"factory '{self.name}' port", self.port)
         _port(f"factory '{self.name}' node_port", self.node_port)
 
@@ -135,7 +138,7 @@ class ParkFile:
         message_mb: the largest message a broker takes, in millions of bytes; MQTT ends at 268.
         valid_days: of certificates; they are renewed by running ``provision`` in their last 30 days.
         folder: where a machine's folder lies on that machine; for its systemd units.
-        programs: where ``fedfloor``, ``flower-superlink`` and ``flower-supernode`` lie there.
+        programs: where ``fedfloor``, ``python`` and ``flower-supernode`` lie there.
         user: who runs them there.
     """
 
@@ -198,13 +201,16 @@ def _which(what: str, i: int, row: Any) -> str:
 
 
 def _name(what: str, name: str) -> None:
-    allowed = "1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit: it is part of topics and files"
-    require(bool(NAME.fullmatch(name)), f"{what} name", name, allowed)
+    allowed = (
+        f"1 to {LONGEST} letters, digits, '.', '_' or '-', the first a letter or digit: it is part of topics and files"
+    )
+    require(bool(NAME.fullmatch(name)) and len(name) <= LONGEST, f"{what} name", name, allowed)
 
 
 def _address(what: str, given: str) -> None:
     try:
-        ipaddress.ip_address(given)
+        ipaddress.ip_address(given.partition("%")[0])
+        require("%" not in given, what, given, "an address without a zone")
     except ValueError:
         require(bool(HOST.fullmatch(given)), what, given, "a host name or an IP address, without a port")
 

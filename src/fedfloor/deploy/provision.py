@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,6 +16,8 @@ from cryptography import x509
 from fedfloor import config
 from fedfloor.deploy import authority, broker
 from fedfloor.deploy.authority import Authority, Holder
+from fedfloor.deploy.issued import Index, issued, told
+from fedfloor.deploy.issued import read as read_index
 from fedfloor.deploy.park_file import Factory, ParkFile
 from fedfloor.deploy.places import Certified, certified, settings_files
 from fedfloor.errors import RunError, SettingError, unknown
@@ -24,23 +25,6 @@ from fedfloor.errors import RunError, SettingError, unknown
 RENEW = dt.timedelta(days=30)
 INDEX = PurePosixPath("authority/index.json")
 Files = dict[PurePosixPath, bytes]
-
-
-@dataclass(frozen=True)
-class Index:
-    """What an authority remembers.
-
-    Args:
-        park: name of the park.
-        numbers: device → its number in the experiment.
-        revoked: (name, serial, time) of each certificate that is good no more.
-        out: names that get no new certificate until somebody says ``--renew``.
-    """
-
-    park: str
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    revoked: tuple[tuple[str, int, str], ...] = ()
-    out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +83,7 @@ def provision(
     ]
     revoked = (*index.revoked, *_serials(revoke, holders, out, index, moment))
     numbers = dict(index.numbers) | {one.name: one.number for one in park.device if one.number is not None}
-    files[INDEX] = _told(Index(park.name, numbers, revoked, gone))
+    files[INDEX] = told(Index(park.name, numbers, revoked, gone, issued(index, holders, out, files)))
     _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
     written = _write(out, files, [path for name in gone for path in _left(name, holders, out)])
     notes = (*_notes(park, index, rows, written, revoke), *fits)
@@ -113,14 +97,7 @@ def _authority(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Autho
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SettingError(f"--out {out}: holds something else already: name an empty or a new folder.")
         return Index(park.name), authority.found(park.name, at)
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        index = Index(body["park"], body["numbers"], tuple((n, int(s, 16), t) for n, s, t in body["revoked"]),
-                      tuple(body["out"]))  # fmt: skip
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise SettingError(
-            f"{path} cannot be read ({error}): put it back from a copy, or start in a new folder."
-        ) from error
+    index = read_index(path)
     if index.park != park.name:
         raise SettingError(f"--out {out} is that of park '{index.park}', not of '{park.name}': name another folder.")
     return index, authority.load(out / "authority")
@@ -170,10 +147,13 @@ def _serials(
 ) -> Iterator[tuple[str, int, str]]:
     for name in revoke:
         path = out / (holders[name].cert if name in holders else PurePosixPath("devices", name, "device.crt"))
-        if path.exists():
-            yield name, authority.certificate(path).serial_number, at.isoformat(timespec="seconds")
-        elif name not in index.out:
+        there = (authority.certificate(path).serial_number,) if path.exists() else ()
+        if not there and name not in index.out:
             raise SettingError(f"--revoke {name}: there is no certificate of that name in {out}.")
+        before = {serial for _, serial, _ in index.revoked}
+        for serial in dict.fromkeys((*index.issued.get(name, ()), *there)):
+            if serial not in before:
+                yield name, serial, at.isoformat(timespec="seconds")
 
 
 def _settings(
@@ -250,14 +230,6 @@ def _put(path: Path, text: bytes, private: bool) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _told(index: Index) -> bytes:
-    body = {
-        "park": index.park, "numbers": dict(index.numbers), "out": list(index.out),
-        "revoked": [[name, f"{serial:x}", when] for name, serial, when in index.revoked],
-    }  # fmt: skip
-    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _fits(park: ParkFile) -> Iterator[str]:

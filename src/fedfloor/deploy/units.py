@@ -45,9 +45,9 @@ class Service:
 def cloud(park: ParkFile) -> tuple[Service, ...]:
     """Return what runs on the cloud's machine: Flower's SuperLink and, for a run, the cloud's loop."""
     link = (
-        "flower-superlink", "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "superlink.crt", "--ssl-keyfile",
-        "superlink.key", "--enable-supernode-auth", "--host", park.cloud.bind, "--port", str(park.cloud.port),
-        "--disable-runtime-dependency-installation",
+        "python", "-m", "fedfloor.deploy.superlink", "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "superlink.crt",
+        "--ssl-keyfile", "superlink.key", "--enable-supernode-auth", "--host", park.cloud.bind, "--port",
+        str(park.cloud.port), "--disable-runtime-dependency-installation",
     )  # fmt: skip
     flower, home = FLOWER | ALONE, {"FLWR_HOME": "state/flwr"}
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +39,7 @@ class Worker:
     """
 
     def __init__(self, settings: DeviceSettings, experiment: Experiment, park: Park) -> None:
-        self.device = settings.device
+        self.device, self._modules = settings.device, modules(experiment)
         memory = DeviceMemory(settings.memory)
         memory.tidy()
         self.engine, _ = made.engine(experiment, combined(experiment), park, Alone(), memory)
@@ -73,7 +74,7 @@ class Worker:
 
     def _visit(self, message: Message) -> Reply:
         about, network = message.about, self.engine.network
-        work = _work(about.get("work"))
+        work = _work(about.get("work"), self._modules)
         within = packing.part(network, message.scope)
         goal = objectives.objective(work.objective, work.settings)
         packing.check_visit(message.arrays, network, within, goal)
@@ -115,10 +116,20 @@ class Worker:
         return "answer", {"answer": said}, {}
 
 
-def _work(said: object) -> Work:
+def modules(experiment: Experiment) -> frozenset[str]:
+    """Return the packages of which an experiment names parts of its owner's, as ``module:Name``."""
+    return frozenset(one.partition(".")[0] for one in re.findall(r"'([A-Za-z_][\w.]*):[A-Za-z_]\w*'", repr(experiment)))
+
+
+def _work(said: object, allowed: frozenset[str]) -> Work:
+    """Return the work of a message; what it names is imported only where the experiment names the same package."""
     if not isinstance(said, dict):
         raise RefusedError("header", "it does not say what is to be done.")
     try:
-        return Work(**said)
-    except (TypeError, SettingError) as error:
+        made = Work(**said)
+        module, colon, _ = made.objective.partition(":")
+    except (TypeError, AttributeError, SettingError) as error:
         raise RefusedError("header", f"its work cannot be done: {error}.") from error
+    if colon and module.partition(".")[0] not in allowed:
+        raise RefusedError("foreign code", f"objective '{made.objective}' is of no package that the experiment names.")
+    return made

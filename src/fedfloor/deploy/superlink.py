@@ -1,0 +1,81 @@
+"""Flower's SuperLink behind a fence: ``python -m fedfloor.deploy.superlink``, with ``flower-superlink``'s words.
+
+Flower serves three interfaces on one port. Only that of SuperNodes asks who calls; through the others whoever reaches
+the port may register a node of his own, or let the cloud and every factory run a program of his.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN = "/v1/fleet/"  # what SuperNodes call; each of their messages is signed with their key
+
+
+class Fence:
+    """A web application of which other machines reach only what lies below :data:`OPEN`.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer 403."""
+        if scope["type"] == "lifespan" or str(scope["path"]).startswith(OPEN) or local(scope):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+
+def local(scope: Scope) -> bool:
+    """Return whether a request comes from this machine: from a loopback address, or from the one that it calls.
+
+    >>> local({"client": ("10.42.0.1", 40000), "server": ("10.42.0.1", 9092)})
+    True
+    >>> local({"client": ("10.42.0.2", 40000), "server": ("10.42.0.1", 9092)})
+    False
+    """
+    if not scope.get("client") or not scope.get("server"):
+        return False
+    try:
+        caller, called = (ipaddress.ip_address(scope[one][0]) for one in ("client", "server"))
+    except ValueError:
+        return False
+    mapped = getattr(caller, "ipv4_mapped", None)  # 127.0.0.1 as a socket of both kinds names it
+    return caller == called or (mapped or caller).is_loopback
+
+
+def fence() -> None:
+    """Let whatever this process serves from now on be fenced."""
+    import uvicorn
+
+    made = uvicorn.Config.__init__
+
+    def fenced(self: Any, app: Any, *args: Any, **more: Any) -> None:
+        made(self, Fence(app), *args, **{**more, "proxy_headers": False})  # nobody says for others where they are
+
+    uvicorn.Config.__init__ = fenced  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Run the SuperLink."""
+    from flwr.superlink.cli import flower_superlink
+
+    fence()
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What a member of a park may say that must neither run code, end a process, fill a disk nor take what is not his."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedfloor import config
+from fedfloor.deploy import broker, gate, live, topics, worker
+from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy.message import Message, RefusedError, decode, encode
+from fedfloor.deploy.processes import LIST
+from live_park import NOWHERE, experiment
+from live_park import live as park_of
+from parks import plant
+
+
+def test_no_message_makes_a_device_import_what_its_experiment_does_not_name(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    asked = {"objective": "subprocess:call", "epochs": 1, "settings": {"args": f"touch {mark}", "shell": True}}
+    what = config.read(experiment(tmp_path, "fedavg"), [])
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+        agent = park.agents[0]
+        about = {"device": 0, "held": None, "trained": 0, "work": asked, "tick": 0, "visit": 0}
+        kind, told, _ = agent._done("e0", Message("visit", "e0", round=1, about=about))
+    assert (kind, told["reason"]) == ("refused", "foreign code")
+    assert not mark.exists()
+    assert worker.modules(what) == frozenset()
+    own = replace(what, method=replace(what.method, name="plant.methods:Ours"))
+    assert worker.modules(own) == {"plant"}
+    assert worker._work({"objective": "plant.goals:Ours", "epochs": 1}, worker.modules(own)).objective
+    with pytest.raises(RefusedError, match="foreign code"):
+        worker._work(asked, worker.modules(own))
+
+
+@pytest.mark.parametrize("tick", [float("inf"), float("nan"), -1, 10**400, [], None])
+def test_an_agent_outlives_whatever_it_is_asked(tmp_path: Path, tick: Any) -> None:
+    """JSON as Python reads it knows Infinity, of which no whole number can be made: neither KeyError nor ValueError."""
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+        agent = park.agents[0]
+        asked = Message("census", "e0", session=1, number=1, about={"tick": tick, "trained": 0})
+        kind, _, _ = agent._done("e0", decode(encode(asked)))
+    assert kind in ("refused", "answer", "failed")
+
+
+def test_nothing_that_is_heard_ends_a_connections_thread() -> None:
+    said: list[str] = []
+
+    def fails(*_: object) -> None:
+        said.append("called")
+        raise RuntimeError("a fault of ours")
+
+    link = Mqtt("n0", NOWHERE, wait=lambda _: None)
+    link._stopped.set()  # it need not connect
+    link.start(["a"], fails, fails)
+    client: Any = link._client
+    client.on_message(client, None, SimpleNamespace(topic="a", payload=b""))
+    client.on_subscribe(client, None, 1, [], None)
+    assert said == ["called", "called"]
+
+
+def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    door, forged = Gate(), "x\nERROR everything is lost" + "y" * 10_000
+    for _ in range(1000):
+        assert door.take(encode(Message("update", forged, session=1, number=1)), "n0") is None
+    assert door.counts() == {"n0": {"sender": 1000}}
+    lines = [one.getMessage() for one in caplog.records]
+    assert len(lines) == gate.TOLD + 5  # 32, 64, 128, 256, 512
+    assert all("\n" not in one and len(one) < 2 * gate.LONGEST for one in lines)
+
+
+def test_down_leaves_a_folder_alone_that_is_no_parks(tmp_path: Path) -> None:
+    """People keep an experiment.toml beside a folder "park"; --out . must not cost them these."""
+    for name in ("park.toml", "experiment.toml", "mine.sock"):
+        (tmp_path / name).write_text("mine")
+    for name in ("park", "tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    assert live.down(tmp_path) == 0
+    assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / LIST).write_text("[]")  # a park's folder, of which nothing was started
+    assert live.down(tmp_path) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_writes_to_a_finite_number_of_topics(tmp_path: Path) -> None:
+    """A broker keeps a retained message for each topic: with a wildcard one device could fill its memory."""
+    park = plant(tmp_path)
+    rules = broker.acl(park, park.factory[0]).split("\nuser n0\n")[1].split("\nuser ")[0].splitlines()
+    wrote = {one.split()[2] for one in rules if one.startswith("topic write")}
+    assert wrote == {topics.status("plant", "n0"), *(topics.outbox("plant", "n0", f) for f in ("north", "south"))}
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [lambda _: "words", lambda _: [], lambda one: [[*one[0][:1], [[99, *one[0][1][0][1:]]], *one[0][2:]], *one[1:]]],
+)
+def test_a_factory_whose_edge_shows_nonsense_sits_the_round_out(tmp_path: Path, spoilt: Any) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+        edge = next(iter(park.edges.values()))
+        usual = edge._walk
+
+        def walk(message: Message) -> Any:
+            kind, about, arrays = usual(message)
+            return kind, {**about, "shown": [spoilt(about["shown"][0]), *about["shown"][1:]]}, arrays
+
+        edge._walk = walk  # type: ignore[method-assign]
+        got = park.run()
+    assert got[0].lost == 4
