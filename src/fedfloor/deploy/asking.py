@@ -109,8 +109,9 @@ class Line:
         with self._lock:
             self._number += 1
             message = Message(
-                kind, self.name, run, number, self._session, self._number, scope, about=about, arrays=arrays or {}
-            )
+                kind, self.name, run, number, self._session, self._number, scope,
+                about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
+            )  # fmt: skip
         asked = _Open(name, encode(message))
         self._open[message.identity] = asked
         try:

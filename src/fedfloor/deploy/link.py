@@ -73,7 +73,8 @@ class Mqtt:
         self._broker, self._stopped = broker, threading.Event()
         self._wait = wait or self._stopped.wait
         self._clock = clock
-        self._client = _client(name, tls, will)
+        self._client, self._tls = _client(name, tls, will), tls
+        self._alert = ""  # what ended the last attempt
         self._thread = threading.Thread(target=self._stay, name=f"link of {name}", daemon=True)
         self.connections = 0
 
@@ -90,6 +91,7 @@ class Mqtt:
             client.subscribe([(topic, _once()) for topic in topics]) if topics else joined()
 
         self._client.on_connect = on_connect
+        self._client.on_log = self._note
         self._client.on_subscribe = lambda *_: joined()
         self._client.on_message = lambda _client, _data, message: heard(message.topic, bytes(message.payload))
         self._thread.start()
@@ -107,20 +109,34 @@ class Mqtt:
         self._client.disconnect()
         self._thread.join(timeout=5.0)
 
+    def _note(self, _client: Client, _data: object, _level: int, text: str) -> None:
+        """Keep a TLS alert: in TLS 1.3 a broker refuses a certificate only when the connection seems to be made."""
+        if "[SSL" in text:
+            self._alert = text[text.index("[SSL") :]
+
+    def _lacking(self) -> str:
+        """Return why there is no connection."""
+        if "[SSL" not in self._alert:
+            return f"broker {self._broker} cannot be reached: {self._alert}."
+        from fedfloor.deploy.authority import refusal
+
+        return refusal(self._alert, str(self._broker), self._tls and self._tls.cert)
+
     def _stay(self) -> None:
-        attempt, pause, told = 0, waits(), False
+        attempt, pause, told = 0, waits(), ""
         while not self._stopped.is_set():
-            before = self.connections
+            before, self._alert = self.connections, "it hung up"
             try:
                 self._client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True)
                 while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up when somebody says something
                     pass
             except (OSError, ValueError) as error:
-                if not told:
-                    log.warning("broker %s cannot be reached: %s. It is tried again and again.", self._broker, error)
-                told = True
+                self._alert = str(error)
             if self.connections > before:
-                attempt, told = 0, False
+                attempt, told = 0, ""
+            elif not self._stopped.is_set() and told != self._alert:
+                told = self._alert
+                log.warning("%s It is tried again and again.", self._lacking())
             if not self._stopped.is_set():
                 self._wait(pause(attempt))
                 attempt += 1
