@@ -86,9 +86,10 @@ def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
     if path is None or not path.exists():
         return {}
     try:
-        return {str(who): (int(session), int(number)) for who, (session, number) in json.loads(path.read_text()).items()}
+        said = json.loads(path.read_text())
+        return {str(who): (int(session), int(number)) for who, (session, number) in said.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise SettingError(f"{path} is damaged: delete it; until the next message an old one would be taken.") from error
+        raise SettingError(f"{path} is damaged: delete it; an old message may be taken once.") from error
 
 
 def _note(path: Path, last: dict[str, tuple[int, int]]) -> None:

@@ -120,7 +120,7 @@ class Mqtt:
             return f"broker {self._broker} cannot be reached: {self._alert}."
         from fedfloor.deploy.authority import refusal
 
-        return refusal(self._alert, str(self._broker), self._tls and self._tls.cert)
+        return refusal(self._alert, str(self._broker), self._tls.cert if self._tls else None)
 
     def _stay(self) -> None:
         attempt, pause, told = 0, waits(), ""
