@@ -21,36 +21,30 @@ from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadline
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, edge_settings
+from parks import free_port, listening, until
 
 BROKER = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 needs_broker = pytest.mark.skipif(BROKER is None, reason="needs Mosquitto: apt install mosquitto")
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def broker(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def broker(
+    folder: Path, port: int, host: str = "127.0.0.1", inside: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:  # fmt: skip
     """Start a broker that takes anybody."""
     file = folder / "mosquitto.conf"
-    file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n")
-    process = subprocess.Popen([str(BROKER), "-c", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return process
-        time.sleep(0.02)
-    raise TimeoutError("the broker does not listen")
+    file.write_text(f"listener {port} {host}\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n")
+    words = [*inside, str(BROKER), "-c", str(file)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if not until(lambda: port in listening(process.pid)):
+        raise TimeoutError("the broker does not listen")
+    return process
 
 
-def command(*words: str | Path, log: Path) -> subprocess.Popen[bytes]:
+def command(*words: str | Path, log: Path, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as said:
         return subprocess.Popen(
-            [sys.executable, "-m", "fedfloor", *map(str, words)], stdout=said, stderr=said, env=environment
+            [*inside, sys.executable, "-m", "fedfloor", *map(str, words)], stdout=said, stderr=said, env=environment
         )
 
 
@@ -65,12 +59,17 @@ class Processes:
     devices: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     edges: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    hall: Sequence[str] = ()  # in which network broker and edges run
+    floor: Sequence[str] = ()  # and devices
 
     def start_device(self, k: int) -> None:
-        self.devices[k] = command("device", self.folder / f"device-d{k}.toml", log=self.folder / f"d{k}.log")
+        file, log = self.folder / f"device-d{k}.toml", self.folder / f"d{k}.log"
+        self.devices[k] = command("device", file, log=log, inside=self.floor)
 
     def start_edge(self, m: int) -> None:
-        self.edges[m] = command("edge", self.folder / f"edge-e{m}.toml", log=self.folder / f"e{m}.log")
+        self.edges[m] = command(
+            "edge", self.folder / f"edge-e{m}.toml", log=self.folder / f"e{m}.log", inside=self.hall
+        )
 
     def cloud(self, *more: str) -> subprocess.Popen[bytes]:
         self.others.append(command("cloud", self.folder / "cloud.toml", *more, log=self.folder / "cloud.log"))
@@ -91,10 +90,13 @@ class Processes:
 
 
 @contextmanager
-def processes(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterator[Processes]:
+def processes(
+    folder: Path, what: Path, deadlines: Deadlines | None = None, host: str = "127.0.0.1",
+    hall: Sequence[str] = (), floor: Sequence[str] = (),
+) -> Iterator[Processes]:  # fmt: skip
     park, port = build_park(config.read(what, [])), free_port()
-    where = Address("127.0.0.1", port)
-    made = Processes(folder, what, port, broker(folder, port))
+    where = Address(host, port)
+    made = Processes(folder, what, port, broker(folder, port, host, hall), hall=hall, floor=floor)
     try:
         for k in range(park.devices):
             settings = device_settings(folder, what, k, int(park.factory_of[k]), where)
