@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from fedfloor import config
-from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadlines, read, to_toml
+from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadlines, to_toml
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, edge_settings
@@ -123,46 +122,6 @@ def processes(
                 one.wait()
 
 
-FLOWER = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
-}
-
-
-def flower(park: Processes) -> None:
-    """Start a SuperLink and a SuperNode for each edge, without TLS, and let the cloud use them."""
-    folder = park.folder
-    programs = Path(sys.executable).parent
-    port = free_port()
-    path = os.pathsep.join((str(programs), os.environ["PATH"]))  # Flower starts programs of its own
-    environment = {**os.environ, **FLOWER, "FLWR_HOME": str(folder / "link"), "PATH": path}
-
-    def start(name: str, *words: str, **more: str) -> None:
-        with (folder / f"{name}.log").open("ab") as said:
-            park.others.append(
-                subprocess.Popen(
-                    [str(programs / words[0]), *words[1:]], stdout=said, stderr=said, env={**environment, **more}
-                )
-            )
-
-    start(
-        "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port),
-        "--disable-runtime-dependency-installation",
-    )  # fmt: skip
-    until = time.monotonic() + 60
-    while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < until:
-        time.sleep(0.1)
-    for m in park.edges:
-        start(
-            f"node{m}", "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}", "--port",
-            str(free_port()), "--node-config", f"factory={m}",
-            FEDFLOOR_EDGE=str(folder / f"edge-e{m}.toml"), FLWR_HOME=str(folder / f"node{m}"),
-        )  # fmt: skip
-    settings = read(CloudSettings, folder / "cloud.toml")
-    (folder / "cloud.toml").write_text(to_toml(replace(settings, superlink=Address("127.0.0.1", port))))
-
-
 def rounds(park: Processes, until: Callable[[list[ledger.Line]], bool], deadline_s: float = 120) -> list[ledger.Line]:
     """Return the ledger's lines once they are as wanted."""
     path, end = park.folder / "live/ledger.jsonl", time.monotonic() + deadline_s
@@ -170,5 +129,5 @@ def rounds(park: Processes, until: Callable[[list[ledger.Line]], bool], deadline
         lines = ledger.read(path) if path.exists() else []
         if until(lines):
             return lines
-        time.sleep(0.05)
+        time.sleep(0.2)
     raise TimeoutError(park.logs())

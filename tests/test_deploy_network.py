@@ -37,6 +37,7 @@ def pictures(folder: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.live
 @needs_broker
 @needs_lines
 def test_lost_and_late_packets_cost_time_and_no_bit(tmp_path: Path) -> None:
