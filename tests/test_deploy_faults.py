@@ -98,6 +98,8 @@ def test_a_device_that_hangs_is_lost_at_its_deadline(tmp_path: Path) -> None:
     ("spoil", "reason"),
     [
         (lambda w: w * np.float32("nan"), "not finite"),
+        (lambda w: w + np.float32("inf"), "not finite"),
+        (lambda w: w.reshape(2, -1), "shape"),
         (lambda w: w[:-1], "shape"),
         (lambda w: w.astype(np.float64), "shape"),
     ],
@@ -169,7 +171,7 @@ def test_a_probe_that_nobody_answers_ends_the_run_by_name(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("about", "reason"), [({"version": "0.0.1"}, "release"), ({"device": 5}, "device")])
 def test_a_device_of_another_release_or_number_is_not_visited(
-    tmp_path: Path, about: dict[str, object], reason: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, about: dict[str, object], reason: str
 ) -> None:
     what = experiment(tmp_path, "fedavg", rounds=1)
     with live(tmp_path, what) as park:
@@ -182,6 +184,8 @@ def test_a_device_of_another_release_or_number_is_not_visited(
         got = park.run()
         counts = [edge.line.gate.counts() for edge in park.edges.values()]
     assert counts == [{f"d{WHO}": {reason: 1}}] * 2
+    advice = {"release": "runs fedfloor 0.0.1; this is", "device": "it is device 5; here it is listed as 3. Copy"}
+    assert advice[reason] in caplog.text
     assert got[0].lost == 1
 
 
