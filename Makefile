@@ -34,8 +34,12 @@ demo-live: broker $(READY)  ## Train in a park of real processes on this machine
 	$(BIN)/fedfloor live up demo-live
 
 .PHONY: test
-test: check  ## Run everything: make check, then the tests on real data, real processes and in a browser
-	$(BIN)/pytest -m slow -n $(SLOW_WORKERS) --maxschedchunk 1
+test: check  ## Run everything but whole parks: make check, then real data, real processes and a browser
+	$(BIN)/pytest -m 'slow and not live' -n $(SLOW_WORKERS) --maxschedchunk 1
+
+.PHONY: test-live
+test-live: $(READY)  ## Whole parks of real processes; needs Mosquitto, and root for the networks (about 3 minutes)
+	$(BIN)/pytest -m live -n $(SLOW_WORKERS) --maxschedchunk 1
 
 .PHONY: check
 check: $(READY)  ## Style, types, doctests and quick tests (about a minute)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedfloor import config
 from fedfloor.deploy import cloud
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.edge import Edge
+from fedfloor.deploy.link import Link
 from fedfloor.deploy.settings import (
     Address,
     CloudEdge,
@@ -166,7 +168,7 @@ class Live:
     folder: Path
     broker: Broker
     agents: dict[int, Agent]
-    links: dict[int, InMemory]
+    links: dict[int, Any]
     edges: dict[int, Edge]
     join: Callable[[int], None]
 
@@ -179,16 +181,23 @@ class Live:
         return ledger.read(self.folder / out / "ledger.jsonl")
 
 
+Connect = Callable[[str, int, "tuple[str, bytes] | None"], Link]  # name, factory, last will
+
+
 @contextmanager
-def live(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterator[Live]:
+def live(
+    folder: Path, what: Path, deadlines: Deadlines | None = None, connect: Connect | None = None
+) -> Iterator[Live]:
+    """A running park; its links are in memory unless ``connect`` makes others."""
     read = config.read(what, [])
     park, broker = build_park(read), Broker()
+    connect = connect or (lambda name, factory, will: InMemory(broker, will))
     agents: dict[int, Agent] = {}
-    links: dict[int, InMemory] = {}
+    links: dict[int, Any] = {}
 
     def join(k: int) -> None:
-        def link(will: tuple[str, bytes]) -> InMemory:
-            links[k] = InMemory(broker, will)
+        def link(will: tuple[str, bytes]) -> Link:
+            links[k] = connect(f"d{k}", int(park.factory_of[k]), will)
             return links[k]
 
         agents[k] = Agent(device_settings(folder, what, k, int(park.factory_of[k])), read, park, link)
@@ -197,7 +206,7 @@ def live(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterat
     for k in range(park.devices):
         join(k)
     edges = {
-        m: Edge(edge_settings(folder, what, park, m, deadlines=deadlines), read, park, InMemory(broker))
+        m: Edge(edge_settings(folder, what, park, m, deadlines=deadlines), read, park, connect(f"e{m}", m, None))
         for m in range(park.factories)
     }
     for edge in edges.values():

@@ -5,52 +5,45 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from fedfloor import config
-from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadlines, read, to_toml
+from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadlines, to_toml
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, edge_settings
+from parks import free_port, listening, until
 
 BROKER = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 needs_broker = pytest.mark.skipif(BROKER is None, reason="needs Mosquitto: apt install mosquitto")
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def broker(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def broker(
+    folder: Path, port: int, host: str = "127.0.0.1", inside: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:  # fmt: skip
     """Start a broker that takes anybody."""
     file = folder / "mosquitto.conf"
-    file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n")
-    process = subprocess.Popen([str(BROKER), "-c", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return process
-        time.sleep(0.02)
-    raise TimeoutError("the broker does not listen")
+    file.write_text(f"listener {port} {host}\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n")
+    words = [*inside, str(BROKER), "-c", str(file)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if not until(lambda: port in listening(process.pid)):
+        raise TimeoutError("the broker does not listen")
+    return process
 
 
-def command(*words: str | Path, log: Path) -> subprocess.Popen[bytes]:
+def command(*words: str | Path, log: Path, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as said:
         return subprocess.Popen(
-            [sys.executable, "-m", "fedfloor", *map(str, words)], stdout=said, stderr=said, env=environment
+            [*inside, sys.executable, "-m", "fedfloor", *map(str, words)], stdout=said, stderr=said, env=environment
         )
 
 
@@ -65,12 +58,17 @@ class Processes:
     devices: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     edges: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    hall: Sequence[str] = ()  # in which network broker and edges run
+    floor: Sequence[str] = ()  # and devices
 
     def start_device(self, k: int) -> None:
-        self.devices[k] = command("device", self.folder / f"device-d{k}.toml", log=self.folder / f"d{k}.log")
+        file, log = self.folder / f"device-d{k}.toml", self.folder / f"d{k}.log"
+        self.devices[k] = command("device", file, log=log, inside=self.floor)
 
     def start_edge(self, m: int) -> None:
-        self.edges[m] = command("edge", self.folder / f"edge-e{m}.toml", log=self.folder / f"e{m}.log")
+        self.edges[m] = command(
+            "edge", self.folder / f"edge-e{m}.toml", log=self.folder / f"e{m}.log", inside=self.hall
+        )
 
     def cloud(self, *more: str) -> subprocess.Popen[bytes]:
         self.others.append(command("cloud", self.folder / "cloud.toml", *more, log=self.folder / "cloud.log"))
@@ -91,10 +89,13 @@ class Processes:
 
 
 @contextmanager
-def processes(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterator[Processes]:
+def processes(
+    folder: Path, what: Path, deadlines: Deadlines | None = None, host: str = "127.0.0.1",
+    hall: Sequence[str] = (), floor: Sequence[str] = (),
+) -> Iterator[Processes]:  # fmt: skip
     park, port = build_park(config.read(what, [])), free_port()
-    where = Address("127.0.0.1", port)
-    made = Processes(folder, what, port, broker(folder, port))
+    where = Address(host, port)
+    made = Processes(folder, what, port, broker(folder, port, host, hall), hall=hall, floor=floor)
     try:
         for k in range(park.devices):
             settings = device_settings(folder, what, k, int(park.factory_of[k]), where)
@@ -121,46 +122,6 @@ def processes(folder: Path, what: Path, deadlines: Deadlines | None = None) -> I
                 one.wait()
 
 
-FLOWER = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
-}
-
-
-def flower(park: Processes) -> None:
-    """Start a SuperLink and a SuperNode for each edge, without TLS, and let the cloud use them."""
-    folder = park.folder
-    programs = Path(sys.executable).parent
-    port = free_port()
-    path = os.pathsep.join((str(programs), os.environ["PATH"]))  # Flower starts programs of its own
-    environment = {**os.environ, **FLOWER, "FLWR_HOME": str(folder / "link"), "PATH": path}
-
-    def start(name: str, *words: str, **more: str) -> None:
-        with (folder / f"{name}.log").open("ab") as said:
-            park.others.append(
-                subprocess.Popen(
-                    [str(programs / words[0]), *words[1:]], stdout=said, stderr=said, env={**environment, **more}
-                )
-            )
-
-    start(
-        "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port),
-        "--disable-runtime-dependency-installation",
-    )  # fmt: skip
-    until = time.monotonic() + 60
-    while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < until:
-        time.sleep(0.1)
-    for m in park.edges:
-        start(
-            f"node{m}", "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}", "--port",
-            str(free_port()), "--node-config", f"factory={m}",
-            FEDFLOOR_EDGE=str(folder / f"edge-e{m}.toml"), FLWR_HOME=str(folder / f"node{m}"),
-        )  # fmt: skip
-    settings = read(CloudSettings, folder / "cloud.toml")
-    (folder / "cloud.toml").write_text(to_toml(replace(settings, superlink=Address("127.0.0.1", port))))
-
-
 def rounds(park: Processes, until: Callable[[list[ledger.Line]], bool], deadline_s: float = 120) -> list[ledger.Line]:
     """Return the ledger's lines once they are as wanted."""
     path, end = park.folder / "live/ledger.jsonl", time.monotonic() + deadline_s
@@ -168,5 +129,5 @@ def rounds(park: Processes, until: Callable[[list[ledger.Line]], bool], deadline
         lines = ledger.read(path) if path.exists() else []
         if until(lines):
             return lines
-        time.sleep(0.05)
+        time.sleep(0.2)
     raise TimeoutError(park.logs())

@@ -149,6 +149,23 @@ def test_nobody_pushes_another_off_with_his_client_id(join: Join) -> None:
     assert not one.gone
 
 
+def test_two_devices_with_one_name_are_told_so(
+    place: Path, park: ParkFile, brokers: dict[str, Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    """They push each other off, ever more slowly."""
+    where, files = Address("127.0.0.1", park.factory[0].port), _tls(place / "out" / "devices" / "n0", "device")
+    both = [Mqtt("n0", where, files) for _ in range(2)]
+    for one in both:
+        one.start([], lambda *_: None, lambda: None)
+    try:
+        assert until(lambda: "n0: broker 127.0.0.1" in caplog.text)
+        assert "Do two devices have one name?" in caplog.text
+        assert all(one.connections < 8 for one in both)
+    finally:
+        for one in both:
+            one.stop()
+
+
 @pytest.mark.parametrize(("edge", "device"), [("north", "s0"), ("south", "n0")])
 def test_an_edge_reaches_the_other_factorys_device(join: Join, edge: str, device: str) -> None:
     caller, answers = join(edge), join(device)

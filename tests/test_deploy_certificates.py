@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import ssl
 import stat
 import subprocess
 from pathlib import Path
@@ -156,7 +155,7 @@ def test_refusals_name_their_reason() -> None:
         ("certificate verify failed: unable to get local issuer", "ca.crt did not sign"),
         ("something else", "made no secure connection: "),
     ):
-        assert said in str(authority.refusal(ssl.SSLError(1, text), "north:8883"))
+        assert said in authority.refusal(text, "north:8883")
 
 
 @given(st.integers(1, 3650), st.integers(0, 3649))

@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor import __version__
+from fedfloor import __version__, config
 from fedfloor.deploy import topics
+from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine import ranks
 from fedfloor.engine.visit import Key
-from fedfloor.errors import RunError
+from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import ModelSettings
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
-from live_park import Live, experiment, figures, live, simulated
+from fedfloor.runs.parks import build_park
+from live_park import Broker, InMemory, Live, edge_settings, experiment, figures, live, simulated
 
 WHO, WHEN = 3, 2  # the device that fails, and the round
 Fails = Callable[[Live, Any], Any]
@@ -96,6 +98,8 @@ def test_a_device_that_hangs_is_lost_at_its_deadline(tmp_path: Path) -> None:
     ("spoil", "reason"),
     [
         (lambda w: w * np.float32("nan"), "not finite"),
+        (lambda w: w + np.float32("inf"), "not finite"),
+        (lambda w: w.reshape(2, -1), "shape"),
         (lambda w: w[:-1], "shape"),
         (lambda w: w.astype(np.float64), "shape"),
     ],
@@ -167,7 +171,7 @@ def test_a_probe_that_nobody_answers_ends_the_run_by_name(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("about", "reason"), [({"version": "0.0.1"}, "release"), ({"device": 5}, "device")])
 def test_a_device_of_another_release_or_number_is_not_visited(
-    tmp_path: Path, about: dict[str, object], reason: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, about: dict[str, object], reason: str
 ) -> None:
     what = experiment(tmp_path, "fedavg", rounds=1)
     with live(tmp_path, what) as park:
@@ -180,7 +184,50 @@ def test_a_device_of_another_release_or_number_is_not_visited(
         got = park.run()
         counts = [edge.line.gate.counts() for edge in park.edges.values()]
     assert counts == [{f"d{WHO}": {reason: 1}}] * 2
+    advice = {"release": "runs fedfloor 0.0.1; this is", "device": "it is device 5; here it is listed as 3. Copy"}
+    assert advice[reason] in caplog.text
     assert got[0].lost == 1
+
+
+def test_a_device_does_not_do_again_what_it_was_asked_before_it_was_started(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2)
+    simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+
+        def again(line: ledger.Line) -> None:
+            if line.round > 1:
+                return
+            recorded = [one for one in park.broker.said if one[0].endswith(f"/d{WHO}") and "/in/" in one[0]]
+            park.links[WHO].die()
+            until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
+            park.join(WHO)
+            until(lambda: all(WHO in edge.line.here for edge in park.edges.values()))
+            for topic, payload in recorded:
+                park.broker.deliver(topic, payload, False)
+
+        got = park.run(report=again)
+        until(lambda: park.agents[WHO].gate.counts() == {f"e{edge_of(park, WHO)}": {"stale": 1}})
+    assert [line.lost for line in got] == [0, 0]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def edge_of(park: Live, device: int) -> int:
+    return next(m for m, edge in park.edges.items() if device in {one.device for one in edge.settings.devices})
+
+
+def test_an_edge_whose_park_file_and_experiment_disagree_does_not_start(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg")
+    right = config.read(what, ["park.assignment=[0,1,0,1,0,1,0,1]"])
+    good = edge_settings(tmp_path, what, build_park(right), 0)
+    Edge(good, right, build_park(right), InMemory(Broker()))
+    for change, said in (
+        ("park.assignment=[0,1,1,1,0,1,0,1]", r"'d2' \(number 2\) stands in factory 0 \('e0'\).*in factory 1 by the"),
+        ("park.assignment=[0,0,0,1,0,1,0,1]", r"'d1' \(number 1\) stands not in factory 0 .*fedfloor provision names"),
+        ("park={devices=4,factories=2,assignment=[0,1,0,1]}", r"'d4' \(number 4\): the experiment has devices 0 to 3"),
+    ):
+        other = config.read(what, [change])
+        with pytest.raises(SettingError, match=said):
+            Edge(good, other, build_park(other), InMemory(Broker()))
 
 
 def test_a_device_with_another_model_refuses_to_train(tmp_path: Path) -> None:

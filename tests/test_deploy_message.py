@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.message import MAGIC, START, VERSION, Message, RefusedError, decode, encode, fits
+from fedfloor.errors import SettingError
 
 NUMBERS = np.arange(6, dtype=np.float32)
 SENT = Message(
@@ -128,6 +130,19 @@ def test_a_gate_takes_each_message_once_and_in_order_and_counts_what_it_refuses(
     assert gate.take(encode(Message("update", "press-2", "run", session=4)), "press-1") is None
     assert gate.take(encode(Message("update", "press-1", "other", session=4)), "press-1") is None
     assert gate.counts() == {"press-1": {"replayed": 3, "run": 1, "sender": 1}}
+
+
+def test_what_was_taken_before_a_restart_is_not_taken_again(tmp_path: Path) -> None:
+    sent = [encode(Message("walk", "cloud", "run", session=7, number=n)) for n in (1, 2, 3)]
+    before = Gate(seen=tmp_path / "state" / "seen.json")
+    assert all(before.take(one, "cloud") for one in sent[:2])
+    after = Gate(seen=tmp_path / "state" / "seen.json")
+    assert after.take(sent[1], "cloud") is None
+    assert after.take(sent[2], "cloud") is not None  # its sender goes on counting
+    assert after.counts() == {"cloud": {"replayed": 1}}
+    (tmp_path / "state" / "seen.json").write_text("[")
+    with pytest.raises(SettingError, match=r"seen.json is damaged: delete it"):
+        Gate(seen=tmp_path / "state" / "seen.json")
 
 
 def mutated(seed: int, data: bytes) -> bytes:

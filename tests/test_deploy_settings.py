@@ -27,6 +27,7 @@ from fedfloor.deploy.settings import (
     to_toml,
 )
 from fedfloor.errors import RunError, SettingError
+from parks import free_port
 
 EDGE = EdgeSettings(
     "trial", "north", 0, Address("10.0.0.1", 8883), Address(socket=Path("/run/door")), Path("/e.toml"), Path("/state"),
@@ -95,8 +96,6 @@ def test_a_device_reads_and_writes_below_its_own_name() -> None:
 
 @pytest.mark.parametrize("kind", ["socket", "port"])
 def test_a_door_answers_each_frame(tmp_path: Path, kind: str) -> None:
-    from live_processes import free_port
-
     where = Address(socket=tmp_path / "door") if kind == "socket" else Address("127.0.0.1", free_port())
     one = Door(where, lambda frame: frame[::-1])
     try:
@@ -128,7 +127,7 @@ def test_a_door_takes_no_frame_larger_than_it_is_told() -> None:
 
 def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
     """The clock is ours: an hour of waiting passes at once, and then there is a broker."""
-    from live_processes import BROKER, broker, free_port
+    from live_processes import BROKER, broker
 
     if BROKER is None:
         pytest.skip("needs Mosquitto")

@@ -22,7 +22,9 @@ from fedfloor.deploy import live, ports
 from fedfloor.deploy.processes import Crew
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
+from live_park import figures
 from parks import needs_mosquitto, until
 
 EXPERIMENT = TINY + '[method]\nname = "hierfavg"\n'
@@ -38,32 +40,36 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert not left
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "fedfloor", "live", "up", "tiny.toml", "--out", "live", "--devices", "4", *words]
+def started(folder: Path, *words: str, devices: int = 4) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "fedfloor", "live", "up", "tiny.toml", "--out", "live", "--devices", str(devices)]
+    line += words
     return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
+@pytest.mark.live
 @needs_mosquitto
 def test_a_park_trains_as_its_simulation_and_leaves_nothing_behind(folder: Path) -> None:
     first = ports.free(5)[0]
-    process = started(folder, "--ports", str(first), "--stay")
+    process = started(folder, "--ports", str(first), "--stay", devices=8)
     _, told = process.communicate(timeout=900)
     assert process.returncode == 0, told
     assert "round 3" in told
     rows = live.status(folder / "live")
-    assert [row["kind"] for row in rows].count("device") == 4
+    assert [row["kind"] for row in rows].count("device") == 8
     assert {row["kind"] for row in rows if not row["alive"]} == {"cloud"}  # it has done its work
     assert live.listens(first)
-    assert live.down(folder / "live") >= 11  # and what Flower started
+    assert live.down(folder / "live") >= 15  # and what Flower started
     assert sorted(path.name for path in (folder / "live").iterdir()) == ["logs", "run"]
     assert not [port for port in range(first, first + 5) if live.listens(port)]
     subprocess.run(
         [sys.executable, "-m", "fedfloor", "run", "tiny.toml", "--out", "simulated", "--ranks", "1", "--set",
-         "engine.shortcuts=off"], cwd=folder, check=True, capture_output=True,
+         "engine.shortcuts=off", "--set", "park.devices=8"], cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
     deployed, simulated = (folder / name / "model.safetensors" for name in ("live/run", "simulated"))
     assert deployed.read_bytes() == simulated.read_bytes()
+    lines = (ledger.read(folder / name / "ledger.jsonl") for name in ("live/run", "simulated"))
+    assert [figures(line) for line in next(lines)] == [figures(line) for line in next(lines)]
 
 
 @pytest.mark.slow

@@ -82,6 +82,7 @@ def network() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.live
 @needs_mosquitto
 @pytest.mark.skipif(not can_have_namespaces(), reason="network namespaces need root, and the command ip")
 def test_the_pages_commands_train_a_model_on_three_machines(tmp_path: Path, network: dict[str, str]) -> None:

@@ -40,6 +40,9 @@ def test_random_is_uniform() -> None:
         (3, 4, "equal", "factories = 4: there are 3 devices"),
         (3, 4, "random", "factories = 4: there are 3 devices"),
         (3, 0, "equal", "factories = 0"),
+        (3, 2, (0, 1), "one number for each of 3 devices"),
+        (3, 2, (0, 0, 0), "from 0 to 1, each at least once"),
+        (3, 2, (0, 1, 2), "from 0 to 1, each at least once"),
         (40, 40, "random", "Use assignment = 'equal'"),  # chance 40!/40^40 ≈ 7e-17 per draw
         (4, 2, "equel", "Did you mean 'equal'"),
     ],
@@ -47,3 +50,9 @@ def test_random_is_uniform() -> None:
 def test_impossible_assignments_are_refused(devices: int, factories: int, how, words: str) -> None:
     with pytest.raises(SettingError, match=words):
         assign(devices, factories, how, np.random.default_rng(0))
+
+
+def test_a_real_floor_says_where_each_device_stands() -> None:
+    factory_of = assign(4, 2, (1, 0, 0, 1), np.random.default_rng(0))
+    assert factory_of.dtype == np.int32
+    assert factory_of.tolist() == [1, 0, 0, 1]

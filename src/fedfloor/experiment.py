@@ -66,14 +66,14 @@ class ParkSettings:
     Args:
         devices: number of devices; left out, the data's natural owners.
         factories: number of factories; left out, those that the data name for their natural owners, or else one.
-        assignment: ``equal`` shares drawn at random, or ``random``: each device by itself.
+        assignment: ``equal`` shares drawn at random, ``random``: each device by itself, or the factory of each device.
         census_epsilon: ε of the discrete Laplace noise on the counts that a device reports; left out, there is none.
         mobility: which devices are guests in other factories when; left out, none ever.
     """
 
     devices: int | None = None
     factories: int | None = None
-    assignment: Literal["equal", "random"] = "equal"
+    assignment: Literal["equal", "random"] | tuple[int, ...] = "equal"
     census_epsilon: float | None = None
     mobility: Mobility | None = None
 

@@ -109,8 +109,9 @@ class Line:
         with self._lock:
             self._number += 1
             message = Message(
-                kind, self.name, run, number, self._session, self._number, scope, about=about, arrays=arrays or {}
-            )
+                kind, self.name, run, number, self._session, self._number, scope,
+                about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
+            )  # fmt: skip
         asked = _Open(name, encode(message))
         self._open[message.identity] = asked
         try:
@@ -184,11 +185,13 @@ class Line:
     def _hello(self, device: int, name: str, said: Message) -> None:
         about = said.about
         if about.get("device") != device:
-            raise RefusedError("device", f"it is device {about.get('device')}; here it is listed as {device}.")
+            told = f"it is device {about.get('device')}; here it is listed as {device}."
+            raise RefusedError("device", f"{told} Copy what was provisioned together.")
         if about.get("version") != __version__:
-            raise RefusedError("release", f"it runs fedfloor {about.get('version')}; this is {__version__}.")
+            told = f"it runs fedfloor {about.get('version')}; this is {__version__}. Install the same release on both."
+            raise RefusedError("release", told)
         if said.session < self._sessions.get(device, 0):
-            raise RefusedError("replayed", "it is of an earlier session.")
+            raise RefusedError("replayed", "it is of an earlier session. Was its clock set back?")
         with self._changed:
             restarted = said.session != self._sessions.get(device, said.session)
             self._sessions[device], self.here[device] = said.session, about

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedfloor.deploy.settings import Tls
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import SettingError
 
 YEARS = 10  # of an authority and of its list of those revoked: a list that ran out would shut everybody out
 AHEAD = dt.timedelta(hours=1)  # a certificate is good for clocks that are so much slow
@@ -223,13 +222,18 @@ def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
         raise SettingError(wrong)
 
 
-def refusal(error: ssl.SSLError, where: str) -> RunError:
+def refusal(error: str, where: str, own: Path | None = None) -> str:
     """Return what to tell the user when a secure connection was not made.
 
-    >>> print(refusal(ssl.SSLError(1, "[SSL] tlsv13 alert certificate required"), "north:8883"))
+    Args:
+        error: what the TLS library says.
+        where: whom we called.
+        own: our certificate's file.
+
+    >>> print(refusal("[SSL] tlsv13 alert certificate required", "north:8883"))
     north:8883 asks for a certificate, and got none: give ca, cert and key in [tls].
     """
-    said = str(error).lower()
+    said = error.lower()
     alerts = {
         "certificate required": "asks for a certificate, and got none: give ca, cert and key in [tls].",
         "certificate revoked": "refuses this certificate: it was revoked.",
@@ -241,7 +245,17 @@ def refusal(error: ssl.SSLError, where: str) -> RunError:
         "verify failed": "shows a certificate that ca.crt did not sign: another park's, or somebody in between.",
     }
     why = next((words for sign, words in alerts.items() if sign in said), f"made no secure connection: {error}.")
-    return RunError(f"{where} {why}")
+    return f"{where} {why}{'' if own is None else _shown(own)}"
+
+
+def _shown(path: Path) -> str:
+    """Say whose certificate a file holds, from when until when, and what the clock says."""
+    try:
+        cert = certificate(path)
+    except SettingError as error:
+        return f" {error}"
+    span = f"from {_day(cert.not_valid_before_utc)} until {_day(cert.not_valid_after_utc)}"
+    return f" {path} is the certificate of '{common_name(cert)}', good {span}; this machine's clock says {_day(now())}."
 
 
 def _bytes(path: Path, what: str) -> bytes:

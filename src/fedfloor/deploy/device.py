@@ -94,6 +94,9 @@ class Agent:
         message = self.gate.take(payload, edge)
         if message is None:
             return
+        if message.about.get("to") != self._session:  # recorded before this device was started, and said again
+            self.gate.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
+            return
         kind, about, arrays = self._done(edge, message)
         answer = self._message(kind, message, about, arrays)
         topic, said = topics.outbox(self.settings.park, self.settings.name, edge), encode(answer)

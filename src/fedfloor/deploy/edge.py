@@ -22,7 +22,7 @@ from fedfloor.deploy.settings import EdgeSettings
 from fedfloor.engine import ranks
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import FedfloorError
+from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Probe
@@ -42,10 +42,15 @@ class Edge:
         experiment: what is trained.
         park: what is known of the devices.
         link: its connection to the broker.
+
+    Raises:
+        SettingError: the experiment has fewer devices, or puts one into another factory.
     """
 
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park, link: Link) -> None:
-        self.settings, self.gate = settings, Gate()
+        _check_places(settings, park)
+        self.settings = settings
+        self.gate = Gate(seen=settings.state / f"{settings.name}.seen.json")
         self.engine, _ = made.engine(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
         self.line = Line(settings.park, settings.name, link, everyone)
@@ -127,6 +132,22 @@ class Edge:
             kind, self.settings.name, run, number, self._session, self._number, answers=identity, about=about,
             arrays=arrays or {},
         )  # fmt: skip
+
+
+def _check_places(settings: EdgeSettings, park: Park) -> None:
+    """Raise where the park file and the experiment put a device into two factories."""
+    for one in (*settings.devices, *settings.neighbours):
+        named = f"device '{one.name}' (number {one.device})"
+        if one.device >= park.devices:
+            raise SettingError(f"{named}: the experiment has devices 0 to {park.devices - 1}. Set park.devices.")
+        there = int(park.factory_of[one.device])
+        if (there == settings.factory) != (one in settings.devices):
+            here = f"factory {settings.factory} ('{settings.name}')"
+            said = f"not in {here}" if one in settings.neighbours else f"in {here}"
+            raise SettingError(
+                f"{named} stands {said} by the park file, but in factory {there} by the experiment. Set "
+                "park.assignment in the experiment to the factory of each device; fedfloor provision names the list."
+            )
 
 
 def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:

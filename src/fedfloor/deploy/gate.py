@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from fedfloor.deploy.message import MOST_BYTES, Message, RefusedError, decode, split
+from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +34,13 @@ class Gate:
     Args:
         run: the run they must belong to; "" takes any.
         most: the most bytes of one.
+        seen: file in which each sender's last message is noted, so that a restart does not take an old one again.
     """
 
-    def __init__(self, run: str = "", most: int = MOST_BYTES) -> None:
-        self.run, self.most = run, most
+    def __init__(self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None) -> None:
+        self.run, self.most, self._seen = run, most, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
-        self._last: dict[str, tuple[int, int]] = {}
+        self._last: dict[str, tuple[int, int]] = _noted(seen)
         self._lock = Lock()
 
     def take(self, data: bytes, sender: str) -> Message | None:
@@ -69,6 +73,8 @@ class Gate:
             if place <= self._last.get(sender, (0, 0)):
                 raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is no new one.")
             self._last[sender] = place
+            if self._seen is not None:
+                _note(self._seen, self._last)
         return said
 
     def refuse(self, sender: str, error: RefusedError) -> None:
@@ -84,3 +90,26 @@ class Gate:
         for (sender, reason), number in sorted(self.refused.items()):
             found.setdefault(sender, {})[reason] = number
         return found
+
+
+def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
+    """Return what was noted before a restart.
+
+    Raises:
+        SettingError: the file holds something else.
+    """
+    if path is None or not path.exists():
+        return {}
+    try:
+        said = json.loads(path.read_text())
+        return {str(who): (int(session), int(number)) for who, (session, number) in said.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SettingError(f"{path} is damaged: delete it; an old message may be taken once.") from error
+
+
+def _note(path: Path, last: dict[str, tuple[int, int]]) -> None:
+    """Replace the file as a whole; a kill leaves the old one or the new one, a power cut may lose the last message."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(last))
+    part.replace(path)

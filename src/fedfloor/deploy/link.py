@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 10  # after one and a half times that long the broker tells a silent device's last will
 LONGEST_WAIT_S = 30.0
+STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after so many in a row it is told
 Heard = Callable[[str, bytes], None]
 
 
@@ -73,7 +74,8 @@ class Mqtt:
         self._broker, self._stopped = broker, threading.Event()
         self._wait = wait or self._stopped.wait
         self._clock = clock
-        self._client = _client(name, tls, will)
+        self._client, self._tls = _client(name, tls, will), tls
+        self._alert, self._name = "", name  # what ended the last attempt
         self._thread = threading.Thread(target=self._stay, name=f"link of {name}", daemon=True)
         self.connections = 0
 
@@ -90,6 +92,7 @@ class Mqtt:
             client.subscribe([(topic, _once()) for topic in topics]) if topics else _tried(joined)
 
         self._client.on_connect = on_connect
+        self._client.on_log = self._note
         self._client.on_subscribe = lambda *_: _tried(joined)
         self._client.on_message = lambda _client, _data, one: _tried(lambda: heard(one.topic, bytes(one.payload)))
         self._thread.start()
@@ -107,20 +110,38 @@ class Mqtt:
         self._client.disconnect()
         self._thread.join(timeout=5.0)
 
+    def _note(self, _client: Client, _data: object, _level: int, text: str) -> None:
+        """Keep a TLS alert: in TLS 1.3 a broker refuses a certificate only when the connection seems to be made."""
+        if "[SSL" in text:
+            self._alert = text[text.index("[SSL") :]
+
+    def _lacking(self) -> str:
+        """Return why there is no connection."""
+        if "[SSL" not in self._alert:
+            return f"broker {self._broker} cannot be reached: {self._alert}."
+        from fedfloor.deploy.authority import refusal
+
+        return refusal(self._alert, str(self._broker), self._tls.cert if self._tls else None)
+
     def _stay(self) -> None:
-        attempt, pause, told = 0, waits(), False
+        attempt, pause, told, short = 0, waits(), "", 0
         while not self._stopped.is_set():
-            before = self.connections
+            before, began, self._alert = self.connections, self._clock(), "it hung up"
             try:
                 self._client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True)
                 while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up when somebody says something
                     pass
             except Exception as error:  # what no broker should say included: without this thread nobody is heard
-                if not told:
-                    log.warning("broker %s cannot be reached: %s. It is tried again and again.", self._broker, error)
-                told = True
-            if self.connections > before:
-                attempt, told = 0, False
+                self._alert = str(error)
+            if self.connections > before and self._clock() - began >= STEADY_S:
+                attempt, told, short = 0, "", 0
+            elif self.connections > before:
+                short += 1
+                if short == SHORT:
+                    log.error("%s: %s", self._name, _shared(self._broker))
+            elif not self._stopped.is_set() and told != self._alert:
+                told = self._alert
+                log.warning("%s It is tried again and again.", self._lacking())
             if not self._stopped.is_set():
                 self._wait(pause(attempt))
                 attempt += 1
@@ -132,6 +153,14 @@ def _tried(do: Callable[[], object]) -> None:
         do()
     except Exception:
         log.exception("what came could not be dealt with")
+
+
+def _shared(broker: Address) -> str:
+    """Say what it means that connections end as soon as they are made: brokers keep one of each name."""
+    return (
+        f"broker {broker} ended {SHORT} connections as soon as they were made. Do two devices have one name? Give each "
+        "a certificate of its own; if there is one only, its key was copied: revoke it."
+    )
 
 
 def _once() -> Any:

@@ -234,14 +234,17 @@ def _put(path: Path, text: bytes, private: bool) -> None:
 
 def _fits(park: ParkFile) -> Iterator[str]:
     """Say where the experiment speaks of another park."""
-    said = config.read(park.experiment).park
+    said, where = config.read(park.experiment).park, park.experiment.name
     for what, count, mine in (
         ("devices", said.devices, len(park.device)),
         ("factories", said.factories, len(park.factory)),
     ):
         if count is not None and count != mine:
-            where = park.experiment.name
             yield f"the experiment has {count} {what}, the park file {mine}: set park.{what} = {mine} in {where}"
+    names = [one.name for one in park.factory]
+    stands = [names.index(one.factory) for one in sorted(park.device, key=lambda one: one.number or 0)]
+    if said.factories not in (None, 1) and said.assignment != tuple(stands):
+        yield f"the edges ask for devices where the park file has them: set park.assignment = {stands} in {where}"
 
 
 def _notes(

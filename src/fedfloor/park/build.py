@@ -43,7 +43,8 @@ def build(
         root: where named data sets lie; see :func:`~fedfloor.data.sources.load`.
         devices: K; None for all natural owners.
         factories: M; None for those the data name, where devices are the natural owners, or else a single one.
-        assignment: how devices come to factories that the data do not name, ``"random"`` or ``"equal"``.
+        assignment: how devices come to factories that the data do not name; see
+            :func:`~fedfloor.park.factories.assign`.
         partition: which samples each device gets; natural owners if None.
         stream: what of them it holds at a time; all if None.
         samples_per_device: for generated data.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fedfloor.data.dataset import Owners
 from fedfloor.errors import SettingError, require, unknown
 
-Assignment = Literal["random", "equal"]
+Assignment = Literal["random", "equal"] | tuple[int, ...]
 RANDOM_DRAWS = 1000
 
 
@@ -18,18 +19,19 @@ def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generat
 
     ``equal``: a random permutation dealt into shares whose sizes differ by at most one. ``random``: each device
     independently and uniformly (FedGS's reference code), drawn again while a factory is empty, up to 1,000 times.
+    A list of numbers: the factory of each device, as on a real floor.
 
     Args:
         devices: K ≥ M.
         factories: M ≥ 1.
-        how: ``"random"`` or ``"equal"``.
+        how: ``"random"``, ``"equal"``, or K numbers from 0 to M−1.
         rng: where the draws come from.
 
     Returns:
         int32 [K], the factory of each device.
 
     Raises:
-        SettingError: M > K, an unknown way, or every random draw left a factory empty.
+        SettingError: M > K, an unknown way, numbers that do not fit, or every random draw left a factory empty.
 
     >>> np.bincount(assign(7, 3, "equal", np.random.default_rng(0)))
     array([3, 2, 2])
@@ -38,6 +40,8 @@ def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generat
     if factories > devices:
         few = f"there are {devices} devices, and every factory needs one. Use fewer factories or more devices."
         raise SettingError(f"[park] factories = {factories}: {few}")
+    if not isinstance(how, str):
+        return _listed(devices, factories, how)
     if how == "equal":
         factory_of = np.empty(devices, np.int32)
         factory_of[rng.permutation(devices)] = np.arange(devices) % factories
@@ -52,3 +56,11 @@ def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generat
         f"[park] assignment = 'random' left one of {factories} factories without any of the {devices} devices in each "
         f"of {RANDOM_DRAWS:,} draws. Use assignment = 'equal', or fewer factories."
     )
+
+
+def _listed(devices: int, factories: int, numbers: Sequence[int]) -> Owners:
+    require(len(numbers) == devices, "[park] assignment", list(numbers), f"one number for each of {devices} devices")
+    lacking = sorted(set(range(factories)) ^ set(numbers))
+    allowed = f"numbers from 0 to {factories - 1}, each at least once"
+    require(not lacking, "[park] assignment", list(numbers), allowed)
+    return np.array(numbers, np.int32)
