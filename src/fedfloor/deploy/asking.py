@@ -76,6 +76,10 @@ class Line:
         with self._changed:
             return self._changed.wait_for(lambda: len(self.here) >= devices, deadline_s)
 
+    def session(self, device: int) -> int | None:
+        """Return when a device that is there was started, ns; None of one that is not."""
+        return self._sessions.get(device) if device in self.here else None
+
     def abandon(self, why: str) -> None:
         """Let all that is under way be lost, and what is asked from now on, until :meth:`attend`."""
         self._abandoned = why

@@ -9,12 +9,15 @@ import logging
 import queue
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfloor._version import __version__
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import topics
+from fedfloor.deploy import own, topics
+from fedfloor.deploy.facts import Facts, holding
+from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, RefusedError, encode, split
@@ -37,14 +40,14 @@ class Agent:
 
     Args:
         settings: the device's.
-        park: holds its samples.
         experiment: what is trained.
+        park: holds its samples; None until an edge says what a sample is.
         link: its connection; made from the settings where it is left out.
         session: when it started, ns.
     """
 
     def __init__(
-        self, settings: DeviceSettings, experiment: Experiment, park: Park,
+        self, settings: DeviceSettings, experiment: Experiment, park: Park | None,
         link: Callable[[tuple[str, bytes]], Link] | None = None, session: int | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment, self.park = settings, experiment, park
@@ -55,6 +58,7 @@ class Agent:
         self._link = link(will) if link else Mqtt(settings.name, settings.broker, settings.tls, will)
         self._asked: queue.Queue[tuple[str, bytes] | None] = queue.Queue(WAITING)
         self._worker: Worker | None = None
+        self._facts: Facts | None = None
         self._last: tuple[str, bytes] = ("", b"")  # what was answered last, if it is asked for again
 
     def run(self) -> None:
@@ -80,12 +84,7 @@ class Agent:
 
     def _joined(self) -> None:
         """Say that this device is there."""
-        device = self.settings.device
-        counts = [int(one) for one in self.park.classes(device)]
-        about = {
-            "device": device, "version": __version__, "samples": int(self.park.sizes[device]), "counts": counts,
-            "factory": self.settings.factory,
-        }  # fmt: skip
+        about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
         self._say(self._status, self._message("hello", about=about), retain=True)
 
     def _attend(self, edge: str, payload: bytes) -> None:
@@ -113,6 +112,8 @@ class Agent:
 
     def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
+            if message.kind == "facts":
+                return "answer", {"answer": self._holding(message)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
             if message.kind not in ("visit", "probe"):
@@ -132,13 +133,27 @@ class Agent:
         if self._worker is None:
             from fedfloor.deploy.worker import Worker  # from here on there is PyTorch
 
-            self._worker = Worker(self.settings, self.experiment, self.park)
+            self._worker = Worker(self.settings, self.experiment, self._here())
         return self._worker
+
+    def _here(self) -> Park:
+        if self.park is None:
+            raise RefusedError("facts", "nobody has said yet what a sample is.")
+        return self.park
+
+    def _holding(self, message: Message) -> dict[str, Any]:
+        """Read its samples as the cloud says what a sample is, and answer how many there are."""
+        facts = read_facts(message.about.get("facts"))
+        if self.park is None or self._facts is None or replace(self._facts, standard=facts.standard) != facts:
+            self.park = own.park(self.settings, self.experiment, facts)
+        if facts != self._facts:
+            self.park, self._facts, self._worker = replace(self.park, told=facts.known), facts, None
+        return asdict(holding(self.park, self.settings.device, facts))
 
     def _census(self, message: Message) -> list[int]:
         """Answer the class counts of what it holds now."""
         about, device = message.about, self.settings.device
-        counts = self.park.census([device], int(about["tick"]), [int(about["trained"])])[0]
+        counts = self._here().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(one) for one in counts]
 
     def _message(
@@ -167,8 +182,9 @@ def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
 
     what = experiment or read_experiment(Path(settings.experiment), [])
     if settings.data.kind != "partition":
-        raise SettingError(f"[data] kind = '{settings.data.kind}' is not built yet: use kind = 'partition'.")
+        own.check(settings)
+        return Agent(settings, what, None)
     park = build_park(what)
     if settings.device >= park.devices:
         raise SettingError(f"device = {settings.device}: the experiment has devices 0 to {park.devices - 1}.")
-    return Agent(settings, what, park)
+    return Agent(settings, what, own.alone(park, what, settings.device))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfloor.deploy import packing
 from fedfloor.deploy.asking import Line
 from fedfloor.deploy.device import FATAL
+from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, RefusedError, fits
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine.attend import Still
@@ -41,6 +42,7 @@ class Factory:
         run: the run's name.
         round: the round under way.
         kept: device → digests of its memories that checkpoints name.
+        joining: what devices say they hold, where their samples stay with them.
         trained_s: seconds that devices trained so far, by their own clocks, all together.
     """
 
@@ -50,6 +52,7 @@ class Factory:
     run: str = ""
     round: int = 0
     kept: Mapping[int, Sequence[str]] | None = None
+    joining: Joining | None = None
     trained_s: float = 0.0
     at_once = True
 
@@ -136,6 +139,8 @@ class Factory:
         self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all",
     ) -> Message | None:  # fmt: skip
+        if self.joining is not None and not self.joining.fits(device, self.run):
+            return None
         answer = self.line.ask(
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
         )

@@ -116,7 +116,10 @@ def read_holding(said: object, facts: Facts) -> Holding:
     try:
         body = dict(said)  # type: ignore[call-overload]
         made = Holding(
-            body["samples"], tuple(body["counts"]), tuple(tuple(map(float, one)) for one in body["sums"]), body["digest"]
+            body["samples"],
+            tuple(body["counts"]),
+            tuple(tuple(map(float, one)) for one in body["sums"]),
+            body["digest"],
         )
         right = [type(one) is int for one in (made.samples, *made.counts)]
         finite = [math.isfinite(v) for one in made.sums for v in one]
@@ -162,6 +165,14 @@ def park(
         dataset, LocalSets(first), np.array(factory_of, np.int32), data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility, told=told,
     )  # fmt: skip
+
+
+def known(facts: Facts, park: Park) -> Facts:
+    """Return facts with the normalisation that is computed from all devices."""
+    if park.told is None or park.told.standard is None:
+        return facts
+    mean, deviation = (tuple(one.tolist()) for one in park.told.standard)
+    return replace(facts, standard=(mean, deviation))
 
 
 def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str, here: Dataset | None) -> Dataset:

@@ -82,7 +82,8 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
     told = known or Told(None, park.normalisation(experiment.data.normalise))
     (x, y), data = park.samples(device), park.dataset
     here = pooled(data.name, data.classes, Pool(np.array(x), np.array(y)), _none(np.array(x)), data.digest)
-    return _of_one(replace(here, scale=data.scale, inputs=data.inputs), experiment, device, told)
+    made = _of_one(replace(here, scale=data.scale, inputs=data.inputs), experiment, device, told)
+    return replace(made, factory_of=park.factory_of, mobility=park.mobility)
 
 
 def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
@@ -195,7 +196,9 @@ def _labelled(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
     if y.dtype.kind == "U":
         odd = next((one for one in y.ravel().tolist() if one not in classes), None)
         if odd is not None:
-            raise SettingError(f"{where}: label '{odd}' is no class.{nearest(odd, classes)} Known: {', '.join(classes)}.")
+            raise SettingError(
+                f"{where}: label '{odd}' is no class.{nearest(odd, classes)} Known: {', '.join(classes)}."
+            )
         return np.array([classes.index(one) for one in y.ravel().tolist()], np.int64).reshape(y.shape)
     if y.dtype.kind not in "iu":
         raise SettingError(f"{where}: y is {y.dtype}; must be class names, or whole numbers.")
