@@ -6,22 +6,22 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import door, errands, joining, packing
+from fedfloor.deploy import errands, joining, packing
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.device import FATAL
+from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.message import Message, RefusedError, encode
-from fedfloor.deploy.settings import CloudEdge, CloudSettings
+from fedfloor.deploy.settings import CloudSettings
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand, Shown
@@ -43,46 +43,6 @@ from fedfloor.runs.parks import build_park, load_data
 from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
-
-
-class Edges(Protocol):
-    """The way from the cloud to the edges."""
-
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask the edges of factories, all at the same time.
-
-        Args:
-            messages: factory → what is asked.
-            deadline_s: how long is waited.
-
-        Returns:
-            Factory → answer, of those that answered in time.
-        """
-        ...
-
-
-class Direct:
-    """Edges that are asked through their doors.
-
-    Args:
-        edges: each with a door.
-    """
-
-    def __init__(self, edges: Sequence[CloudEdge]) -> None:
-        self._doors = {one.factory: one.door for one in edges if one.door is not None}
-
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask each through its door."""
-
-        def one(factory: int) -> tuple[int, bytes]:
-            try:
-                return factory, door.ask(self._doors[factory], messages[factory], deadline_s)
-            except OSError as error:
-                log.warning("the edge of factory %d at %s: %s.", factory, self._doors[factory], error)
-                return factory, b""
-
-        with ThreadPoolExecutor(max(1, len(messages))) as pool:
-            return {factory: said for factory, said in pool.map(one, messages) if said}
 
 
 class Cloud:

@@ -115,14 +115,10 @@ def read_holding(said: object, facts: Facts) -> Holding:
     """
     try:
         body = dict(said)  # type: ignore[call-overload]
-        made = Holding(
-            body["samples"],
-            tuple(body["counts"]),
-            tuple(tuple(map(float, one)) for one in body["sums"]),
-            body["digest"],
-        )
+        sums = tuple(tuple(map(float, one)) for one in body["sums"])
+        made = Holding(body["samples"], tuple(body["counts"]), sums, body["digest"])
         right = [type(one) is int for one in (made.samples, *made.counts)]
-        finite = [math.isfinite(v) for one in made.sums for v in one]
+        finite = [math.isfinite(v) for one in sums for v in one]
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"it does not say what it holds: {error}") from error
     channels = [facts.shape[0]] * 3 if facts.sums else []
