@@ -72,13 +72,9 @@ class Joining:
         if held is None or wanted is None:
             return False
         if held != wanted:
-            told = (
-                f"{held.samples} samples; {wanted.samples}" if held.samples != wanted.samples else "other samples than"
-            )
-            error = RefusedError(
-                "data", f"it holds {told} when the run began. Start a new run, or give it those again."
-            )
-            self.line.gate.refuse(self.line.devices[device].name, error)
+            other = f"{wanted.samples} samples" if held.samples != wanted.samples else "others"
+            text = f"it holds {held.samples} samples; {other} when the run began. Give it those, or start a new run."
+            self.line.gate.refuse(self.line.devices[device].name, RefusedError("data", text))
             return False
         return True
 

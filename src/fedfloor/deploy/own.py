@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data import own
-from fedfloor.data.dataset import Dataset, Labels, Owned, Pool, Values, pooled
+from fedfloor.data.dataset import Dataset, Labels, Made, Owned, Pool, Values, pooled
 from fedfloor.data.reading import Own
 from fedfloor.data.samples import samples
 from fedfloor.deploy.facts import Facts
@@ -80,10 +80,14 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
         known: the normalisation; computed from the park where it is left out.
     """
     told = known or Told(None, park.normalisation(experiment.data.normalise))
-    (x, y), data = park.samples(device), park.dataset
-    here = pooled(data.name, data.classes, Pool(np.array(x), np.array(y)), _none(np.array(x)), data.digest)
-    made = _of_one(replace(here, scale=data.scale, inputs=data.inputs), experiment, device, told)
-    return replace(made, factory_of=park.factory_of, mobility=park.mobility)
+    first = np.concatenate([[0], np.cumsum(park.sizes)])
+    (x, y), begin = park.samples(device), first[device]
+    here = replace(
+        park.dataset, y=y, y_test=y[:0], owner=None, owner_test=None, rendered=False, time=None, first=None,
+        through=None, owned=Owned(), take=lambda indices, _: x[indices - begin], take_test=lambda indices: x[indices],
+        made=Made(first, lambda indices: y[indices - begin]),
+    )  # fmt: skip
+    return replace(park, dataset=here, indices=LocalSets(first), told=told)
 
 
 def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
@@ -196,9 +200,8 @@ def _labelled(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
     if y.dtype.kind == "U":
         odd = next((one for one in y.ravel().tolist() if one not in classes), None)
         if odd is not None:
-            raise SettingError(
-                f"{where}: label '{odd}' is no class.{nearest(odd, classes)} Known: {', '.join(classes)}."
-            )
+            known = ", ".join(classes)
+            raise SettingError(f"{where}: label '{odd}' is no class.{nearest(odd, classes)} Known: {known}.")
         return np.array([classes.index(one) for one in y.ravel().tolist()], np.int64).reshape(y.shape)
     if y.dtype.kind not in "iu":
         raise SettingError(f"{where}: y is {y.dtype}; must be class names, or whole numbers.")

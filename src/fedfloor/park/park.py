@@ -173,7 +173,8 @@ class Park:
         With ``census_epsilon`` they carry noise, and may be negative.
         """
         if self.told is not None and self.told.counts is not None:
-            return self.told.counts[device]
+            row: NDArray[np.int64] = self.told.counts[device]
+            return row
         return noisy(self.counts_of(np.array([device]))[0], self.census_epsilon, self.seed, -1, device, 0)
 
     @cached_property
