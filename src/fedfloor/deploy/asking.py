@@ -7,9 +7,10 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fedfloor._version import __version__
 from fedfloor.deploy import topics
@@ -19,6 +20,7 @@ from fedfloor.deploy.message import Arrays, Message, RefusedError, decode, encod
 from fedfloor.deploy.settings import Named
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -211,3 +213,11 @@ class Line:
         log.warning("device %s (%d) is gone: %s.", name, device, why)
         for asked in [one for one in self._open.values() if one.device == name]:
             asked.came.put(_Gone(why))
+
+
+def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:
+    """Return what ``do`` returns for each device, all being asked at the same time."""
+    if len(devices) < 2:
+        return [do(device) for device in devices]
+    with ThreadPoolExecutor(len(devices)) as pool:
+        return list(pool.map(do, devices))

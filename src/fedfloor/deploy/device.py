@@ -184,7 +184,4 @@ def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
     if settings.data.kind != "partition":
         own.check(settings)
         return Agent(settings, what, None)
-    park = build_park(what)
-    if settings.device >= park.devices:
-        raise SettingError(f"device = {settings.device}: the experiment has devices 0 to {park.devices - 1}.")
-    return Agent(settings, what, own.alone(park, what, settings.device))
+    return Agent(settings, what, own.alone(build_park(what), what, settings.device))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedfloor.deploy import packing
-from fedfloor.deploy.asking import Line
+from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.device import FATAL
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, RefusedError, fits
@@ -28,7 +27,6 @@ from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.outcome import Receipt
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 @dataclass
@@ -152,14 +150,6 @@ class Factory:
         if answer is not None and answer.kind == "refused":
             log.warning("device %s refused: %s", answer.sender, answer.about.get("text"))
         return answer if answer is not None and answer.kind in ("update", "answer", "lacks") else None
-
-
-def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:
-    """Return what ``do`` returns for each device, all being asked at the same time."""
-    if len(devices) < 2:
-        return [do(device) for device in devices]
-    with ThreadPoolExecutor(len(devices)) as pool:
-        return list(pool.map(do, devices))
 
 
 def _told(work: Work) -> dict[str, Any]:

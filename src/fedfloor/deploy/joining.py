@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedfloor.deploy.asking import Line
+from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
 from fedfloor.deploy.message import Message, RefusedError
 from fedfloor.deploy.settings import Named
@@ -82,16 +82,19 @@ class Joining:
 def gathered(joining: Joining, mine: Mapping[int, Named], facts: Facts, run: str) -> dict[str, Any]:
     """Return what an edge says of its own devices: what they hold, who is not there, and what is wrong."""
     held, lacking, wrong = dict[int, Holding](), list[str](), dict[str, str]()
-    for device, one in mine.items():
+
+    def ask(device: int) -> None:
         try:
             said = joining.holding(device, facts, run)
         except SettingError as error:
-            wrong[one.name] = str(error)
-            continue
+            wrong[mine[device].name] = str(error)
+            return
         if said is None:
-            lacking.append(one.name)
+            lacking.append(mine[device].name)
         else:
             held[device] = said
+
+    side_by_side(ask, list(mine))
     return {"held": mapping(held), "devices": sorted(mine), "lacking": lacking, "wrong": wrong}
 
 

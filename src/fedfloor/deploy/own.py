@@ -78,7 +78,12 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
         experiment: what is trained.
         device: whose.
         known: the normalisation; computed from the park where it is left out.
+
+    Raises:
+        SettingError: there is no such device.
     """
+    if device >= park.devices:
+        raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
     told = known or Told(None, park.normalisation(experiment.data.normalise))
     first = np.concatenate([[0], np.cumsum(park.sizes)])
     (x, y), begin = park.samples(device), first[device]
