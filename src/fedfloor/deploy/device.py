@@ -22,6 +22,7 @@ from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.engine.allocator import give_back
 from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+IDLE_S = 5.0
 WAITING = 64  # requests; more are refused
 FATAL = {kind.__name__: kind for kind in (DivergedError, SettingError)}  # these end the run, as in the simulation
 
@@ -64,10 +66,18 @@ class Agent:
     def run(self) -> None:
         """Work until :meth:`leave` is called."""
         self._link.start([topics.inbox(self.settings.park, "+", self.settings.name)], self._heard, self._joined)
-        while (asked := self._asked.get()) is not None:
+        while (asked := self._next()) is not None:
             self._attend(*asked)
         self._say(self._status, self._message("gone", about={"why": "left"}), retain=True)
         self._link.stop()
+
+    def _next(self) -> tuple[str, bytes] | None:
+        """Wait for what is asked next; when nothing is for a while, memory goes back to the system."""
+        try:
+            return self._asked.get(timeout=IDLE_S)
+        except queue.Empty:
+            give_back()
+            return self._asked.get()
 
     def leave(self) -> None:
         """Let :meth:`run` end after what it is doing."""
