@@ -20,6 +20,7 @@ from fedfloor.errors import RunError, SettingError
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import MORE, device_settings, experiment, figures, live, simulated
+from live_processes import needs_broker, processes
 
 DEVICES = 4
 
@@ -281,3 +282,14 @@ def test_an_agent_says_at_once_where_there_is_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(SettingError, match=wanted):
             agent_of(device_settings(tmp_path, what, 0, 0, data=source))
+
+
+@pytest.mark.slow
+@needs_broker
+def test_real_processes_with_samples_of_their_own_are_the_simulations_bits(tmp_path: Path, pictures: Path) -> None:
+    what = experiment(tmp_path, "hierfavg", rounds=3, devices=DEVICES, more=f"data.path = '{pictures}'")
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with processes(tmp_path, what, data=folder_of(pictures)) as park:
+        assert park.cloud().wait(240) == 0, park.logs()
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+    assert [told(one) for one in ledger.read(tmp_path / "live/ledger.jsonl")] == [told(line) for line in wanted]
