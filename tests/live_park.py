@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedfloor.deploy.settings import (
     Address,
     CloudEdge,
     CloudSettings,
+    DataSource,
     Deadlines,
     DeviceSettings,
     EdgeSettings,
@@ -122,9 +123,13 @@ class InMemory:
             self.broker.deliver(*self.will, True)
 
 
-def device_settings(folder: Path, what: Path, device: int, factory: int, broker: Address = NOWHERE) -> DeviceSettings:
+def device_settings(
+    folder: Path, what: Path, device: int, factory: int, broker: Address = NOWHERE, data: DataSource | None = None
+) -> DeviceSettings:
     place = folder / f"device-{device}"
-    return DeviceSettings("trial", f"d{device}", factory, device, broker, what, place / "memory", place)
+    return DeviceSettings(
+        "trial", f"d{device}", factory, device, broker, what, place / "memory", place, data=data or DataSource()
+    )
 
 
 def edge_settings(
@@ -171,10 +176,14 @@ class Live:
     links: dict[int, Any]
     edges: dict[int, Edge]
     join: Callable[[int], None]
+    samples: str = "experiment"
+    deadlines: Deadlines = field(default_factory=lambda: Deadlines(round_s=120))
 
     def settings(self, out: str = "live") -> CloudSettings:
         known = tuple(CloudEdge(f"e{m}", m, Address(socket=self.folder / f"e{m}.sock")) for m in self.edges)
-        return CloudSettings("trial", self.what, self.folder / out, known, deadlines=Deadlines(round_s=120))
+        return CloudSettings(
+            "trial", self.what, self.folder / out, known, deadlines=self.deadlines, samples=self.samples
+        )
 
     def run(self, out: str = "live", **more: object) -> list[ledger.Line]:
         cloud.run(self.settings(out), Inside(self.edges), **more)  # type: ignore[arg-type]
@@ -186,9 +195,13 @@ Connect = Callable[[str, int, "tuple[str, bytes] | None"], Link]  # name, factor
 
 @contextmanager
 def live(
-    folder: Path, what: Path, deadlines: Deadlines | None = None, connect: Connect | None = None
-) -> Iterator[Live]:
-    """A running park; its links are in memory unless ``connect`` makes others."""
+    folder: Path, what: Path, deadlines: Deadlines | None = None, connect: Connect | None = None,
+    data: Callable[[int], DataSource] | None = None,
+) -> Iterator[Live]:  # fmt: skip
+    """A running park; its links are in memory unless ``connect`` makes others.
+
+    Devices hold their share of the experiment's data, or with ``data`` say what they hold.
+    """
     read = config.read(what, [])
     park, broker = build_park(read), Broker()
     connect = connect or (lambda name, factory, will: InMemory(broker, will))
@@ -200,19 +213,23 @@ def live(
             links[k] = connect(f"d{k}", int(park.factory_of[k]), will)
             return links[k]
 
-        agents[k] = Agent(device_settings(folder, what, k, int(park.factory_of[k])), read, park, link)
+        source = data(k) if data else None
+        settings = device_settings(folder, what, k, int(park.factory_of[k]), data=source)
+        agents[k] = Agent(settings, read, None if data else park, link)
         threading.Thread(target=agents[k].run, daemon=True).start()
 
     for k in range(park.devices):
         join(k)
+    samples = "devices" if data else "experiment"
     edges = {
-        m: Edge(edge_settings(folder, what, park, m, deadlines=deadlines), read, park, connect(f"e{m}", m, None))
+        m: Edge(replace(one, samples=samples), read, None if data else park, connect(f"e{m}", m, None))
         for m in range(park.factories)
+        for one in [edge_settings(folder, what, park, m, deadlines=deadlines)]
     }
     for edge in edges.values():
         edge.start()
     try:
-        yield Live(what, folder, broker, agents, links, edges, join)
+        yield Live(what, folder, broker, agents, links, edges, join, samples)
     finally:
         for agent in agents.values():
             agent.leave()

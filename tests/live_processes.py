@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from fedfloor import config
-from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadlines, to_toml
+from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, DataSource, Deadlines, to_toml
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, edge_settings
@@ -91,21 +91,23 @@ class Processes:
 @contextmanager
 def processes(
     folder: Path, what: Path, deadlines: Deadlines | None = None, host: str = "127.0.0.1",
-    hall: Sequence[str] = (), floor: Sequence[str] = (),
+    hall: Sequence[str] = (), floor: Sequence[str] = (), data: Callable[[int], DataSource] | None = None,
 ) -> Iterator[Processes]:  # fmt: skip
     park, port = build_park(config.read(what, [])), free_port()
-    where = Address(host, port)
+    where, samples = Address(host, port), "devices" if data else "experiment"
     made = Processes(folder, what, port, broker(folder, port, host, hall), hall=hall, floor=floor)
     try:
         for k in range(park.devices):
-            settings = device_settings(folder, what, k, int(park.factory_of[k]), where)
+            settings = device_settings(folder, what, k, int(park.factory_of[k]), where, data(k) if data else None)
             (folder / f"device-d{k}.toml").write_text(to_toml(settings))
             made.start_device(k)
         for m in range(park.factories):
-            (folder / f"edge-e{m}.toml").write_text(to_toml(edge_settings(folder, what, park, m, where, deadlines)))
+            edge = replace(edge_settings(folder, what, park, m, where, deadlines), samples=samples)
+            (folder / f"edge-e{m}.toml").write_text(to_toml(edge))
             made.start_edge(m)
         known = tuple(CloudEdge(f"e{m}", m, Address(socket=folder / f"e{m}.sock")) for m in made.edges)
-        cloud = CloudSettings("trial", what, folder / "live", known, deadlines=deadlines or Deadlines(round_s=300))
+        cloud = CloudSettings("trial", what, folder / "live", known, deadlines=deadlines or Deadlines(round_s=300),
+                              samples=samples)  # fmt: skip
         (folder / "cloud.toml").write_text(to_toml(cloud))
         made.wait_for_doors()
         yield made

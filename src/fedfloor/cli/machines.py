@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ import typer
 from fedfloor.cli.options import Resume, Stop
 
 if TYPE_CHECKING:
-    from fedfloor.deploy.settings import DeviceSettings, EdgeSettings
+    from fedfloor.deploy.settings import DeviceSettings, EdgeSettings, Tls
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Its settings, as fedfloor provision writes them.")]
 
@@ -27,11 +28,19 @@ def _until_told() -> threading.Event:
 
 
 def _certified(settings: DeviceSettings | EdgeSettings) -> None:
-    """Say what is wrong with a certificate before a broker refuses it without a word."""
-    if settings.tls is not None:
-        from fedfloor.deploy.authority import check
+    """Say what is wrong with a certificate before a broker refuses it without a word.
 
-        check(settings.tls, settings.name)
+    In a process of its own: what reads certificates takes 14 MB, and whoever idles is to be small.
+    """
+    if settings.tls is not None:
+        with ProcessPoolExecutor(1) as alone:
+            alone.submit(_check, settings.tls, settings.name).result()
+
+
+def _check(tls: Tls, name: str) -> None:
+    from fedfloor.deploy.authority import check
+
+    check(tls, name)
 
 
 def device(config: Config) -> None:

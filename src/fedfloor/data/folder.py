@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data import pictures, recordings
@@ -15,7 +16,7 @@ from fedfloor.errors import SettingError
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
-def load(root: Path, reading: Reading, seed: int) -> Dataset:
+def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     """Read ``[FACTORY/]DEVICE/LABEL/`` with pictures, or ``[FACTORY/]DEVICE[/LABEL]/`` with tables.
 
     Where the folder holds ``train`` and ``test`` and nothing else, each of them is such a folder.
@@ -24,15 +25,17 @@ def load(root: Path, reading: Reading, seed: int) -> Dataset:
         root: the folder. Nothing outside it is read.
         reading: classes, split, and how pictures or tables become samples.
         seed: of random splits.
+        device: whose folder it is, where it is a single one's: then it holds what a DEVICE's folder does.
 
     Raises:
         SettingError: nothing in it, a file that is neither, or in the wrong place, a link that leads out, or a mistake
             in a file; the message names it.
     """
-    found = walk(root)
+    found = [replace(one, folders=(device, *one.folders)) if device else one for one in walk(root)]
     files = [one for one in found if not one.empty]
     if not files:
-        raise SettingError(f"{root}: no files in it. A folder of data holds a folder per device.")
+        holds = "pictures in a folder per label, or tables" if device else "a folder per device"
+        raise SettingError(f"{root}: no files in it. A folder of data holds {holds}.")
     odd = next((one for one in files if not _is(one, SUFFIXES) and not _is(one, TABLES)), None)
     if odd is not None:
         raise SettingError(
@@ -43,7 +46,8 @@ def load(root: Path, reading: Reading, seed: int) -> Dataset:
     other = next((one for one in files if _is(one, SUFFIXES) != images), None)
     if other is not None:
         raise SettingError(f"{files[0].name} and {other.name}: pictures and tables in one folder. Keep them apart.")
-    depth = _depth(files, (2, 3) if images else (1, 2, 3), "pictures" if images else "tables")
+    deepest = 2 if device else 3
+    depth = _depth(files, range(2 if images else 1, deepest + 1), "pictures" if images else "tables", bool(device))
     _check_empty(found, depth)
     if images:
         return pictures.load(root, files, reading, seed)
@@ -54,18 +58,19 @@ def _is(one: Found, suffixes: tuple[str, ...]) -> bool:
     return one.path.name.casefold().endswith(suffixes)
 
 
-def _depth(files: Sequence[Found], allowed: tuple[int, ...], what: str) -> int:
+def _depth(files: Sequence[Found], allowed: range, what: str, own: bool) -> int:
     """Return how many folders all files lie in.
 
     Raises:
         SettingError: too few or too many, or not as many as others.
     """
-    wanted = "[FACTORY/]DEVICE/LABEL/FILE" + (" or [FACTORY/]DEVICE/FILE" if 1 in allowed else "")
+    above = "" if own else "[FACTORY/]DEVICE/"
+    wanted = f"{above}LABEL/FILE" + (f" or {above}FILE" if 1 in allowed else "")
     for one in files:
         depth = len(one.folders)
         if depth not in allowed:
             hint = ""
-            if depth == 1 and what == "pictures":
+            if depth == 1 and what == "pictures" and not own:
                 hint = (
                     f" If '{one.folders[0]}' is a device, it needs a folder per label; if it is a label, put it into a "
                     "folder named for the device."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +59,19 @@ def distance_maps(font: str, characters: tuple[str, ...]) -> NDArray[np.int8]:
 
 
 def _path(font: str) -> Path:
+    return _fonts() / font
+
+
+@cache
+def _fonts() -> Path:
+    """Return the folder of matplotlib's fonts, without importing it where they lie beside it: that takes 10 MB."""
+    found = find_spec("matplotlib")
+    beside = Path(found.origin or "").parent / "mpl-data" if found is not None else Path()
+    if found is not None and beside.is_dir():
+        return beside / "fonts" / "ttf"
     import matplotlib
 
-    return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / font
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 def _draw(font: str, characters: tuple[str, ...]) -> NDArray[np.bool_]:

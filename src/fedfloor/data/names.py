@@ -28,13 +28,16 @@ def natural_order(names: Sequence[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (key(name), name))
 
 
-def classes_of(labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str]) -> tuple[str, ...]:
+def classes_of(
+    labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str], least: int = 2
+) -> tuple[str, ...]:
     """Return the class names: those that are wanted, or else those that occur.
 
     Args:
         labels: of the samples.
         wanted: the only ones allowed; empty for any.
         place: sample number → where it stands, in words.
+        least: how many classes must occur.
 
     Raises:
         SettingError: a label that is not wanted, or the same for all samples; the message names where.
@@ -46,7 +49,7 @@ def classes_of(labels: Sequence[str], wanted: Sequence[str], place: Callable[[in
         known = ", ".join(wanted)
         raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
     occur = natural_order(labels)
-    if len(occur) < 2:
+    if len(occur) < least:
         raise SettingError(
             f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. A classifier needs two or "
             "more; add samples with another label."

@@ -14,13 +14,14 @@ TABLES = (".csv", ".tsv", ".txt")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 
 
-def load(path: Path, reading: Reading, seed: int) -> Dataset:
+def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     """Read data of one's own.
 
     Args:
         path: of the file or folder.
         reading: its format (told by the path where it is left out) and how it becomes samples.
         seed: of random splits.
+        device: whose they are, where they are a single one's: a folder is then that of this device.
 
     Raises:
         SettingError: there is nothing, it is of no known format, or a mistake in it.
@@ -38,8 +39,9 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     if (kind == "folder") != path.is_dir():
         what = "a folder" if path.is_dir() else "a file"
         raise SettingError(f"[data] format = {kind}, but {path} is {what}. Leave format out, or correct the path.")
-    load_kind = {"table": table.load, "folder": folder.load, "npz": npz.load}[kind]
-    return load_kind(path, reading, seed)
+    if kind == "folder":
+        return folder.load(path, reading, seed, device)
+    return (table.load if kind == "table" else npz.load)(path, reading, seed)
 
 
 def format_of(path: Path) -> str:

@@ -58,7 +58,7 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[
     factory = [one.folders[0] for one in files] if len(files[0].folders) == 3 else None
     device = qualified([one.folders[-2] for one in files], factory)
     label = [one.folders[-1] for one in files]
-    classes = classes_of(label, reading.classes, lambda i: files[i].name)
+    classes = classes_of(label, reading.classes, lambda i: files[i].name, 1 if reading.whole else 2)
     devices = natural_order(device)
     owner = codes(device, devices)
     order = np.argsort(owner, kind="stable")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedfloor.data.dataset import Missing
 from fedfloor.errors import SettingError, require
@@ -137,6 +137,7 @@ class Reading:
     small: Literal["refuse", "drop"] = "refuse"
     decimal: Literal[".", ","] = "."
     size: tuple[int, int] | None = None
+    whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
@@ -169,3 +170,10 @@ class Reading:
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
             if key not in (*keys, "format") and got != usual:
                 raise SettingError(f"[data] {key} says nothing about {what}. Leave it out.")
+
+
+@dataclass(frozen=True)
+class Own(Reading):
+    """How a single device's own data are read: none of them are for testing, and one class is enough."""
+
+    whole: ClassVar[bool] = True

@@ -38,7 +38,7 @@ def assemble(
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
     """
     cut = divided(name, rows, reading, owned, seed)
-    if rows.noun == "rows":
+    if rows.noun == "rows" and not reading.whole:
         _check_classes(name, classes, rows.y[cut.last[~cut.test]])
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)

@@ -96,16 +96,20 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     if rows.owner is not None and split is not None:
         both = not isinstance(split, DeviceSplit)
         cut = _large_enough(name, rows, rows.owner, cut, reading, owned, both=both)
-    _check_not_empty(name, cut, rows.noun)
+    _check_not_empty(name, cut, rows.noun, whole=reading.whole)
     return cut
 
 
 def split_of(rows: Rows, reading: Reading) -> Split | None:
-    """Return the split asked for, or the one that fits; None for data that come split.
+    """Return the split asked for, or the one that fits; None for data that come split, or are all for training.
 
     Raises:
         SettingError: there is a split already, or no time to split by.
     """
+    if reading.whole:
+        if rows.part is not None:
+            raise SettingError("a device's own data are for training alone: take the test samples out.")
+        return None
     if rows.part is not None:
         if reading.split is not None:
             raise SettingError("[data] split: these data come with test samples of their own. Leave split out.")
@@ -232,9 +236,9 @@ def _too_small(
     )
 
 
-def _check_not_empty(name: str, cut: Cut, noun: str) -> None:
+def _check_not_empty(name: str, cut: Cut, noun: str, *, whole: bool) -> None:
     for what, count in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
-        if not count:
+        if not count and not (whole and what == "test"):
             made = f"windows of {cut.length} rows" if cut.length > 1 else noun
             raise SettingError(
                 f"{name}: no {what} samples are left ({made}). Look at [data] window, split, missing and small."

@@ -68,8 +68,8 @@ def of_entry(
 
 
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    sheet = read(path, reading, required=("device", "label"))
-    return write(writer, [sheet], sheet.text["device"], sheet.text.get("factory"), sheet.text["label"], reading)
+    sheet = read(path, reading, required=("label",) if reading.whole else ("device", "label"))
+    return write(writer, [sheet], sheet.text.get("device"), sheet.text.get("factory"), sheet.text["label"], reading)
 
 
 def write(
@@ -91,7 +91,8 @@ def write(
     roles = reading.columns.roles()
     everything = Joined(sheets)
     _check_ids(sheets, roles["id"])
-    classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]))
+    least = 1 if reading.whole else 2
+    classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]), least)
     devices = [] if device is None else natural_order(device)
     owner = np.zeros(len(label), np.int32) if device is None else codes(device or (), devices)
     factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])

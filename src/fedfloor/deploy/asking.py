@@ -7,9 +7,10 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fedfloor._version import __version__
 from fedfloor.deploy import topics
@@ -19,6 +20,7 @@ from fedfloor.deploy.message import Arrays, Message, RefusedError, decode, encod
 from fedfloor.deploy.settings import Named
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class Line:
         """Wait until so many devices are there; return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.here) >= devices, deadline_s)
+
+    def session(self, device: int) -> int | None:
+        """Return when a device that is there was started, ns; None of one that is not."""
+        return self._sessions.get(device) if device in self.here else None
 
     def abandon(self, why: str) -> None:
         """Let all that is under way be lost, and what is asked from now on, until :meth:`attend`."""
@@ -210,3 +216,11 @@ class Line:
         log.warning("device %s (%d) is gone: %s.", name, device, why)
         for asked in [one for one in self._open.values() if one.device == name]:
             asked.came.put(_Gone(why))
+
+
+def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:
+    """Return what ``do`` returns for each device, all being asked at the same time."""
+    if len(devices) < 2:
+        return [do(device) for device in devices]
+    with ThreadPoolExecutor(len(devices)) as pool:
+        return list(pool.map(do, devices))

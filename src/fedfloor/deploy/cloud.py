@@ -5,23 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import door, errands, packing
+from fedfloor.deploy import errands, joining, packing
+from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.device import FATAL
+from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.message import Message, RefusedError, encode
-from fedfloor.deploy.settings import CloudEdge, CloudSettings
+from fedfloor.deploy.settings import CloudSettings
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand, Shown
@@ -29,6 +30,8 @@ from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
 from fedfloor.errors import RunError, SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.park.park import Park
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Probe, Select, Train, Work
 from fedfloor.plan.outcome import Receipt
@@ -37,50 +40,10 @@ from fedfloor.runs.folder import owned
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
-from fedfloor.runs.parks import build_park
+from fedfloor.runs.parks import build_park, load_data
 from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
-
-
-class Edges(Protocol):
-    """The way from the cloud to the edges."""
-
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask the edges of factories, all at the same time.
-
-        Args:
-            messages: factory → what is asked.
-            deadline_s: how long is waited.
-
-        Returns:
-            Factory → answer, of those that answered in time.
-        """
-        ...
-
-
-class Direct:
-    """Edges that are asked through their doors.
-
-    Args:
-        edges: each with a door.
-    """
-
-    def __init__(self, edges: Sequence[CloudEdge]) -> None:
-        self._doors = {one.factory: one.door for one in edges if one.door is not None}
-
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask each through its door."""
-
-        def one(factory: int) -> tuple[int, bytes]:
-            try:
-                return factory, door.ask(self._doors[factory], messages[factory], deadline_s)
-            except OSError as error:
-                log.warning("the edge of factory %d at %s: %s.", factory, self._doors[factory], error)
-                return factory, b""
-
-        with ThreadPoolExecutor(max(1, len(messages))) as pool:
-            return {factory: said for factory, said in pool.map(one, messages) if said}
 
 
 class Cloud:
@@ -89,7 +52,7 @@ class Cloud:
     Args:
         settings: the cloud's.
         edges: the way to them.
-        factory_of: the factory of each device.
+        factory_of: the factory of each device; empty until they are gathered.
     """
 
     at_once = True
@@ -100,6 +63,7 @@ class Cloud:
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
+        self._park: Mapping[str, Any] = {}  # what edges are told of devices, where samples stay with these
         self._gate, self._session, self._number = Gate(), time.time_ns(), 0
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
         self._round = 0
@@ -109,6 +73,28 @@ class Cloud:
         self._refused: dict[str, Mapping[str, int]] = {}
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
+
+    def gather(self, experiment: Experiment) -> Park:
+        """Wait until all devices have said what they hold, tell the edges, and return the park that they are.
+
+        Raises:
+            SettingError: a device's samples do not fit the experiment.
+            RunError: some are not there in time.
+        """
+        here = load_data(experiment)
+        facts = facts_of.of(experiment, here)
+
+        def ask() -> Mapping[int, Message]:
+            return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
+
+        found = joining.wait(ask, self._names, facts, self._settings.deadlines.join_s)
+        self._factory_of, self._park = found[0], joining.told(facts, found)
+        park = facts_of.park(experiment, facts, *found, here)
+        self._exchange(self._introduction(self._names))
+        return park
+
+    def _introduction(self, factories: Iterable[int]) -> dict[int, tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+        return {factory: ("park", self._park, {}) for factory in factories}
 
     def walk(self, engine: Engine, errand: Errand) -> list[Shown]:
         """Deal the branches by the factory of their first devices, and let edges walk them."""
@@ -220,6 +206,16 @@ class Cloud:
         return [answers.get(factory) for factory in some], list(some.values())
 
     def _ask(self, asked: Mapping[int, tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> dict[int, Message]:
+        found = self._exchange(asked)
+        lacking = {
+            factory: one for factory, one in asked.items() if factory in found and found[factory].kind == "lacks"
+        }
+        if lacking and self._park:  # an edge that was started again
+            self._exchange(self._introduction(lacking))
+            found |= self._exchange(lacking)
+        return found
+
+    def _exchange(self, asked: Mapping[int, tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> dict[int, Message]:
         frames, identities = {}, {}
         for factory, (kind, about, arrays) in asked.items():
             self._number += 1
@@ -290,8 +286,10 @@ def run(
         interrupted: says whether the user wants to stop; Ctrl-C does where it is left out.
     """
     experiment = read_experiment(Path(settings.experiment), [])
-    park = build_park(experiment)
-    live = Cloud(settings, edges or Direct(settings.edges), park.factory_of.tolist())
+    away = settings.samples == "devices"
+    park = None if away else build_park(experiment)
+    live = Cloud(settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist())
+    park = live.gather(experiment) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), processes.interrupts() as asked:
         prepare(experiment, orders, park)

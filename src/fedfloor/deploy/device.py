@@ -9,16 +9,20 @@ import logging
 import queue
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfloor._version import __version__
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import topics
+from fedfloor.deploy import own, topics
+from fedfloor.deploy.facts import Facts, holding
+from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.engine.allocator import give_back
 from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+IDLE_S = 5.0
 WAITING = 64  # requests; more are refused
 FATAL = {kind.__name__: kind for kind in (DivergedError, SettingError)}  # these end the run, as in the simulation
 
@@ -37,14 +42,14 @@ class Agent:
 
     Args:
         settings: the device's.
-        park: holds its samples.
         experiment: what is trained.
+        park: holds its samples; None until an edge says what a sample is.
         link: its connection; made from the settings where it is left out.
         session: when it started, ns.
     """
 
     def __init__(
-        self, settings: DeviceSettings, experiment: Experiment, park: Park,
+        self, settings: DeviceSettings, experiment: Experiment, park: Park | None,
         link: Callable[[tuple[str, bytes]], Link] | None = None, session: int | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment, self.park = settings, experiment, park
@@ -55,15 +60,24 @@ class Agent:
         self._link = link(will) if link else Mqtt(settings.name, settings.broker, settings.tls, will)
         self._asked: queue.Queue[tuple[str, bytes] | None] = queue.Queue(WAITING)
         self._worker: Worker | None = None
+        self._facts: Facts | None = None
         self._last: tuple[str, bytes] = ("", b"")  # what was answered last, if it is asked for again
 
     def run(self) -> None:
         """Work until :meth:`leave` is called."""
         self._link.start([topics.inbox(self.settings.park, "+", self.settings.name)], self._heard, self._joined)
-        while (asked := self._asked.get()) is not None:
+        while (asked := self._next()) is not None:
             self._attend(*asked)
         self._say(self._status, self._message("gone", about={"why": "left"}), retain=True)
         self._link.stop()
+
+    def _next(self) -> tuple[str, bytes] | None:
+        """Wait for what is asked next; when nothing is for a while, memory goes back to the system."""
+        try:
+            return self._asked.get(timeout=IDLE_S)
+        except queue.Empty:
+            give_back()
+            return self._asked.get()
 
     def leave(self) -> None:
         """Let :meth:`run` end after what it is doing."""
@@ -80,12 +94,7 @@ class Agent:
 
     def _joined(self) -> None:
         """Say that this device is there."""
-        device = self.settings.device
-        counts = [int(one) for one in self.park.classes(device)]
-        about = {
-            "device": device, "version": __version__, "samples": int(self.park.sizes[device]), "counts": counts,
-            "factory": self.settings.factory,
-        }  # fmt: skip
+        about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
         self._say(self._status, self._message("hello", about=about), retain=True)
 
     def _attend(self, edge: str, payload: bytes) -> None:
@@ -116,6 +125,8 @@ class Agent:
 
     def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
+            if message.kind == "facts":
+                return "answer", {"answer": self._holding(message)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
             if message.kind not in ("visit", "probe"):
@@ -135,13 +146,27 @@ class Agent:
         if self._worker is None:
             from fedfloor.deploy.worker import Worker  # from here on there is PyTorch
 
-            self._worker = Worker(self.settings, self.experiment, self.park)
+            self._worker = Worker(self.settings, self.experiment, self._here())
         return self._worker
+
+    def _here(self) -> Park:
+        if self.park is None:
+            raise RefusedError("facts", "nobody has said yet what a sample is.")
+        return self.park
+
+    def _holding(self, message: Message) -> dict[str, Any]:
+        """Read its samples as the cloud says what a sample is, and answer how many there are."""
+        facts = read_facts(message.about.get("facts"))
+        if self.park is None or self._facts is None or replace(self._facts, standard=facts.standard) != facts:
+            self.park = own.park(self.settings, self.experiment, facts)
+        if facts != self._facts:
+            self.park, self._facts, self._worker = replace(self.park, told=facts.known), facts, None
+        return asdict(holding(self.park, self.settings.device, facts))
 
     def _census(self, message: Message) -> list[int]:
         """Answer the class counts of what it holds now."""
         about, device = message.about, self.settings.device
-        counts = self.park.census([device], int(about["tick"]), [int(about["trained"])])[0]
+        counts = self._here().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(one) for one in counts]
 
     def _message(
@@ -170,8 +195,6 @@ def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
 
     what = experiment or read_experiment(Path(settings.experiment), [])
     if settings.data.kind != "partition":
-        raise SettingError(f"[data] kind = '{settings.data.kind}' is not built yet: use kind = 'partition'.")
-    park = build_park(what)
-    if settings.device >= park.devices:
-        raise SettingError(f"device = {settings.device}: the experiment has devices 0 to {park.devices - 1}.")
-    return Agent(settings, what, park)
+        own.check(settings)
+        return Agent(settings, what, None)
+    return Agent(settings, what, own.alone(build_park(what), what, settings.device))

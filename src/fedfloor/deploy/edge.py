@@ -11,11 +11,14 @@ from typing import Any
 
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import errands, packing
+from fedfloor.deploy import errands, joining, packing
+from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.asking import Line
 from fedfloor.deploy.door import Door
 from fedfloor.deploy.factory import Factory
+from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.deploy.settings import EdgeSettings
@@ -40,23 +43,30 @@ class Edge:
     Args:
         settings: the edge's.
         experiment: what is trained.
-        park: what is known of the devices.
+        park: what is known of the devices; None until the cloud says so.
         link: its connection to the broker.
 
     Raises:
         SettingError: the experiment has fewer devices, or puts one into another factory.
     """
 
-    def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park, link: Link) -> None:
-        _check_places(settings, park)
-        self.settings = settings
+    def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Link) -> None:
+        self.settings, self.experiment = settings, experiment
         self.gate = Gate(seen=settings.state / f"{settings.name}.seen.json")
-        self.engine, _ = made.engine(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
         self.line = Line(settings.park, settings.name, link, everyone)
-        self.factory = Factory(self.line, settings.deadlines, packing.layout(self.engine.network))
-        self.engine.shortcuts, self.engine.floor = False, self.factory
+        self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
+        if park is not None:
+            self._begin(park)
         self._busy, self._session, self._number = threading.Lock(), time.time_ns(), 0
+
+    def _begin(self, park: Park) -> None:
+        _check_places(self.settings, park)
+        self.engine, _ = made.engine(self.experiment, combined(self.experiment), park, Alone(), DeviceMemory(None))
+        layout = packing.layout(self.engine.network)
+        self.factory = Factory(self.line, self.settings.deadlines, layout, joining=self.joining)
+        self.engine.shortcuts, self.engine.floor = False, self.factory
+        self.ready = True
 
     def start(self) -> None:
         """Connect, and wait a while for the factory's devices."""
@@ -77,17 +87,24 @@ class Edge:
         if self._busy.locked():  # the cloud asks one thing at a time: it waits for the last one no more
             self.line.abandon("the cloud asks for something else")
         with self._busy:
-            began, moved, trained = time.perf_counter(), self.line.moved.copy(), self.factory.trained_s
+            began, moved, trained = time.perf_counter(), self.line.moved.copy(), self._trained()
             kind, about, arrays = self._done(message)
             measured = {
                 "seconds": time.perf_counter() - began, "bytes": dict(self.line.moved - moved),
-                "training": self.factory.trained_s - trained,
+                "training": max(0.0, self._trained() - trained),
             }  # fmt: skip
             about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
             return encode(self._message(kind, message, about, arrays))
 
+    def _trained(self) -> float:
+        return self.factory.trained_s if self.ready else 0.0
+
     def _done(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
+            if message.kind in ("gather", "park"):
+                return {"gather": self._gather, "park": self._park}[message.kind](message)
+            if not self.ready:
+                return "lacks", {}, {}
             stands = errands.read_standing(message.about)
             self.engine.memory.held, self.factory.kept = dict(stands.held), stands.kept
             self.engine.memory.visits.clear()
@@ -104,6 +121,22 @@ class Edge:
         except Exception as error:  # of what the cloud or a device says: the edge lives on
             log.exception("what the cloud asked could not be done")
             return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
+
+    def _gather(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """Say what the own devices hold."""
+        self.line.attend()
+        mine = {one.device: one for one in self.settings.devices}
+        facts = read_facts(message.about.get("facts"))
+        return "gathered", joining.gathered(self.joining, mine, facts, message.run), {}
+
+    def _park(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """Take in what all devices hold."""
+        facts = read_facts(message.about.get("facts"))
+        factory_of, held = joining.read_told(message.about, facts)
+        park = facts_of.park(self.experiment, facts, factory_of, held)
+        self.joining.facts, self.joining.wanted = facts_of.known(facts, park), dict(enumerate(held))
+        self._begin(park)
+        return "ready", {}, {}
 
     def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         errand, mine = errands.read_errand(message, self.engine)
@@ -153,7 +186,8 @@ def _check_places(settings: EdgeSettings, park: Park) -> None:
 def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:
     """Return the edge that settings describe."""
     what = experiment or read_experiment(Path(settings.experiment), [])
-    return Edge(settings, what, build_park(what), Mqtt(settings.name, settings.broker, settings.tls))
+    park = build_park(what) if settings.samples == "experiment" else None
+    return Edge(settings, what, park, Mqtt(settings.name, settings.broker, settings.tls))
 
 
 def serve(edge: Edge, wait: Callable[[], object]) -> None:

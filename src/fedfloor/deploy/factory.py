@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedfloor.deploy import packing
-from fedfloor.deploy.asking import Line
+from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.device import FATAL
 from fedfloor.deploy.gate import shown
+from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, RefusedError, fits
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine.attend import Still
@@ -28,7 +28,6 @@ from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.outcome import Receipt
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 @dataclass
@@ -42,6 +41,7 @@ class Factory:
         run: the run's name.
         round: the round under way.
         kept: device → digests of its memories that checkpoints name.
+        joining: what devices say they hold, where their samples stay with them.
         trained_s: seconds that devices trained so far, by their own clocks, all together.
     """
 
@@ -51,6 +51,7 @@ class Factory:
     run: str = ""
     round: int = 0
     kept: Mapping[int, Sequence[str]] | None = None
+    joining: Joining | None = None
     trained_s: float = 0.0
     at_once = True
 
@@ -139,6 +140,8 @@ class Factory:
         self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all",
     ) -> Message | None:  # fmt: skip
+        if self.joining is not None and not self.joining.fits(device, self.run):
+            return None
         answer = self.line.ask(
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
         )
@@ -150,14 +153,6 @@ class Factory:
         if answer is not None and answer.kind == "refused":
             log.warning("device %s refused: %s", answer.sender, shown(str(answer.about.get("text"))))
         return answer if answer is not None and answer.kind in ("update", "answer", "lacks") else None
-
-
-def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:
-    """Return what ``do`` returns for each device, all being asked at the same time."""
-    if len(devices) < 2:
-        return [do(device) for device in devices]
-    with ThreadPoolExecutor(len(devices)) as pool:
-        return list(pool.map(do, devices))
 
 
 def _told(work: Work) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def _edge(park: ParkFile, one: Factory, shut_out: Sequence[str]) -> EdgeSettings
     return EdgeSettings(
         park=park.name, name=one.name, factory=park.factory.index(one), broker=Address(one.address, one.port),
         listen=DOOR, experiment=EXPERIMENT, state=STATE, devices=_named(park.devices_of(one), shut_out),
-        neighbours=tuple(near), tls=_tls("edge"),
+        neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park),
     )  # fmt: skip
 
 
@@ -142,5 +142,10 @@ def _cloud(park: ParkFile) -> CloudSettings:
     return CloudSettings(
         park=park.name, experiment=EXPERIMENT, out=STATE / "run", root=Path("ca.crt"),
         edges=tuple(CloudEdge(one.name, i) for i, one in enumerate(park.factory)),
-        superlink=Address(park.cloud.address, park.cloud.port),
+        superlink=Address(park.cloud.address, park.cloud.port), samples=_samples(park),
     )  # fmt: skip
+
+
+def _samples(park: ParkFile) -> str:
+    """Return who knows what devices hold: the experiment, if all hold their share of its data."""
+    return "experiment" if all(one.source.kind == "partition" for one in park.device) else "devices"

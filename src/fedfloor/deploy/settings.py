@@ -69,6 +69,9 @@ class DataSource:
         require(self.kind != "function" or bool(self.name), "name", self.name, "module:function, for kind = 'function'")
 
 
+SAMPLES = ("experiment", "devices")
+
+
 @dataclass(frozen=True)
 class Deadlines:
     """How long is waited before something counts as lost, in seconds.
@@ -76,7 +79,7 @@ class Deadlines:
     Args:
         visit_s: for one visit to a device, its training included.
         probe_s: for one answer to a question.
-        join_s: when the edge starts, for devices to say hello.
+        join_s: when the edge starts, for devices to say hello; at the cloud, for all to say what they hold.
         round_s: for a whole round of a factory.
     """
 
@@ -154,6 +157,7 @@ class EdgeSettings:
         neighbours: those of other factories, reached over the bridge between brokers.
         tls: without it, nothing is encrypted: for tests only.
         deadlines: how long it waits.
+        samples: as the cloud's.
     """
 
     park: str
@@ -167,8 +171,10 @@ class EdgeSettings:
     neighbours: tuple[Named, ...] = ()
     tls: Tls | None = None
     deadlines: Deadlines = Deadlines()
+    samples: str = "experiment"
 
     def __post_init__(self) -> None:
+        require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
         _name(self.park, "park")
         _name(self.name, "name")
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
@@ -209,6 +215,8 @@ class CloudSettings:
         superlink: address of the control API of Flower's SuperLink; without it every edge needs a ``door``.
         root: certificate of the authority that signed the SuperLink's; without it nothing is encrypted.
         deadlines: how long a round may take.
+        samples: ``"experiment"`` where all devices hold their share of the experiment's data, ``"devices"`` where each
+            says what it holds.
     """
 
     park: str
@@ -218,8 +226,10 @@ class CloudSettings:
     superlink: Address | None = None
     root: Path | None = None
     deadlines: Deadlines = Deadlines()
+    samples: str = "experiment"
 
     def __post_init__(self) -> None:
+        require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
         _name(self.park, "park")
         _distinct("factory", [one.factory for one in self.edges])
         _distinct("name", [one.name for one in self.edges])

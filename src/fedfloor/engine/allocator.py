@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 
@@ -19,3 +20,10 @@ def keep_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_MAX, 0)
         library.mallopt(M_TRIM_THRESHOLD, 1 << 30)
+
+
+def give_back() -> None:
+    """Hand what is free to the system, of a process that has nothing to do; :func:`keep_memory` goes on holding."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

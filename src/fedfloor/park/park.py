@@ -16,7 +16,7 @@ from fedfloor.park.local import LocalSets
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
-from fedfloor.park.statistics import device_sums, standard
+from fedfloor.park.statistics import Told, device_sums, standard
 from fedfloor.park.stream import Static, Stream
 from fedfloor.park.windows import WHOLE, Windows
 
@@ -39,6 +39,7 @@ class Park:
         factory_names: of factory 0, 1, …, where the data name them.
         census_epsilon: ε of a census; None for counts without noise.
         mobility: which devices are guests in other factories when; None: all stay at home.
+        told: what devices say of samples that stay with them; None: the samples are here.
     """
 
     dataset: Dataset
@@ -50,6 +51,7 @@ class Park:
     factory_names: tuple[str, ...] = ()
     census_epsilon: float | None = None
     mobility: Mobility | None = None
+    told: Told | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", LocalSets.of(self.indices))
@@ -170,6 +172,9 @@ class Park:
 
         With ``census_epsilon`` they carry noise, and may be negative.
         """
+        if self.told is not None and self.told.counts is not None:
+            row: NDArray[np.int64] = self.told.counts[device]
+            return row
         return noisy(self.counts_of(np.array([device]))[0], self.census_epsilon, self.seed, -1, device, 0)
 
     @cached_property
@@ -309,6 +314,9 @@ class Park:
         return self._counts if len(self.shown) == self.devices else self._counted(self.shown)
 
     def _counted(self, devices: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        if self.told is not None and self.told.counts is not None:
+            table = self.told.counts.clip(0)
+            return table if devices is None else table[devices]
         classes = len(self.dataset.classes)
         table = np.zeros((self.devices if devices is None else len(devices), classes), np.int64)
         for part, indices, whose in self._local.chunks(devices):
@@ -332,6 +340,8 @@ class Park:
 
     @cached_property
     def _standard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if self.told is not None and self.told.standard is not None:
+            return self.told.standard
         told = (device_sums(self.samples(device)[0]) for device in range(self.devices))
         return standard(told, self.dataset.scale)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,19 @@ from fedfloor.data.dataset import Values
 CHUNK = 1024  # samples summed at once
 SMALLEST = 1e-30  # deviations from here on have a reciprocal in single precision
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What devices say of samples that stay with them.
+
+    Args:
+        counts: int64 [K, F], the class counts that they report, noise and all; None: the samples are here.
+        standard: the mean and the deviation of each channel over all devices, float64 [C] each; None: not asked for.
+    """
+
+    counts: NDArray[np.int64] | None = None
+    standard: tuple[Floats, Floats] | None = None
 
 
 def device_sums(x: Values) -> tuple[Floats, Floats, Floats]:

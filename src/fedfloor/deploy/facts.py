@@ -1,0 +1,188 @@
+"""Samples that stay with devices: what the cloud says a sample is, and what each device says it holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fedfloor.data.dataset import Dataset, Inputs, Made
+from fedfloor.deploy.message import RefusedError
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.park.augment import Augmented, pictures_only
+from fedfloor.park.local import LocalSets
+from fedfloor.park.park import Park
+from fedfloor.park.statistics import Told, device_sums, standard
+
+Floats = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a sample is, so that the labels and values of all devices mean the same.
+
+    Args:
+        name: the data set's.
+        classes: names, in the order of the labels.
+        shape: of a sample.
+        inputs: what it is made of.
+        scale: factor from a stored number to its value.
+        sums: whether devices say the sums that normalisation is computed from.
+        standard: mean and deviation of each channel over all devices, once they are known.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    inputs: Inputs
+    scale: float
+    sums: bool
+    standard: tuple[Floats, Floats] | None = None
+
+    def told(self) -> dict[str, Any]:
+        """Return them as JSON."""
+        return asdict(self)
+
+    @property
+    def known(self) -> Told | None:
+        """The normalisation, as a device's park takes it."""
+        if self.standard is None:
+            return None
+        mean, deviation = (np.array(one) for one in self.standard)
+        return Told(None, (mean, deviation))
+
+
+def of(experiment: Experiment, dataset: Dataset) -> Facts:
+    """Return what a data set says of samples."""
+    kind = experiment.data.normalise
+    sums = kind == "standard" or (kind == "auto" and dataset.inputs.kind != "image")
+    return Facts(dataset.name, dataset.classes, dataset.shape, dataset.inputs, dataset.scale, sums)
+
+
+def read(said: object) -> Facts:
+    """Return facts as :meth:`Facts.told` says them.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    try:
+        body = dict(said)  # type: ignore[call-overload]
+        inputs = dict(body.pop("inputs"))
+        inputs["columns"] = tuple(inputs["columns"])
+        standard = body.pop("standard")
+        both = None if standard is None else tuple(tuple(float(v) for v in one) for one in standard)
+        classes, shape = tuple(map(str, body.pop("classes"))), tuple(map(int, body.pop("shape")))
+        return Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs), standard=both)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RefusedError("header", f"it does not say what a sample is: {error}") from error
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a device says it holds.
+
+    Args:
+        samples: how many.
+        counts: of each class, with the noise of ``census_epsilon``.
+        sums: of each channel (n, S, D), see :func:`~fedfloor.park.statistics.device_sums`; empty where not asked for.
+        digest: SHA-256 of them.
+    """
+
+    samples: int
+    counts: tuple[int, ...]
+    sums: tuple[Floats, ...]
+    digest: str
+
+
+def holding(park: Park, device: int, facts: Facts) -> Holding:
+    """Return what a device has to say of its samples."""
+    sums = tuple(tuple(one.tolist()) for one in device_sums(park.samples(device)[0])) if facts.sums else ()
+    counts = tuple(int(one) for one in park.classes(device))
+    return Holding(int(park.sizes[device]), counts, sums, park.dataset.digest)
+
+
+def read_holding(said: object, facts: Facts) -> Holding:
+    """Return a holding as a device said it.
+
+    Raises:
+        RefusedError: it is none, or of other classes.
+    """
+    try:
+        body = dict(said)  # type: ignore[call-overload]
+        sums = tuple(tuple(map(float, one)) for one in body["sums"])
+        made = Holding(body["samples"], tuple(body["counts"]), sums, body["digest"])
+        right = [type(one) is int for one in (made.samples, *made.counts)]
+        finite = [math.isfinite(v) for one in sums for v in one]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError("header", f"it does not say what it holds: {error}") from error
+    channels = [facts.shape[0]] * 3 if facts.sums else []
+    whole = made.samples >= 1 if all(right) and type(made.digest) is str else False
+    if not whole or len(made.counts) != len(facts.classes) or not all(finite) or [*map(len, made.sums)] != channels:
+        raise RefusedError("header", "it does not say what it holds.")
+    return made
+
+
+def park(
+    experiment: Experiment, facts: Facts, factory_of: Sequence[int], held: Sequence[Holding],
+    here: Dataset | None = None,
+) -> Park:  # fmt: skip
+    """Return the park that devices say they are; their samples cannot be looked at.
+
+    Args:
+        experiment: what is trained.
+        facts: what a sample is.
+        factory_of: of each device.
+        held: what each says.
+        here: whose test samples the park has; none, where it is None.
+
+    Raises:
+        SettingError: something in the experiment needs what devices do not say.
+    """
+    data, wanted = experiment.data, experiment.park.devices
+    if wanted not in (None, len(held)):
+        raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
+    if experiment.evaluate.on == "validation":
+        raise SettingError("[evaluate] on = 'validation': the devices keep their samples. Use on = 'test'.")
+    first = np.cumsum([0, *(one.samples for one in held)], dtype=np.int64)
+    digests = [here.digest if here is not None else "", *(one.digest for one in held)]
+    digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+    known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale) if facts.sums else None  # type: ignore[misc]
+    told = Told(np.array([one.counts for one in held], np.int64), known)
+    dataset = _away(facts, first, digest, here)
+    if isinstance(data.stream, Augmented):
+        pictures_only(dataset)
+    return Park(
+        dataset, LocalSets(first), np.array(factory_of, np.int32), data.stream, experiment.seed,
+        census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility, told=told,
+    )  # fmt: skip
+
+
+def known(facts: Facts, park: Park) -> Facts:
+    """Return facts with the normalisation that is computed from all devices."""
+    if park.told is None or park.told.standard is None:
+        return facts
+    mean, deviation = (tuple(one.tolist()) for one in park.told.standard)
+    return replace(facts, standard=(mean, deviation))
+
+
+def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str, here: Dataset | None) -> Dataset:
+    def refuse(*_: object) -> NoReturn:
+        raise SettingError("this needs the devices' samples, which stay with the devices.")
+
+    none = np.zeros(0, np.int64)
+    made = Dataset(
+        facts.name, facts.classes, facts.shape, none, none, None, None, digest, refuse, refuse, scale=facts.scale,
+        inputs=facts.inputs, made=Made(first, refuse),
+    )  # fmt: skip
+    return made if here is None else replace(made, y_test=here.y_test, take_test=here.take_test)
+
+
+def mapping(held: Mapping[int, Holding]) -> dict[str, Any]:
+    """Return what devices hold as JSON."""
+    return {str(k): asdict(one) for k, one in held.items()}

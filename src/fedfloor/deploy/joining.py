@@ -1,0 +1,178 @@
+"""Who holds what, where samples stay with devices: an edge asks each device once, the cloud waits for all."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fedfloor.deploy.asking import Line, side_by_side
+from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
+from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.settings import Named
+from fedfloor.errors import RunError, SettingError
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5  # between two looks whether all are there
+Gathered = tuple[list[int], list[Holding]]  # of each device its factory, and what it holds
+
+
+class Joining:
+    """What devices say they hold; each is asked when it was started, before anything else.
+
+    Args:
+        line: to the devices.
+        deadline_s: how long is waited for an answer.
+    """
+
+    def __init__(self, line: Line, deadline_s: float) -> None:
+        self.line, self.deadline_s = line, deadline_s
+        self.facts: Facts | None = None
+        self.wanted: Mapping[int, Holding] = {}  # what they said before the first round
+        self._said: dict[int, tuple[int | None, Facts, Holding]] = {}
+
+    def holding(self, device: int, facts: Facts, run: str) -> Holding | None:
+        """Return what a device holds; None where it does not answer.
+
+        Raises:
+            SettingError: it says what is wrong with its samples, or nonsense.
+        """
+        session, name = self.line.session(device), self.line.devices[device].name
+        if session is None:
+            return None
+        known = self._said.get(device)
+        if known is not None and known[:2] == (session, facts):
+            return known[2]
+        about = {"facts": facts.told(), "device": device}
+        answer = self.line.ask(device, "facts", self.deadline_s, run=run, number=0, about=about)
+        if answer is None:
+            return None
+        try:
+            if answer.kind != "answer":
+                raise RefusedError("data", str(answer.about.get("text")))
+            held = read_holding(answer.about.get("answer"), facts)
+        except RefusedError as error:
+            self.line.gate.refuse(name, error)
+            raise SettingError(f"device '{name}': {error}") from error
+        self._said[device] = (session, facts, held)
+        return held
+
+    def fits(self, device: int, run: str) -> bool:
+        """Return whether a device is there and holds what it held when the run began; say so where it does not."""
+        if self.facts is None:
+            return True
+        try:
+            held, wanted = self.holding(device, self.facts, run), self.wanted.get(device)
+        except SettingError as error:
+            log.error("%s", error)
+            return False
+        if held is None or wanted is None:
+            return False
+        if held != wanted:
+            other = f"{wanted.samples} samples" if held.samples != wanted.samples else "others"
+            text = f"it holds {held.samples} samples; {other} when the run began. Give it those, or start a new run."
+            self.line.gate.refuse(self.line.devices[device].name, RefusedError("data", text))
+            return False
+        return True
+
+
+def gathered(joining: Joining, mine: Mapping[int, Named], facts: Facts, run: str) -> dict[str, Any]:
+    """Return what an edge says of its own devices: what they hold, who is not there, and what is wrong."""
+    held, lacking, wrong = dict[int, Holding](), list[str](), dict[str, str]()
+
+    def ask(device: int) -> None:
+        try:
+            said = joining.holding(device, facts, run)
+        except SettingError as error:
+            wrong[mine[device].name] = str(error)
+            return
+        if said is None:
+            lacking.append(mine[device].name)
+        else:
+            held[device] = said
+
+    side_by_side(ask, list(mine))
+    return {"held": mapping(held), "devices": sorted(mine), "lacking": lacking, "wrong": wrong}
+
+
+def wait(
+    ask: Callable[[], Mapping[int, Message]], edges: Mapping[int, str], facts: Facts, deadline_s: float
+) -> Gathered:
+    """Ask edges until all of their devices have said what they hold.
+
+    Args:
+        ask: asks all edges.
+        edges: their names, by factory.
+        facts: what a sample is.
+        deadline_s: how long.
+
+    Raises:
+        SettingError: a device's samples do not fit, or devices are not numbered 0, 1, 2, …
+        RunError: some are not there in time.
+    """
+    until, seen = time.monotonic() + deadline_s, -1
+    while True:
+        answers = ask()
+        lacking = [f"edge {name}" for factory, name in edges.items() if factory not in answers]
+        factory_of, held = dict[int, int](), dict[int, Holding]()
+        for factory, one in answers.items():
+            _take(one, factory, edges[factory], facts, factory_of, held, lacking)
+        if len(held) != seen:
+            seen = len(held)
+            log.info("%d of %d devices have said what they hold.", seen, len(factory_of))
+        if not lacking:
+            return _numbered(factory_of, held)
+        if time.monotonic() > until:
+            raise RunError(
+                f"after {deadline_s:g} s {', '.join(lacking)} had not said what they hold. Start them, or take them "
+                "out of the park file; deadlines.join_s in cloud.toml is how long is waited."
+            )
+        time.sleep(LOOK_S)
+
+
+def _take(
+    answer: Message, factory: int, edge: str, facts: Facts, factory_of: dict[int, int], held: dict[int, Holding],
+    lacking: list[str],
+) -> None:  # fmt: skip
+    about = answer.about
+    try:
+        if answer.kind != "gathered":
+            raise RefusedError("kind", str(about.get("text", answer.kind)))
+        if about["wrong"]:
+            raise SettingError(" ".join(map(str, about["wrong"].values())))
+        for k in map(int, about["devices"]):
+            if factory_of.setdefault(k, factory) != factory:
+                raise SettingError(f"device {k} is listed by two edges. Give every device a number of its own.")
+        held.update({int(k): read_holding(one, facts) for k, one in about["held"].items()})
+        lacking += map(str, about["lacking"])
+    except (RefusedError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"edge {edge}: {error}") from error
+
+
+def _numbered(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gathered:
+    order = sorted(factory_of)
+    if order != list(range(len(order))):
+        lost = next(k for k in range(len(order)) if k not in factory_of)
+        raise SettingError(f"no edge has device {lost}, but there is a device {order[-1]}. Number them 0, 1, 2, …")
+    return [factory_of[k] for k in order], [held[k] for k in order]
+
+
+def told(facts: Facts, gathered: Gathered) -> dict[str, Any]:
+    """Return what edges are told of all devices."""
+    factory_of, held = gathered
+    return {"facts": facts.told(), "factory_of": list(factory_of), "held": [asdict(one) for one in held]}
+
+
+def read_told(about: Mapping[str, Any], facts: Facts) -> Gathered:
+    """Return what :func:`told` says.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    try:
+        return [int(m) for m in about["factory_of"]], [read_holding(one, facts) for one in about["held"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError("header", f"it does not say what devices hold: {error}") from error

@@ -1,0 +1,220 @@
+"""A device's own samples: its share of the experiment's data, those of a folder, or what a function sees."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data import own
+from fedfloor.data.dataset import Dataset, Labels, Made, Owned, Pool, Values, pooled
+from fedfloor.data.reading import Own
+from fedfloor.data.samples import samples
+from fedfloor.deploy.facts import Facts
+from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.errors import RunError, SettingError, nearest
+from fedfloor.experiment import Experiment
+from fedfloor.outside import load
+from fedfloor.park.local import LocalSets
+from fedfloor.park.park import Park
+from fedfloor.park.privacy import noisy
+from fedfloor.park.statistics import Told
+from fedfloor.park.stream import Static
+
+Seen = tuple[Values, Labels]
+
+
+@dataclass(frozen=True, eq=False)
+class Sensed(Park):
+    """A park of which only one device is here; what it holds is what a function sees.
+
+    Args:
+        sense: a tick → what is held then.
+    """
+
+    sense: Callable[[int], Seen] | None = None
+
+    def together(
+        self, devices: Sequence[int], tick: int, visits: Sequence[int]  # noqa: ARG002
+    ) -> tuple[Values, Labels, NDArray[np.int64]]:  # fmt: skip
+        """Return what the device holds now, as :meth:`Park.together` does."""
+        if self.sense is None:
+            raise SettingError("a device whose samples a function yields needs that function.")
+        return *self.sense(tick), self.holdings[np.asarray(devices)]
+
+    def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
+        """Return the class counts of what the device holds now, as :meth:`Park.census` does."""
+        counts = np.bincount(self.together(devices, tick, visits)[1], minlength=len(self.dataset.classes))
+        if self.census_epsilon is not None:
+            counts = noisy(counts, self.census_epsilon, self.seed, tick, devices[0], tick).clip(0)
+            counts = counts if counts.any() else counts + 1
+        return counts[None]
+
+
+def check(settings: DeviceSettings) -> None:
+    """Look whether there is what a device's data are to come from.
+
+    Raises:
+        SettingError: there is no such folder, module or function.
+    """
+    source = settings.data
+    if source.kind == "folder" and not Path(str(source.path)).exists():
+        raise SettingError(f"[data] path: {source.path} does not exist. Put the device's samples there.")
+    if source.kind == "function" and not callable(load(str(source.name), "[data] name")):
+        raise SettingError(f"[data] name: '{source.name}' is no function.")
+
+
+def alone(park: Park, experiment: Experiment, device: int, known: Told | None = None) -> Park:
+    """Return a park that holds one device's samples and nobody else's.
+
+    Args:
+        park: where they are taken from.
+        experiment: what is trained.
+        device: whose.
+        known: the normalisation; computed from the park where it is left out.
+
+    Raises:
+        SettingError: there is no such device.
+    """
+    if device >= park.devices:
+        raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
+    told = known or Told(None, park.normalisation(experiment.data.normalise))
+    first = np.concatenate([[0], np.cumsum(park.sizes)])
+    (x, y), begin = park.samples(device), first[device]
+    here = replace(
+        park.dataset, y=y, y_test=y[:0], owner=None, owner_test=None, rendered=False, time=None, first=None,
+        through=None, owned=Owned(), take=lambda indices, _: x[indices - begin], take_test=lambda indices: x[indices],
+        made=Made(first, lambda indices: y[indices - begin]),
+    )  # fmt: skip
+    return replace(park, dataset=here, indices=LocalSets(first), told=told)
+
+
+def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
+    """Return a park that holds a device's own samples, as its settings say.
+
+    Raises:
+        SettingError: there is nothing, or it does not fit what the cloud says a sample is.
+        RunError: the function fails.
+    """
+    device, source = settings.device, settings.data
+    if source.kind == "partition":
+        from fedfloor.runs.parks import build_park
+
+        whole = build_park(experiment)
+        _fits(f"device {device} of the experiment", whole.dataset, facts)
+        return alone(whole, experiment, device, facts.known or Told())
+    if source.kind == "function":
+        return _sensed(settings, experiment, facts)
+    reading = Own(**(experiment.data.settings() | {"format": None, "classes": facts.classes, "split": None}))
+    found = own.load(Path(str(source.path)), reading, experiment.seed, settings.name)
+    _fits(str(source.path), found, facts)
+    return _of_one(found, experiment, device, facts.known)
+
+
+def _of_one(data: Dataset, experiment: Experiment, device: int, told: Told | None) -> Park:
+    """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed."""
+    devices = experiment.park.devices or device + 1
+    first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
+    bare = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned())
+    return Park(
+        bare, LocalSets(first), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
+        census_epsilon=experiment.park.census_epsilon, told=told,
+    )  # fmt: skip
+
+
+def _none(x: Values) -> Pool:
+    return Pool(x[:0], np.zeros(0, np.int64))
+
+
+def _fits(where: str, data: Dataset, facts: Facts) -> None:
+    """Refuse samples that are not what the cloud says."""
+    if data.inputs.kind != facts.inputs.kind:
+        raise SettingError(f"{where}: {data.inputs.kind} came; the experiment's data are {facts.inputs.kind}.")
+    if data.shape != facts.shape:
+        hint = " [data] size = [height, width] scales pictures." if facts.inputs.kind == "image" else ""
+        raise SettingError(f"{where}: samples of shape {list(data.shape)}; must be {list(facts.shape)}.{hint}")
+    if data.inputs.columns != facts.inputs.columns:
+        got, wanted = ", ".join(data.inputs.columns), ", ".join(facts.inputs.columns)
+        raise SettingError(f"{where}: its sensors are {got}; must be {wanted}, in this order.")
+    if data.classes != facts.classes:
+        raise SettingError(f"{where}: other classes than the experiment's: {', '.join(data.classes)}.")
+
+
+def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
+    name, stream, device = str(settings.data.name), experiment.data.stream, settings.device
+    if stream.kind not in ("static", "fifo"):
+        raise SettingError(f"[data] stream kind = '{stream.kind}': a function knows ticks only. Use static or fifo.")
+    function, most = load(name, "[data] name"), [0]
+
+    @lru_cache(maxsize=1)
+    def sense(tick: int) -> Seen:
+        where = f"function '{name}' at tick {tick}"
+        try:
+            said = function(device, tick)
+        except Exception as error:
+            raise RunError(f"{where} failed: {type(error).__name__}: {error}") from error
+        try:
+            x, y = _looked(where, said, facts)
+            most[0] = most[0] or len(y)
+            if len(y) != most[0]:
+                raise SettingError(f"{where}: {len(y)} samples; must be {most[0]}, as at the first tick.")
+        except SettingError as error:  # a sensor that fails later must not end the run of all
+            raise RunError(str(error)) from error
+        return x, y
+
+    x, y = sense(0)
+    if stream.holds(len(y)) != len(y):
+        raise SettingError(f"function '{name}' yields {len(y)} samples; [data] stream window = {stream.holds(len(y))}.")
+    digest = hashlib.sha256(np.ascontiguousarray(x).data)
+    digest.update(y.tobytes())
+    data = pooled(facts.name, facts.classes, Pool(x, y), _none(x), digest.hexdigest())
+    base = _of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
+    static = {key: getattr(base, key) for key in ("dataset", "indices", "factory_of", "seed", "census_epsilon", "told")}
+    return Sensed(**static, stream=Static(), sense=sense)
+
+
+def _looked(where: str, said: Any, facts: Facts) -> Seen:
+    """Return what a function returned, if it is samples and labels of the experiment's.
+
+    Raises:
+        SettingError: it is something else.
+    """
+    if not isinstance(said, tuple | list) or len(said) != 2:
+        raise SettingError(f"{where}: returned {type(said).__name__}; must be (x, y): samples and their labels.")
+    raw, labels = said
+    if not isinstance(raw, np.ndarray):
+        raise SettingError(f"{where}: x is {type(raw).__name__}; must be a NumPy array [n, {_words(facts)}].")
+    x, y = samples(where, "x", raw), _labelled(where, np.asarray(labels), facts.classes)
+    kind = np.dtype(np.uint8 if facts.inputs.kind == "image" else np.float32)
+    if x.dtype != kind or x.shape[1:] != facts.shape or not len(x):
+        raise SettingError(f"{where}: x is {x.dtype} {list(x.shape)}; must be {kind} [n, {_words(facts)}].")
+    if y.shape != x.shape[:1]:
+        raise SettingError(f"{where}: y has shape {list(y.shape)} for {len(x)} samples. Give a label for each.")
+    if kind == np.float32 and facts.inputs.missing != "mean" and bool(np.isnan(x).any()):
+        raise SettingError(f"{where}: x holds NaN. Leave such samples out, or set [data] missing = 'mean'.")
+    return x, y
+
+
+def _labelled(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
+    if y.dtype.kind == "U":
+        odd = next((one for one in y.ravel().tolist() if one not in classes), None)
+        if odd is not None:
+            known = ", ".join(classes)
+            raise SettingError(f"{where}: label '{odd}' is no class.{nearest(odd, classes)} Known: {known}.")
+        return np.array([classes.index(one) for one in y.ravel().tolist()], np.int64).reshape(y.shape)
+    if y.dtype.kind not in "iu":
+        raise SettingError(f"{where}: y is {y.dtype}; must be class names, or whole numbers.")
+    odd = next((one for one in y.ravel().tolist() if not 0 <= one < len(classes)), None)
+    if odd is not None:
+        raise SettingError(f"{where}: label {odd}; must be from 0 to {len(classes) - 1}, the places of the classes.")
+    return y.astype(np.int64)
+
+
+def _words(facts: Facts) -> str:
+    return ", ".join(map(str, facts.shape))
