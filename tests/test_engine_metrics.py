@@ -14,6 +14,7 @@ import fedfloor
 from fedfloor.data.dataset import Owned, Pool, pooled
 from fedfloor.engine import metrics
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
+from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 
 TABLE = np.array([[3, 1, 0], [2, 2, 0], [0, 0, 0]])  # nothing of the third class, and nothing taken for it
@@ -54,7 +55,7 @@ def owned_park() -> Park:
 def test_a_factory_is_weighed_by_its_devices_test_samples() -> None:
     park = owned_park()
     right = np.array([True, False, True, False])
-    devices = park.device_accuracy(right, np.array([1.0, 0.0]))
+    devices = device_accuracy(park, right, np.array([1.0, 0.0]))
     assert devices.tolist() == [0.5, 1.0, 0.0]
     assert metrics.factory_accuracy(park, devices) == [0.0, 2 / 3]  # (2·0.5 + 1·1) / 3
     told = metrics.describe(park, metrics.confusion(park.dataset.y_test, np.array([0, 0, 0, 0]), 2), devices)
@@ -66,7 +67,7 @@ def test_a_factory_is_weighed_by_its_devices_test_samples() -> None:
 def test_without_own_test_samples_devices_weigh_as_much_as_they_hold() -> None:
     park = owned_park()
     park = replace(park, dataset=replace(park.dataset, owner_test=None))
-    devices = park.device_accuracy(np.array([True, False, True, False]), np.array([1.0, 0.0]))
+    devices = device_accuracy(park, np.array([True, False, True, False]), np.array([1.0, 0.0]))
     assert devices.tolist() == [0.5, 1.0, 0.0]  # their class mixes: half x, all x, all y
     assert metrics.factory_accuracy(park, devices) == [0.0, 0.75]  # (2·0.5 + 2·1) / 4
 

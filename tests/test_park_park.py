@@ -10,6 +10,7 @@ import pytest
 from fedfloor.data.dataset import Dataset, Pool, pooled
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
+from fedfloor.park.described import describe, device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Dirichlet, Iid, Shards
 from fedfloor.park.stream import Static
@@ -141,20 +142,20 @@ def test_device_accuracy_by_hand() -> None:
     by_class = np.array([1.0, 0.5, np.nan])
     # Without owners: device 0 holds classes a, b as 4 : 1, so 0.8 · 1 + 0.2 · 0.5. The others hold b and c; c has no
     # test sample, so b alone is left.
-    np.testing.assert_allclose(tiny_park().device_accuracy(right, by_class), [0.9, 0.5, 0.5])
+    np.testing.assert_allclose(device_accuracy(tiny_park(), right, by_class), [0.9, 0.5, 0.5])
     # Device 1 holds nothing but b and c, device 2 likewise: without tests of either nothing is known of them.
     only_a = np.array([1.0, np.nan, np.nan])
-    np.testing.assert_allclose(tiny_park().device_accuracy(right, only_a), [1.0, np.nan, np.nan])
+    np.testing.assert_allclose(device_accuracy(tiny_park(), right, only_a), [1.0, np.nan, np.nan])
     # every class known: device 2 holds b, c as 2 : 3, so 0.4 · 0.5 + 0.6 · 0.25
     every = np.array([1.0, 0.5, 0.25])
-    np.testing.assert_allclose(tiny_park().device_accuracy(right, every), [0.9, 0.375, 0.35])
+    np.testing.assert_allclose(device_accuracy(tiny_park(), right, every), [0.9, 0.375, 0.35])
     owner = np.array([0, 0, 1, 0, 1, 2, 0, 2, 2, 0, 2, 2], np.int32)  # as the devices hold them
     owned = replace(tiny(), owner=owner, owner_test=np.array([0, 0, 0, 1, 1], np.int32))
-    np.testing.assert_allclose(tiny_park(owned).device_accuracy(right, by_class), [2 / 3, 0.5, np.nan])
+    np.testing.assert_allclose(device_accuracy(tiny_park(owned), right, by_class), [2 / 3, 0.5, np.nan])
 
 
 def test_describe_is_json() -> None:
-    assert json.loads(json.dumps(tiny_park().describe())) == {
+    assert json.loads(json.dumps(describe(tiny_park()))) == {
         "dataset": "tiny",
         "classes": ["a", "b", "c"],
         "shape": [2, 3, 3],
@@ -173,7 +174,7 @@ def test_build_is_a_function_of_its_seed() -> None:
         return build("labels", devices=6, factories=3, partition=Dirichlet(alpha=1.0), samples_per_device=20, seed=seed)
 
     one, again, other = make(0), make(0), make(1)
-    assert one.describe() == again.describe() != other.describe()
+    assert describe(one) == describe(again) != describe(other)
     np.testing.assert_array_equal(one.samples(2)[0], again.samples(2)[0])
     assert one.sizes.sum() == 120
     assert one.stream == Static()

@@ -21,6 +21,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.park import build as parks
 from fedfloor.park import validation
+from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Iid, Natural
 from fedfloor.runs import parks as made
@@ -207,7 +208,7 @@ def test_owners_keep_their_accuracy() -> None:
     assert got.owner_test.tolist() == [0, 0, 1, 1, 1, 1]
     park = Park(got, tuple(kept), np.zeros(2, np.int32))
     right = np.array([True, False, True, True, True, False])
-    np.testing.assert_allclose(park.device_accuracy(right, np.zeros(3)), [0.5, 0.75])
+    np.testing.assert_allclose(device_accuracy(park, right, np.zeros(3)), [0.5, 0.75])
     nobody, parts = numbered([9])
     assert validation.hold_out(nobody, parts, 0.2, 0)[0].owner_test is None
 

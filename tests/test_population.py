@@ -18,8 +18,9 @@ from fedfloor.data.dataset import Pool, pooled
 from fedfloor.data.procedural import Procedural, labels, procedural
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
-from fedfloor.park.local import LocalSets
-from fedfloor.park.park import Park, owner_of
+from fedfloor.park.described import describe, device_accuracy
+from fedfloor.park.local import LocalSets, owner_of
+from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo
 from fedfloor.parts.sampling import by_samples, fraction
 from fedfloor.report import ledger
@@ -182,8 +183,8 @@ def test_a_million_devices_take_little_memory_until_they_are_looked_at() -> None
     park = build("procedural", devices=10**6, factories=100, assignment="equal", samples_per_device=20)
     park.samples(999_999)
     park.holdings.argmin()
-    park.device_accuracy(np.zeros(1000, bool), np.ones(10))
-    json.dumps(park.describe())
+    device_accuracy(park, np.zeros(1000, bool), np.ones(10))
+    json.dumps(describe(park))
     now, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert now < 40e6  # offsets 8 MB, sizes 8 MB, factories 4 MB, and 5,000 devices' counts
@@ -197,13 +198,13 @@ def test_figures_of_large_parks_are_those_of_some_devices(monkeypatch: pytest.Mo
     assert PARK.shown.tolist() == list(range(0, K, 4))  # 5,000 of 20,000
     by_class = np.array([0.1, 0.5, np.nan, 0.9])
     right = np.zeros(PARK.test_samples, bool)
-    some, told = PARK.device_accuracy(right, by_class), PARK.describe()
+    some, told = device_accuracy(PARK, right, by_class), describe(PARK)
     monkeypatch.setattr(fedfloor.park.park, "SHOWN", K)
     whole = replace(PARK)
-    assert np.array_equal(some, whole.device_accuracy(right, by_class)[::4], equal_nan=True)
+    assert np.array_equal(some, device_accuracy(whole, right, by_class)[::4], equal_nan=True)
     assert told["of_devices"] == K
     assert [one["device"] for one in told["devices"]] == PARK.shown.tolist()
-    every = whole.describe()
+    every = describe(whole)
     assert "of_devices" not in every
     assert [{**one, "device": 4 * i} for i, one in enumerate(every["devices"][::4])] == told["devices"]
 

@@ -15,6 +15,7 @@ from fedfloor.data.dataset import Indices
 from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
+from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 
@@ -107,7 +108,7 @@ def _score(engine: Engine, loss: float, predicted: np.ndarray) -> Score:
     y = park.dataset.y_test
     table = metrics.confusion(y, predicted, len(park.dataset.classes))
     hits, by_class = predicted == y, metrics.class_accuracy(table)
-    every = park.device_accuracy(hits, by_class)
+    every = device_accuracy(park, hits, by_class)
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]

@@ -13,9 +13,9 @@ from fedfloor.data.sources import load
 from fedfloor.errors import SettingError
 from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.factories import Assignment, assign
-from fedfloor.park.local import LocalSets
+from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.mobility import Mobility
-from fedfloor.park.park import Park, owner_of
+from fedfloor.park.park import Park
 from fedfloor.park.partition import Natural, Partition, no_owners
 from fedfloor.park.stream import Static, Stream
 from fedfloor.park.validation import hold_out

@@ -8,7 +8,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Indices
+from fedfloor.data.dataset import Dataset, Indices, Owners
 
 CHUNK = 1 << 20  # samples looked at together
 
@@ -78,3 +78,17 @@ class LocalSets(Sequence[Indices]):
             place = np.arange(len(whose)) + np.repeat(begin[low:high] - (ends[low:high] - here - done), here)
             yield slice(low, high), place if self.samples is None else self.samples[place], whose
             low = high
+
+
+def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
+    """Return int32 [K], the natural owner of each device, or None where a device holds samples of several."""
+    if dataset.owner is None:
+        return None
+    sets = LocalSets.of(parts)
+    found = np.empty(len(sets), np.int32)
+    for part, indices, whose in sets.chunks():
+        owner, begin = dataset.owner[indices], np.flatnonzero(np.diff(whose, prepend=-1))
+        found[part] = owner[begin]
+        if (owner != found[part][whose]).any():
+            return None
+    return found

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.park.local import LocalSets
+from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
@@ -208,7 +208,7 @@ class Park:
     @cached_property
     def test_devices(self) -> NDArray[np.int64]:
         """int64 [test samples]: the device that each test sample belongs to, the first of its owner's; −1 for none."""
-        owners, natural = self.dataset.owner_test, self._owner_of
+        owners, natural = self.dataset.owner_test, self.natural_owners
         if owners is None or natural is None:
             return np.full(self.test_samples, -1)
         device_of = np.full(max(int(owners.max(initial=0)), int(natural.max())) + 1, -1)
@@ -216,35 +216,10 @@ class Park:
         table: NDArray[np.int64] = device_of[owners]
         return table
 
-    def device_accuracy(self, right: NDArray[np.bool_], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return float64 [shown]: the accuracy of each device that is ``shown``, NaN where it cannot be told.
-
-        Where test samples have owners and devices are those owners, the share of its own test samples that is right;
-        otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test samples in the device's own class mix p_k. A
-        class without test samples says nothing: p_k is the mix of the device's training samples of the other classes,
-        and the device's accuracy is NaN only where it holds none of them (or its owner has no test sample).
-
-        Args:
-            right: bool [test samples], whether each was classified rightly.
-            by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
-        """
-        owners, natural = self.dataset.owner_test, self._owner_of
-        if owners is not None and natural is not None:
-            hits = np.bincount(owners, weights=right, minlength=int(natural.max()) + 1)[natural[self.shown]]
-            total = self.weights[self.shown]
-            share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
-            return share
-        tested = ~np.isnan(by_class)
-        held = self._shown_counts[:, tested]
-        total = held.sum(axis=1, keepdims=True)
-        mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
-        expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
-        return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
-
     @cached_property
     def weights(self) -> NDArray[np.int64]:
         """int64 [K]: how many samples a device's accuracy speaks for: its own test samples, or else those it holds."""
-        owners, natural = self.dataset.owner_test, self._owner_of
+        owners, natural = self.dataset.owner_test, self.natural_owners
         if owners is None or natural is None:
             return self.sizes
         return np.bincount(owners, minlength=int(natural.max()) + 1)[natural]
@@ -269,38 +244,10 @@ class Park:
             return np.zeros(channels), np.ones(channels)
         return self._standard
 
-    def describe(self) -> dict[str, Any]:
-        """Return the park's public facts as JSON: no samples, only counts, and names where the data have them.
-
-        Of a park with more than 5,000 devices it has those that are ``shown`` with their numbers, and says how many
-        there are.
-        """
-        shown, whole = self.shown, len(self.shown) == self.devices
-        numbers = self.factory_of[shown].tolist(), self.sizes[shown].tolist(), self._shown_counts.tolist()
-        rows, every = zip(*numbers, strict=True), self.names
-        names = [every[k] if every else None for k in shown.tolist()]
-        return (
-            {
-                "dataset": self.dataset.name,
-                "classes": list(self.dataset.classes),
-                "shape": list(self.dataset.shape),
-                "devices": [
-                    {"factory": factory, "samples": samples, "counts": row}
-                    | ({} if name is None else {"name": name})
-                    | ({} if whole else {"device": k})
-                    for k, (factory, samples, row), name in zip(shown.tolist(), rows, names, strict=True)
-                ],
-                "factories": self.factories,
-                "test_samples": len(self.dataset.y_test),
-            }
-            | ({} if whole else {"of_devices": self.devices})
-            | ({"factory_names": list(self.factory_names)} if self.factory_names else {})
-        )
-
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The devices' names; empty where devices are no natural owners, or owners have none."""
-        owners, names = self._owner_of, self.dataset.owned.names
+        owners, names = self.natural_owners, self.dataset.owned.names
         return () if owners is None or not names else tuple(names[k] for k in owners)
 
     @cached_property
@@ -310,7 +257,8 @@ class Park:
         return table
 
     @cached_property
-    def _shown_counts(self) -> NDArray[np.int64]:
+    def shown_counts(self) -> NDArray[np.int64]:
+        """int64 [shown, F]: the class counts of each device that is ``shown``."""
         return self._counts if len(self.shown) == self.devices else self._counted(self.shown)
 
     def _counted(self, devices: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -330,7 +278,7 @@ class Park:
         return LocalSets.of(self.indices)
 
     @cached_property
-    def _owner_of(self) -> Owners | None:
+    def natural_owners(self) -> Owners | None:
         """The natural owner of each device, or None where a device holds samples of several."""
         return owner_of(self.dataset, self.indices)
 
@@ -349,17 +297,3 @@ class Park:
     def windows(self) -> Windows:
         """What each device holds now, as numbers of its samples."""
         return Windows(self.stream, self.seed, self.dataset.labels, self.indices, len(self.dataset.classes))
-
-
-def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
-    """Return int32 [K], the natural owner of each device, or None where a device holds samples of several."""
-    if dataset.owner is None:
-        return None
-    sets = LocalSets.of(parts)
-    found = np.empty(len(sets), np.int32)
-    for part, indices, whose in sets.chunks():
-        owner, begin = dataset.owner[indices], np.flatnonzero(np.diff(whose, prepend=-1))
-        found[part] = owner[begin]
-        if (owner != found[part][whose]).any():
-            return None
-    return found

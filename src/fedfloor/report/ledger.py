@@ -271,9 +271,8 @@ def _plan(path: Path) -> Node | None:
 def _evaluation(path: Path) -> Evaluation | None:
     if not path.is_file():
         return None
-    body = _json(path)
     try:
-        return evaluation(body)
+        return evaluation(_json(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(f"{path}: not an evaluation ({error!r}). Resume the run, or remove the file.") from error
 
@@ -281,9 +280,8 @@ def _evaluation(path: Path) -> Evaluation | None:
 def _diverged(path: Path) -> int | None:
     if not path.is_file():
         return None
-    body = _json(path)
     try:
-        return int(body["round"])
+        return int(_json(path)["round"])
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{path}: no round ({error!r}). Resume the run, or remove the file.") from error
 

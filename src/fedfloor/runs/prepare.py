@@ -8,6 +8,7 @@ from fedfloor.config import resolved
 from fedfloor.engine.place import placed
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.park.described import describe
 from fedfloor.park.park import Park
 from fedfloor.runs import folder
 from fedfloor.runs.orders import Orders
@@ -33,4 +34,4 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     elif began or (out / "ledger.jsonl").exists():
         raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
     folder.write(out / "experiment.toml", document)
-    folder.write_json(out / "park.json", park.describe())
+    folder.write_json(out / "park.json", describe(park))

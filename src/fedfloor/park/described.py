@@ -1,0 +1,67 @@
+"""What is told of a park: its public facts, and how good a model is on each device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedfloor.park.park import Park
+
+
+def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return float64 [shown]: the accuracy of each device that is ``shown``, NaN where it cannot be told.
+
+    Where test samples have owners and devices are those owners, the share of its own test samples that is right;
+    otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test samples in the device's own class mix p_k. A
+    class without test samples says nothing: p_k is the mix of the device's training samples of the other classes,
+    and the device's accuracy is NaN only where it holds none of them (or its owner has no test sample).
+
+    Args:
+        park: the devices.
+        right: bool [test samples], whether each was classified rightly.
+        by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
+    """
+    owners, natural = park.dataset.owner_test, park.natural_owners
+    if owners is not None and natural is not None:
+        hits = np.bincount(owners, weights=right, minlength=int(natural.max()) + 1)[natural[park.shown]]
+        total = park.weights[park.shown]
+        share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
+        return share
+    tested = ~np.isnan(by_class)
+    held = park.shown_counts[:, tested]
+    total = held.sum(axis=1, keepdims=True)
+    mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
+    expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
+    return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
+
+
+def describe(park: Park) -> dict[str, Any]:
+    """Return the park's public facts as JSON: no samples, only counts, and names where the data have them.
+
+    Of a park with more than 5,000 devices it has those that are ``shown`` with their numbers, and says how many
+    there are.
+    """
+    shown, whole = park.shown, len(park.shown) == park.devices
+    numbers = park.factory_of[shown].tolist(), park.sizes[shown].tolist(), park.shown_counts.tolist()
+    rows, every = zip(*numbers, strict=True), park.names
+    names = [every[k] if every else None for k in shown.tolist()]
+    return (
+        {
+            "dataset": park.dataset.name,
+            "classes": list(park.dataset.classes),
+            "shape": list(park.dataset.shape),
+            "devices": [
+                {"factory": factory, "samples": samples, "counts": row}
+                | ({} if name is None else {"name": name})
+                | ({} if whole else {"device": k})
+                for k, (factory, samples, row), name in zip(shown.tolist(), rows, names, strict=True)
+            ],
+            "factories": park.factories,
+            "test_samples": len(park.dataset.y_test),
+        }
+        | ({} if whole else {"of_devices": park.devices})
+        | ({"factory_names": list(park.factory_names)} if park.factory_names else {})
+    )
