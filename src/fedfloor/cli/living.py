@@ -73,12 +73,12 @@ def up(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let a request to end (kill, or the end of a session) be what Ctrl-C is."""
+    """Let a request to end (kill, or the end of a session) be what Ctrl-C is, also where SIGINT was ignored before."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGHUP)}
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
