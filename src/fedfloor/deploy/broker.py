@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fedfloor.deploy.park_file import Factory, ParkFile
 
 ENVELOPE = 65_536  # bytes of topic and header beside a payload
-QUEUED = 100  # messages kept for a client that is away; each may be as large as message_mb
+QUEUED = 10_000  # messages kept for a slow client: each device of a large factory may answer; bytes bound them, too
 HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
 
