@@ -26,6 +26,24 @@ needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not
 WAIT_S = 10
 TOP = "fedfloor/plant"
 NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
+PARK = """
+experiment = "tiny.toml"
+[cloud]
+address = "cloud.example"
+[[factory]]
+name = "north"
+address = "10.0.0.2"
+[[factory]]
+name = "south"
+address = "10.0.0.3"
+[[device]]
+name = "camera"
+factory = "north"
+[[device]]
+name = "robot"
+factory = "south"
+data = { kind = "folder", path = "/srv/robot" }
+"""
 
 
 def free_port() -> int:

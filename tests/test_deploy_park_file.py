@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,25 +15,7 @@ from fedfloor.deploy import authority, park_file, settings
 from fedfloor.deploy.park_file import Device, ParkFile
 from fedfloor.deploy.places import certified
 from fedfloor.errors import SettingError
-
-PARK = """
-experiment = "tiny.toml"
-[cloud]
-address = "cloud.example"
-[[factory]]
-name = "north"
-address = "10.0.0.2"
-[[factory]]
-name = "south"
-address = "10.0.0.3"
-[[device]]
-name = "camera"
-factory = "north"
-[[device]]
-name = "robot"
-factory = "south"
-data = { kind = "folder", path = "/srv/robot" }
-"""
+from parks import PARK
 
 
 def test_a_park_file_is_read(tmp_path: Path) -> None:
@@ -93,7 +77,9 @@ def test_the_longest_names_have_certificates(tmp_path: Path) -> None:
         (park_file.Factory(longest * "f", "127.0.0.1"),), (park_file.Device(longest * "d", longest * "f"),),
     )  # fmt: skip
     for one in certified(park):
-        authority.issue(authority.found(park.name, authority.now()), one.holder, 1, authority.now())
+        made, _ = authority.issue(authority.found(park.name, authority.now()), one.holder, 1, authority.now())
+        said = x509.load_pem_x509_certificate(made).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        assert [name.value for name in said] == [one.holder.name]
 
 
 @given(NAMES, st.data())

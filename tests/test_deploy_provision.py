@@ -14,26 +14,7 @@ from fedfloor.deploy import authority, inspect, provision, settings
 from fedfloor.deploy.park_file import Device
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError
-from parks import NOW, plant, provisioned
-
-PARK = """
-experiment = "tiny.toml"
-[cloud]
-address = "cloud.example"
-[[factory]]
-name = "north"
-address = "10.0.0.2"
-[[factory]]
-name = "south"
-address = "10.0.0.3"
-[[device]]
-name = "camera"
-factory = "north"
-[[device]]
-name = "robot"
-factory = "south"
-data = { kind = "folder", path = "/srv/robot" }
-"""
+from parks import NOW, PARK, plant, provisioned
 
 
 def content(folder: Path) -> dict[str, tuple[bytes, int]]:

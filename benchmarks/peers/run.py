@@ -32,6 +32,7 @@ SIDES = (
     ("bare loop", "side_bare.py", 1),
     ("pfl 0.6", "side_pfl.py", 1),
     ("Flower 1.41 simulation", "side_flower.py", 0),
+    ("Flower 1.41 simulation, 1 actor", "side_flower.py", 1),  # its default: two cores for each client
 )
 
 

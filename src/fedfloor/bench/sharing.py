@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
@@ -52,11 +53,10 @@ def measure(names: Iterable[str], ranks: int, said: Callable[[str], None]) -> li
 
 
 def _asked(process: subprocess.Popen[str]) -> dict[str, int]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("now\n")
-    process.stdin.flush()
-    return dict(json.loads(process.stdout.readline()))
+    asked, told = cast(IO[str], process.stdin), cast(IO[str], process.stdout)  # both are pipes
+    asked.write("now\n")
+    asked.flush()
+    return dict(json.loads(told.readline()))
 
 
 def _rank(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,7 +164,6 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure rounds, cohorts, very large parks, a method's cost, loading, pricing, the solvers, real machines."""
-    from fedfloor.report.numbers import listed
     from fedfloor.terminal import show
 
     if what not in BENCHMARKS:
@@ -173,13 +173,20 @@ def bench(
         "population": {"devices": devices, "active": active, "rounds": rounds},
         "cohort": {"device": device, "precision": precision, "quick": quick or None},
     }
+    _check_owner(what, given)
+    require(repeats >= 1, "--repeats", repeats, "a whole number of at least 1")
+    rows = BENCHMARKS[what](only, ranks, repeats, given.get(what, {}))
+    show(rows, as_json=as_json)
+
+
+def _check_owner(what: str, given: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise where an option was given that belongs to another benchmark."""
+    from fedfloor.report.numbers import listed
+
     for owner, options in given.items():
         if what != owner and any(one is not None for one in options.values()):
             named = listed([f"--{name}" for name in options])
             raise SettingError(f"{named} belong to fedfloor bench {owner}, not to bench {what}.")
-    require(repeats >= 1, "--repeats", repeats, "a whole number of at least 1")
-    rows = BENCHMARKS[what](only, ranks, repeats, given.get(what, {}))
-    show(rows, as_json=as_json)
 
 
 def _say(text: str) -> None:

@@ -24,6 +24,7 @@ from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.passed import Passed
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
+from fedfloor.errors import RunError
 from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Node, Parallel
 
@@ -184,7 +185,8 @@ class Cohort:
         """Return a program; on an accelerator one that is kept, where there is one."""
         network = engine.network
         made = self._forward(engine, (network.classifier or "") if headed else "")
-        assert not isinstance(made, str)
+        if isinstance(made, str):
+            raise RunError(f"{made}: its visits go one by one.")
         if not self._stays(network.flat.device):
             return Program(spec, network, made, pool)
         resident = self._resident is not None and pool is self._resident.pool

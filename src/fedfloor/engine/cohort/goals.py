@@ -77,12 +77,12 @@ def anchor(of: Term, ready: Mapping[str, Tensor], start: Tensor | None, part: sl
     return ready["slope"]
 
 
-def second(goal: Objective) -> Objective | None:
+def second(goal: Objective) -> Distilled | Mmd | None:
     """Return the objective where it compares with the logits of the model as it arrived."""
     return goal if isinstance(goal, (Mmd, Distilled)) and goal.weight > 0 else None
 
 
-def distance(goal: Objective, fixed: Tensor, logits: Tensor, share: Tensor) -> Tensor:
+def distance(goal: Distilled | Mmd, fixed: Tensor, logits: Tensor, share: Tensor) -> Tensor:
     """Return what such an objective adds to the losses, [K].
 
     Args:
@@ -94,7 +94,6 @@ def distance(goal: Objective, fixed: Tensor, logits: Tensor, share: Tensor) -> T
     if isinstance(goal, Distilled):
         apart = kl_div(logits.log_softmax(2), fixed.log_softmax(2), reduction="none", log_target=True).sum(2)
         return goal.weight * (apart * share).sum(1)
-    assert isinstance(goal, Mmd)
     inside = _kernels(logits, logits) + _kernels(fixed, fixed) - 2 * _kernels(fixed, logits)
     return goal.weight * torch.einsum("kij,ki,kj->k", inside, share, share).clamp(min=0)
 

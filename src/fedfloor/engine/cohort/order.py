@@ -52,6 +52,18 @@ def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
     return Order(rows, share, many)
 
 
+def fetching(*there: Tensor) -> Callable[[], list[np.ndarray]]:
+    """Return what brings tensors from the device as float64, once, and lets go of them there."""
+    left, here = list(there), list[np.ndarray]()
+
+    def fetched() -> list[np.ndarray]:
+        while left:
+            here.append(left.pop(0).double().cpu().numpy())
+        return here
+
+    return fetched
+
+
 class Tales:
     """What stacked visits say: their losses come from the device once, when the first is asked.
 
@@ -67,10 +79,9 @@ class Tales:
         self, losses: Tensor, hits: Tensor, visits: Sequence[Sequence[Indices]], keys: Sequence[Key], work: Work,
         held: Sequence[int],
     ) -> None:  # fmt: skip
-        self._device = (losses, hits)
+        self._fetched = fetching(losses, hits)
         self._sizes = [[len(one) for one in visit] for visit in visits]
         self._keys, self._work, self._held = keys, work, held
-        self._host: tuple[np.ndarray, np.ndarray] | None = None
 
     def of(self, k: int) -> Callable[[], list[Trained]]:
         """Return what tells of visit ``k``."""
@@ -82,12 +93,8 @@ class Tales:
         Raises:
             DivergedError: a loss is no finite number.
         """
-        if self._host is None:
-            self._host = tuple(one.double().cpu().numpy() for one in self._device)  # type: ignore[assignment]
-            self._device = ()  # type: ignore[assignment]
-        assert self._host is not None
         sizes, work = self._sizes[k], self._work
-        losses, hits = (one[: len(sizes), k] for one in self._host)
+        losses, hits = (one[: len(sizes), k] for one in self._fetched())
         wrong = losses[~np.isfinite(losses)]
         if len(wrong):
             check_finite(float(wrong[0]), self._keys[k], work)
@@ -113,9 +120,8 @@ class UnionTales:
     def __init__(
         self, each: Tensor, right: Tensor, sizes: Sequence[np.ndarray], keys: Sequence[Sequence[Key]], work: Work
     ) -> None:
-        self._device = (each, right)
+        self._fetched = fetching(each, right)
         self._sizes, self._keys, self._work = sizes, keys, work
-        self._host: tuple[np.ndarray, np.ndarray] | None = None
 
     def of(self, k: int) -> Callable[[], list[Trained]]:
         """Return what tells of super node ``k``."""
@@ -129,13 +135,9 @@ class UnionTales:
         return told
 
     def _trained(self, k: int) -> list[Trained]:
-        if self._host is None:
-            self._host = tuple(one.double().cpu().numpy() for one in self._device)  # type: ignore[assignment]
-            self._device = ()  # type: ignore[assignment]
-        assert self._host is not None
         sizes = self._sizes[k]
         starts = sizes.cumsum() - sizes
-        means, right = ((np.add.reduceat(one[k, : sizes.sum()], starts) / sizes).tolist() for one in self._host)
+        means, right = ((np.add.reduceat(one[k, : sizes.sum()], starts) / sizes).tolist() for one in self._fetched())
         for key, loss in zip(self._keys[k], means, strict=True):
             check_finite(loss, key, self._work)
         return [Trained(1, loss, loss, hit) for loss, hit in zip(means, right, strict=True)]

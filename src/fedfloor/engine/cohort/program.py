@@ -20,7 +20,8 @@ from fedfloor.engine.cohort.forward import Forward, views
 from fedfloor.engine.cohort.goals import NOTHING, Term, distance
 from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.models.network import Network
-from fedfloor.parts.objective import Objective
+from fedfloor.parts.distilled import Distilled
+from fedfloor.parts.mmd import Mmd
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Spec:
     momentum: float = 0.0
     decay: float = 0.0
     term: Term = NOTHING
-    second: Objective | None = None
+    second: Distilled | Mmd | None = None
     apart: bool = False
 
 
