@@ -5,6 +5,7 @@
 Every side does the same work (``workload.py``). A side's figure is the median over its rounds, after one to warm up;
 of each repetition the ratio to fedfloor's in the same repetition is taken, and of these the median, so that a machine
 whose speed drifts does not matter. Memory is the peak of the sum over a side's processes, shared pages shared out.
+*Whole* is how long a side's command takes for all of its rounds, with imports, start-up and end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -54,48 +55,56 @@ def main() -> None:
         print(json.dumps({"rows": rows, "cores": cores(), "machine": platform.machine()}, indent=2))
         return
     print(f"{cores()} cores; seconds are medians; the ratio is a side's time to fedfloor's\n")
-    print("| side | E | s per round | times fedfloor's | peak MiB |\n|---|---|---|---|---|")
+    print("| side | E | s per round | times fedfloor's | whole, s | times fedfloor's | peak MiB |\n" + "|---" * 7 + "|")
+    figures = "{seconds_per_round:.3g} | {ratio:.3g} | {whole_s:.3g} | {whole_ratio:.3g} | {peak_mib:.0f}"
     for row in rows:
-        print("| {side} | {epochs} | {seconds_per_round:.3g} | {ratio:.3g} | {peak_mib:.0f} |".format(**row))
+        print(f"| {{side}} | {{epochs}} | {figures} |".format(**row))
 
 
 def rows_of(
     python: str, sides: Sequence[tuple[str, str, int]], epochs: int, rounds: int, repeats: int
 ) -> list[dict[str, object]]:
     """Measure all sides in turn, ``repeats`` times, and return a row for each."""
-    seconds: dict[str, list[float]] = {name: [] for name, _, _ in sides}
-    peaks: dict[str, list[float]] = {name: [] for name, _, _ in sides}
+    seconds, wholes, peaks = ({name: list[float]() for name, _, _ in sides} for _ in range(3))
     for turn in range(repeats):
         for name, program, ranks in sides:
             print(f"E {epochs}, repetition {turn + 1} of {repeats}: {name}", file=sys.stderr)
-            told, peak = measured(python, program, epochs, rounds, ranks or cores())
+            told, whole, peak = measured(python, program, epochs, rounds, ranks or cores())
             seconds[name].append(statistics.median(told))
+            wholes[name].append(whole)
             peaks[name].append(peak)
     rows: list[dict[str, object]] = []
     for name, _, _ in sides:
-        ratios = [theirs / ours for theirs, ours in zip(seconds[name], seconds["fedfloor"], strict=True)]
-        row = {"seconds_per_round": statistics.median(seconds[name]), "ratio": statistics.median(ratios)}
+        row = {"seconds_per_round": statistics.median(seconds[name]), "ratio": ratio(seconds, name)}
+        row |= {"whole_s": statistics.median(wholes[name]), "whole_ratio": ratio(wholes, name)}
         rows.append({"side": name, "epochs": epochs, **row, "peak_mib": max(peaks[name])})
     return rows
 
 
-def measured(python: str, program: str, epochs: int, rounds: int, ranks: int) -> tuple[list[float], float]:
-    """Run a side; return the seconds of its rounds and its peak memory in MiB."""
+def ratio(times: Mapping[str, Sequence[float]], name: str) -> float:
+    """Return the median, over the repetitions, of a side's time divided by fedfloor's."""
+    return statistics.median(theirs / ours for theirs, ours in zip(times[name], times["fedfloor"], strict=True))
+
+
+def measured(python: str, program: str, epochs: int, rounds: int, ranks: int) -> tuple[list[float], float, float]:
+    """Run a side; return the seconds of its rounds, those of the whole command and its peak memory in MiB."""
     command = [python, str(HERE / program), "--epochs", str(epochs), "--rounds", str(rounds + 1), "--ranks", str(ranks)]
     mark = f"FEDFLOOR_SIDE={uuid.uuid4().hex}"
     here = os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, **ONE, "PYTHONPATH": here, **dict([mark.split("=")])}
+    began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=err)
         peak = 0.0
         while process.poll() is None:
             peak = max(peak, memory_mib(mark.encode()))
             time.sleep(0.3)
+        whole = time.perf_counter() - began
         out.seek(0)
         err.seek(0)
         if process.returncode:
             sys.exit(f"{program} failed:\n{err.read()[-3000:]}")
-        return json.loads(out.read().strip().splitlines()[-1]), peak
+        return json.loads(out.read().strip().splitlines()[-1]), whole, peak
 
 
 def memory_mib(mark: bytes) -> float:
