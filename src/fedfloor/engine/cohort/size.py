@@ -31,7 +31,8 @@ def batch(engine: Engine, ask: Ask) -> int:
     work = work_of(ask)
     if isinstance(ask, Uniting):
         return len(ask.node.children) * work.batch_size
-    return min(work.batch_size, int(engine.park.holdings.max()))
+    sizes = engine.park.holdings
+    return min(work.batch_size, int(sizes.max() if ask.key.device >= 0 else sizes.sum()))
 
 
 def stackable(cohort: Cohort, engine: Engine, batch: int) -> int:
