@@ -244,3 +244,15 @@ def test_a_resume_with_other_data_says_so(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text('[provenance]\ndata_sha256 = "a"\n')
     with pytest.raises(SettingError, match=r"was begun differently, with other data: provenance\.data_sha256: a → b"):
         check_same(tmp_path, '[provenance]\ndata_sha256 = "b"\n', force=False)
+
+
+def test_a_resume_after_an_upgrade_that_brought_settings(command: Command) -> None:
+    assert command.run("--stop-after", "1").code == 0
+    path = command.folder / "out" / "experiment.toml"
+    table, section, rest = path.read_text().partition("[engine]\n")
+    older = rest[rest.index("\n[") :] if "\n[" in rest else ""
+    assert section
+    path.write_text(table + older)
+    command.refused(command.run("--resume", "--set", 'engine.precision="tf32"'), "engine.precision: float32 → tf32")
+    assert command.run("--resume").code == 0
+    assert len(lines(command.folder / "out")) == 3

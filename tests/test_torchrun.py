@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from commands import TINY, Command, lines
 from fedfloor import config
+from fedfloor.errors import RunError
 from fedfloor.runs.checks import _difference
+from fedfloor.runs.torchrun import _said_to_all
 from test_identity import figures, on_ranks
 
 JOB = (sys.executable, "-m", "torch.distributed.run")
@@ -119,6 +122,18 @@ def test_a_difference_names_both_and_only_what_differs() -> None:
     )
     assert _difference(one, other) == "a.c not set instead of 2; torch 2.9 instead of 2.8"
     assert _difference(0, 2) == "0 instead of 2"
+
+
+def test_what_stops_the_first_rank_is_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: told.append(sent[0]))
+    with pytest.raises(KeyError), _said_to_all():
+        raise KeyError("a bug")
+    with _said_to_all() as said:
+        said.append(True)
+    assert isinstance(told[0], RunError)
+    assert str(told[0]) == "the first rank failed: KeyError: 'a bug'."
+    assert told[1] is None
 
 
 # -- more ranks than branches ------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Job = TypeVar("Job")
 
+AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
+
 
 @dataclass(frozen=True)
 class Branch(Generic[Job]):
@@ -43,7 +45,7 @@ def in_turn_or_at_once(
     known = [k for branch in branches for k in branch.known if k >= 0]
     if not at_once or len(branches) < 2 or len(known) > len(set(known)):
         return [go(branch) for branch in branches]
-    with ThreadPoolExecutor(len(branches)) as pool:
+    with ThreadPoolExecutor(min(len(branches), AT_ONCE)) as pool:
         return list(pool.map(go, branches))
 
 

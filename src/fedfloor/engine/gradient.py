@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedfloor.engine.backward import gradients
 from fedfloor.engine.samples import Samples
 from fedfloor.models.network import Network
 from fedfloor.parts.frozen import evaluating
@@ -28,5 +29,5 @@ def full(network: Network, samples: Samples) -> Tensor:
             rows = slice(first, first + BLOCK)
             logits = network.module(samples.values(rows))
             loss = torch.nn.functional.cross_entropy(logits, samples.y[rows], reduction="sum")
-            torch._foreach_add_(parts, torch.autograd.grad(loss, network.parameters))
+            torch._foreach_add_(parts, gradients(loss, network.parameters))
     return total.div_(len(samples))

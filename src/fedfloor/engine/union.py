@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedfloor.chance import generator
+from fedfloor.engine.backward import gradients
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, check_finite, stepper
 from fedfloor.models.network import Network
@@ -124,9 +125,9 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     logits = network.module(samples.values(chosen))
     losses = cross_entropy(logits, samples.y[chosen], reduction="none")
     each = torch.from_numpy(np.repeat(share, sizes)).to(losses)  # c_k of each sample
-    gradients = torch.autograd.grad(losses, network.parameters, grad_outputs=each)
+    grown = gradients(losses, network.parameters, each)
     shaped = network.shaped_like(network.parameters) if work.momentum else lambda _: network.own
-    stepper(network.flat[: network.trained], shaped, work)(gradients, None)
+    stepper(network.flat[: network.trained], shaped, work)(grown, None)
     return _told(losses.detach(), logits.detach(), samples.y[chosen], sizes, engine.park.holdings, keys, work)
 
 

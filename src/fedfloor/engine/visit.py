@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
 from fedfloor.engine import fused, scopes
+from fedfloor.engine.backward import gradients
 from fedfloor.errors import DivergedError, FedfloorError, RunError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
@@ -126,10 +127,10 @@ def train(
             for rows in used.split(samples.chunk(work.batch_size)):
                 x, y = samples.values(rows), samples.y[rows]
                 for bx, by, about in asides.batches(rows, x, y, work.batch_size, key):
-                    loss, logits, gradients, extra = _gradients(
+                    loss, logits, grown, extra = _gradients(
                         asked, (network, part), parameters, objective, bx, by, about, key
                     )
-                    step(gradients, extra)
+                    step(grown, extra)
                     losses[-1].append(loss)
                     outputs.append(logits)
             asides.known = True
@@ -218,11 +219,11 @@ def _gradients(
     def ask() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
         network, part = trained
         loss, logits = objective.loss(module, x, y, visit)
-        gradients = torch.autograd.grad(loss, parameters)
+        grown = gradients(loss, parameters)
         term = objective.penalty(network.flat[part], visit)
         if term is None:
-            return loss.detach(), logits.detach(), gradients, None
-        return loss.detach() + term[0], logits.detach(), gradients, term[1]
+            return loss.detach(), logits.detach(), grown, None
+        return loss.detach() + term[0], logits.detach(), grown, term[1]
 
     return _told(ask, len(y), key)
 

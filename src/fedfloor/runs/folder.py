@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor._version import __version__
+from fedfloor.config import read, resolved
 from fedfloor.errors import SettingError, disk_error
 from fedfloor.network.profile import LINKS
 
@@ -144,6 +145,8 @@ FREE = {
 def check_same(folder: Path, document: str, *, force: bool) -> None:
     """Check that a resume continues the experiment that the folder began.
 
+    Settings that did not exist when it began count as set to their defaults, so that a run outlives an upgrade.
+
     Args:
         folder: the run's folder.
         document: the resolved experiment as it would be written now.
@@ -160,6 +163,7 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
             f"{path} cannot be read ({error}): this folder holds no run that could be resumed."
         ) from error
     now = flat(tomllib.loads(document))
+    before |= {key: value for key, value in _defaults(path).items() if key in now and key not in before}
     changed = [
         f"{key}: {before.get(key, 'not set')} → {now.get(key, 'not set')}"
         for key in sorted({*before, *now})
@@ -170,6 +174,13 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
             f"the run in {folder} was begun differently{_data(changed)}: {'; '.join(changed)}. "
             "Resume it unchanged, start a new one with --out, or let `fedfloor run` go on all the same with --force."
         )
+
+
+def _defaults(path: Path) -> dict[str, Any]:
+    try:
+        return flat(tomllib.loads(resolved(read(path), path.parent)))
+    except SettingError:  # it has a setting that is no longer: compared as it stands
+        return {}
 
 
 def _data(changed: Sequence[str]) -> str:

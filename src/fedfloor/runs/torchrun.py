@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from fedfloor.engine.team import MOST_RANKS, Alone, Blob, PeerLostError, Shared, Team, shared_file
-from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import launch, loop, processes
@@ -182,6 +182,9 @@ def _said_to_all() -> Iterator[list[bool]]:
         yield said
     except FedfloorError as error:
         refused = error
+        raise
+    except BaseException as error:
+        refused = RunError(f"the first rank failed: {type(error).__name__}: {error}.")
         raise
     finally:
         dist.broadcast_object_list([refused, *(said or [False])], src=0)
