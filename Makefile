@@ -5,6 +5,7 @@ READY := .venv/.ready
 SLOW_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # the tests' modules, and what the processes they start import, are compiled once
 
 .PHONY: help
 help:  ## Show the targets
