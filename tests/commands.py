@@ -56,6 +56,8 @@ class Command:
         from fedfloor import cli
 
         self.patch.setattr(sys, "argv", ["fedfloor", *words])
+        # Help names the program by how Python was started: as an installed script, not as "python -m pytest".
+        self.patch.setattr(sys.modules["__main__"], "__package__", None, raising=False)
         self.capture.readouterr()
         before, code = self.content(), 0
         try:

@@ -43,19 +43,18 @@ def _threads() -> set[str]:
     return set(os.listdir("/proc/self/task")) if Path("/proc/self/task").is_dir() else set()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _ranks_are_copies() -> Iterator[None]:
-    """Ranks start as a command's do: the thread in which a worker of xdist waits for messages does not count.
+@pytest.fixture(autouse=True)
+def _ranks_are_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks start as a command's do: threads that are there before the test, all waiting, do not count.
 
-    It runs nothing of ours, so that copies are as safe as without it; ranks in fresh interpreters import PyTorch anew.
+    They are xdist's, which waits for messages, and those of parks that earlier tests had in this process. Copies are as
+    safe as without them; ranks in fresh interpreters would each import PyTorch anew.
     """
     from fedfloor.runs import processes
 
     known = _threads() - {str(os.getpid())}
-    with pytest.MonkeyPatch.context() as patch:
-        if known:
-            patch.setattr(processes, "single_threaded", lambda: len(_threads() - known) == 1)
-        yield
+    if known:
+        monkeypatch.setattr(processes, "single_threaded", lambda: len(_threads() - known) == 1)
 
 
 @pytest.fixture(scope="session")
@@ -93,6 +92,14 @@ LONG = (
     "killed_ten_times", "in_the_docs_work[your-method.md]", "in_the_docs_work[reproduce.md]", "killed_twice",
     "test_disturbed_and_resumed", "in_the_docs_work", "test_torchrun", "is_its_plain_twin", "on_200_parks",
 )  # fmt: skip
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files alone that hold none of the tests asked for: reading all of them takes longer than most tests."""
+    asked = config.getoption("markexpr").split(" and ")[0]
+    if asked not in ("slow", "live") or collection_path.suffix != ".py":
+        return None
+    return f"mark.{asked}" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import pricing
 from floor import bits
 
-WORK = {"epochs": 2, "batch_size": 4, "lr": 0.05}
+WORK = {"epochs": 1, "batch_size": 4, "lr": 0.05}
 
 # so that parts.selection may say who takes part; so that few devices have to be chosen from, and rounds are short
 OWN: dict[str, dict[str, Any]] = {

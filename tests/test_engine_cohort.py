@@ -36,7 +36,7 @@ from rounds import Job, method
 @pytest.mark.parametrize("loss", [0.0, 0.3], ids=["all arrive", "some are lost"])
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_the_same(name: str, loss: float, tmp_path: Path) -> None:
-    jobs = [Job(method(name), floor_(), folder=tmp_path / str(side), loss=loss) for side in (0, 1)]
+    jobs = [Job(method(name, work={"epochs": 2}), floor_(), folder=tmp_path / str(side), loss=loss) for side in (0, 1)]
     jobs[1].engine.cohort = Cohort()
     first, second = (job.run() for job in jobs)
     for one, other in zip(jobs[0].outcomes, jobs[1].outcomes, strict=True):

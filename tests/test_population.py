@@ -257,12 +257,12 @@ def test_what_procedural_data_refuse(command: Command) -> None:
 
 
 def test_the_benchmark_keeps_no_model_per_device(command: Command) -> None:
-    asked = ("--devices", "1500", "--active", "4", "--rounds", "2", "--json")
+    asked = ("--devices", "500", "--active", "4", "--rounds", "2", "--json")
     rows = command("bench", "population", *asked).document["rows"]
-    names = ("FedAvg, 4 of 1,500 devices", "FedSR, 4 of 1,500 devices", "FedAvg, 1,500 of 1,500 devices, one round")
+    names = ("FedAvg, 4 of 500 devices", "FedSR, 4 of 500 devices", "FedAvg, 500 of 500 devices, one round")
     assert [(row["run"], row["rounds"]) for row in rows] == list(zip(names, (2, 2, 1), strict=True))
     few, _, many = rows
-    assert many["peak_mib"] - few["peak_mib"] < 150  # 1,500 models of 199,210 numbers would be 1,140 MiB
+    assert many["peak_mib"] - few["peak_mib"] < 150  # 500 models of 199,210 numbers would be 380 MiB
     assert all(row["train_s"] > 0 and row["worst_other_ms"] >= row["other_ms"] > 0 for row in rows)
     command.refused(command("bench", "price", "--rounds", "3"), "belong to fedfloor bench population")
     command.refused(command("bench", "population", "--devices", "3", "--active", "4"), "at most 3")

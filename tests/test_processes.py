@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from commands import TINY, Command, lines
 from fedfloor import terminal
 from fedfloor.engine.team import Team
@@ -60,35 +59,22 @@ def test_a_comparison_is_refused_under_torchrun(command: Command, monkeypatch: p
     command.refused(said, "without torchrun")
 
 
-def torchrun(script: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    (folder / "rank.py").write_text(script)
+def torchrun(before: str, folder: Path, *words: str) -> warm.Done:
     (folder / "tiny.toml").write_text(TINY)
-    start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "rank.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *start, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-    )
+    return warm.fedfloor(words, folder, folder / "log", 120, warm.Job(before=before))
 
-
-SHARED = """
-import sys
-from fedfloor.cli import main
-main()
-"""
 
 APART = """
 import os, sys
 sys.argv += ["--out", "out" + os.environ["RANK"]]
-from fedfloor.cli import main
-main()
 """
 
 
 @pytest.mark.slow
 def test_torchrun_resumes_a_shared_folder(tmp_path: Path) -> None:
-    first = torchrun(SHARED, tmp_path, "run", "tiny.toml", "--out", "out", "--stop-after", "2")
+    first = torchrun("", tmp_path, "run", "tiny.toml", "--out", "out", "--stop-after", "2")
     assert first.returncode == 0, first.stderr
-    again = torchrun(SHARED, tmp_path, "run", "tiny.toml", "--out", "out", "--resume")
+    again = torchrun("", tmp_path, "run", "tiny.toml", "--out", "out", "--resume")
     assert again.returncode == 0, again.stderr
     assert [line["round"] for line in lines(tmp_path / "out")] == [1, 2, 3]
 
@@ -107,7 +93,7 @@ def test_torchrun_refuses_folders_that_are_not_shared(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_torchrun_tells_every_rank_why_it_does_not_start(command: Command) -> None:
     assert command.run("--stop-after", "1").code == 0
-    again = torchrun(SHARED, command.folder, "run", "tiny.toml", "--out", "out")
+    again = torchrun("", command.folder, "run", "tiny.toml", "--out", "out")
     assert again.returncode != 0
     assert again.stderr.count("error: out already holds a run") == 2
 
@@ -115,8 +101,6 @@ def test_torchrun_tells_every_rank_why_it_does_not_start(command: Command) -> No
 OTHERWISE = """
 import os, sys
 sys.argv += ["--set", "network.profile=" + ("" if os.environ["RANK"] == "0" else "./elsewhere/") + "hall.toml"]
-from fedfloor.cli import main
-main()
 """
 
 

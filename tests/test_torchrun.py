@@ -9,13 +9,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
+import warm
 from commands import TINY, Command, lines
 from fedfloor import config
 from fedfloor.errors import RunError
@@ -23,7 +23,6 @@ from fedfloor.runs.checks import _difference
 from fedfloor.runs.torchrun import _said_to_all
 from test_identity import figures, on_ranks
 
-JOB = (sys.executable, "-m", "torch.distributed.run")
 MANY = TINY.replace("rounds = 3", "rounds = 40").replace("devices = 4", "devices = 6")
 HERE = """
 import os, sys
@@ -31,7 +30,6 @@ from pathlib import Path
 def first(number):  # the start of the job
     return os.environ["RANK"] == str(number) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 """
-MAIN = "from fedfloor.cli import main\nmain()\n"
 # A rank that kills itself once the run has some rounds behind it, at its first start only.
 DIES = """
 import threading, time, signal
@@ -43,6 +41,7 @@ def watch():
 if first({rank}):
     threading.Thread(target=watch, daemon=True).start()
 """
+CABLE = 'os.environ["GLOO_SOCKET_IFNAME"] = "fed0"\n'
 OLDER = """
 import fedfloor.runs.folder
 if os.environ["RANK"] == "1":
@@ -50,12 +49,10 @@ if os.environ["RANK"] == "1":
 """
 
 
-def job(folder: Path, script: str, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    (folder / "rank.py").write_text(HERE + script + MAIN)
+def job(folder: Path, script: str, *words: str, options: tuple[str, ...] = ()) -> warm.Done:
     (folder / "many.toml").write_text(MANY)
-    start = (*JOB, "--standalone", *(options or ("--nproc-per-node", "2")), "rank.py", "run", "many.toml")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([*start, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
+    made = warm.Job(("--standalone", *(options or ("--nproc-per-node", "2"))), HERE + script)
+    return warm.fedfloor(("run", "many.toml", *words), folder, folder / "log", 150, made)
 
 
 def calm(folder: Path) -> object:
@@ -82,9 +79,6 @@ def test_without_restarts_a_death_ends_the_job_and_the_run_can_go_on(tmp_path: P
     ended = job(tmp_path, DIES.format(rank=1), "--out", "out")
     assert ended.returncode != 0
     assert len(lines(tmp_path / "out")) < 40
-    again = job(tmp_path, "", "--out", "out")
-    assert again.returncode != 0
-    assert "error: out already holds a run" in again.stderr
     again = job(tmp_path, "", "--out", "out", "--resume")
     assert again.returncode == 0, again.stderr
     assert figures(tmp_path / "out") == calm(tmp_path)
@@ -180,38 +174,20 @@ def hosts() -> Iterator[tuple[str, str]]:
 
 
 def on_hosts(
-    hosts: tuple[str, str], folder: Path, *words: str, options: tuple[str, ...] = ()
-) -> list[subprocess.Popen[bytes]]:
-    """Start a job with one rank on each of two hosts; what they say is in the files a.log and b.log."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "fed0", "PYTHONUNBUFFERED": "1"}
+    hosts: tuple[str, str], folder: Path, script: str, *words: str, options: tuple[str, ...] = ()
+) -> list[warm.Started]:
+    """Start a job with one rank on each of two hosts; what they say is in the files a.err and b.err."""
+    (folder / "many.toml").write_text(MANY)
     meet = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29400")
     begun = []
     for i, host in enumerate(hosts, 1):
         own = ("--rdzv-id", "halls", "--rdzv-conf", f"is_host={2 - i}", "--local-addr", f"10.77.0.{i}")
-        command = (
-            "ip",
-            "netns",
-            "exec",
-            host,
-            *JOB,
-            *meet,
-            *own,
-            *options,
-            "rank.py",
-            "run",
-            "many.toml",
-            *words,
-        )
-        with (folder / f"{'ab'[i - 1]}.log").open("wb") as log:
-            begun.append(
-                subprocess.Popen(
-                    command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
-                )
-            )  # fmt: skip
+        made = warm.Job((*meet, *own, *options), HERE + CABLE + script, host)
+        begun.append(warm.begin(("run", "many.toml", *words), folder, folder / "ab"[i - 1], job=made))
     return begun
 
 
-def ended(jobs: list[subprocess.Popen[bytes]], folder: Path) -> str:
+def ended(jobs: list[warm.Started], folder: Path) -> str:
     """Wait for a job on two hosts and return what it said."""
     try:
         for one in jobs:
@@ -220,38 +196,32 @@ def ended(jobs: list[subprocess.Popen[bytes]], folder: Path) -> str:
         for one in jobs:
             if one.poll() is None:
                 os.killpg(one.pid, signal.SIGKILL)
-                one.wait()
-    return "".join((folder / f"{host}.log").read_text() for host in "ab")
+                one.wait(10)
+    return "".join((folder / f"{host}.err").read_text() for host in "ab")
 
 
 @pytest.mark.slow
-def test_two_hosts_with_a_rank_each_are_one_host_with_two(hosts: tuple[str, str], tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(MAIN)
-    (tmp_path / "many.toml").write_text(MANY)
+def test_two_hosts_with_a_rank_each_are_one_host(hosts: tuple[str, str], tmp_path: Path) -> None:
     for method in ("fedsr", "hierfavg"):
-        change = ("--set", f"method.name={method}", "--set", "faults.visit=0.1")
-        said = ended(on_hosts(hosts, tmp_path, *change, "--out", f"two-{method}"), tmp_path)
-        one = job(tmp_path, "", *change, "--out", f"one-{method}")
-        assert one.returncode == 0, one.stderr
-        assert figures(tmp_path / f"two-{method}") == figures(tmp_path / f"one-{method}"), said
+        changes = (f"method.name={method}", "faults.visit=0.1")
+        words = (word for change in changes for word in ("--set", change))
+        said = ended(on_hosts(hosts, tmp_path, "", *words, "--out", f"two-{method}"), tmp_path)
+        (one,) = on_ranks(config.read(tmp_path / "many.toml", list(changes)), tmp_path / f"one-{method}", (1,))
+        assert figures(tmp_path / f"two-{method}") == one, said
 
 
 @pytest.mark.slow
 def test_a_death_on_one_of_two_hosts_is_made_good(hosts: tuple[str, str], tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(HERE + DIES.format(rank=1) + MAIN)
-    (tmp_path / "many.toml").write_text(MANY)
     options = ("--max-restarts", "2", "--monitor-interval", "0.2")
-    said = ended(on_hosts(hosts, tmp_path, "--out", "out", options=options), tmp_path)
+    said = ended(on_hosts(hosts, tmp_path, DIES.format(rank=1), "--out", "out", options=options), tmp_path)
     assert "torchrun started this job again" in said, said
     assert figures(tmp_path / "out") == calm(tmp_path), said
 
 
 @pytest.mark.slow
 def test_hosts_without_restarts_say_what_became_of_the_other(hosts: tuple[str, str], tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(HERE + DIES.format(rank=1) + MAIN)
-    (tmp_path / "many.toml").write_text(MANY)
-    jobs = on_hosts(hosts, tmp_path, "--out", "out")
+    jobs = on_hosts(hosts, tmp_path, DIES.format(rank=1), "--out", "out")
     said = ended(jobs, tmp_path)
-    assert all(one.returncode for one in jobs), said
+    assert all(one.poll() for one in jobs), said
     assert "error: a rank on this or another host died, or cannot be reached" in said, said
     assert 0 < len(lines(tmp_path / "out")) < 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from commands import Command, lines
 from sinks import ledger_points, one_mlflow_run, tensorboard_points
 
 pytest.importorskip("tensorboard")
 pytest.importorskip("mlflow")
 
-WORDS = ("run", "tiny.toml", "--set", "rounds=400", "--ranks", "1", "--track", "tensorboard", "--track", "mlflow")
-OFTEN = "from fedfloor.runs import loop; loop.CHECKPOINT_S = 0.3; from fedfloor.cli import main; main()"
+WORDS = ("run", "tiny.toml", "--set", "rounds=160", "--ranks", "1", "--track", "tensorboard", "--track", "mlflow")
 
 
 def rounds(folder: Path) -> int:
@@ -29,10 +30,8 @@ def rounds(folder: Path) -> int:
 def kill(command: Command, out: Path, *more: str) -> None:
     """Kill a run, the first time or gone on with, some rounds behind a new checkpoint."""
     seen = {path.name for path in (out / "checkpoint").glob("round-*")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", OFTEN, *WORDS, "--out", str(out), *more],
-        cwd=command.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    words = [*WORDS, "--out", str(out), *more]
+    process = warm.begin(words, command.folder, command.folder / "log", checkpoint_s=0.1)
     limit = time.monotonic() + 60
     new: list[int] = []
     while process.poll() is None and time.monotonic() < limit:
@@ -40,8 +39,8 @@ def kill(command: Command, out: Path, *more: str) -> None:
         if new and rounds(out) > max(new) + 2:
             break
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(10) == -signal.SIGKILL, "it ended before it could be killed"
     assert new, "no checkpoint was seen"
 
 
@@ -98,8 +97,7 @@ def test_only_the_first_rank_of_a_torchrun_job_speaks(command: Command, monkeypa
     store = (command.folder / "store").as_uri()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     words = [*("run", "tiny.toml", "--out", "many"), "--track", "mlflow", "--track", "tensorboard"]
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fedfloor"]
-    done = subprocess.run([*start, *words], cwd=command.folder, capture_output=True, text=True, timeout=300)
+    done = warm.fedfloor(words, command.folder, command.folder / "log", job=warm.Job())
     assert done.returncode == 0, done.stderr
     assert one_mlflow_run(store, "tiny").points == ledger_points(command.folder / "many")
     assert tensorboard_points(command.folder / "many") == ledger_points(command.folder / "many", single=True)

@@ -6,6 +6,7 @@ imports anew, as one typed at a prompt does; and whatever a page's modules or an
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "scipy.optimize", "pydantic", "tomlkit", "typer", "rich.console", "warm")
+CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 
 
 @dataclass(frozen=True)
@@ -52,32 +54,44 @@ class Started:
         return code
 
 
-def begin(words: Sequence[str], folder: Path, log: Path, checkpoint_s: float | None = None) -> Started:
+@dataclass(frozen=True)
+class Job:
+    """A job of torchrun's: its options, what each rank does before the command, and the network namespace it is in."""
+
+    options: Sequence[str] = ("--standalone", "--nproc-per-node", "2")
+    before: str = ""
+    host: str = ""
+
+
+def begin(
+    words: Sequence[str], folder: Path, log: Path, checkpoint_s: float | None = None, job: Job | None = None
+) -> Started:
     """Start ``fedfloor WORDS…`` in a folder; what it prints goes to ``log`` with the endings .out and .err.
 
-    Checkpoints come every ``checkpoint_s`` seconds, or as often as in a user's run.
+    Checkpoints come every ``checkpoint_s`` seconds, or as often as in a user's run. With ``job`` torchrun starts it.
     """
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(list(LIBRARIES))
     out, err = (log.with_suffix(suffix) for suffix in (".out", ".err"))
     for file in (out, err):
         file.write_text("")
-    given = (list(words), str(folder), (str(out), str(err)), dict(os.environ), checkpoint_s)
+    given = (list(words), str(folder), (str(out), str(err)), dict(os.environ), checkpoint_s, job)
     process = server.Process(target=_be, args=given)
     process.start()
     return Started(process, out, err)
 
 
-def fedfloor(words: Sequence[str], folder: Path, log: Path, timeout: float = 300) -> Done:
+def fedfloor(words: Sequence[str], folder: Path, log: Path, timeout: float = 300, job: Job | None = None) -> Done:
     """Call ``fedfloor WORDS…`` in a folder and wait for it."""
-    process = begin(words, folder, log)
+    process = begin(words, folder, log, job=job)
     code = process.wait(timeout)
     return Done(code, process.out.read_text(), process.err.read_text())
 
 
 def _be(
-    words: list[str], folder: str, files: tuple[str, str], environment: dict[str, str], checkpoint_s: float | None
-) -> None:
+    words: list[str], folder: str, files: tuple[str, str], environment: dict[str, str], checkpoint_s: float | None,
+    job: Job | None,
+) -> None:  # fmt: skip
     """Be ``python -m fedfloor WORDS…``, started in a folder."""
     os.setsid()
     os.environ.clear()
@@ -95,6 +109,32 @@ def _be(
         from fedfloor.runs import loop
 
         loop.CHECKPOINT_S = checkpoint_s
+    if job is not None:
+        return _launch(job, words)
     from fedfloor.cli import main
 
     main()
+
+
+def _launch(job: Job, words: list[str]) -> None:
+    """Be ``torchrun OPTIONS… rank.py WORDS…``, whose ranks are copies of this process, too."""
+    from torch.distributed import run
+
+    if job.host:  # as ip netns exec: with mounts of its own, it shares no memory with the other host
+        system = ctypes.CDLL(None)
+        with open(f"/run/netns/{job.host}") as place:
+            assert system.setns(place.fileno(), CLONE_NEWNET) == system.unshare(CLONE_NEWNS) == 0
+    launch = run.elastic_launch
+
+    def rank(*_: str) -> None:
+        exec(job.before, {"__name__": "rank"})
+        from fedfloor.cli import main
+
+        main()
+
+    def with_copies(config: run.LaunchConfig, entrypoint: object) -> object:
+        config.start_method = "fork"
+        return launch(config, rank)
+
+    run.elastic_launch = with_copies  # type: ignore[assignment,misc]
+    run.main([*job.options, "rank.py", *words])

@@ -21,6 +21,7 @@ from fedfloor.threads import VARIABLES
 
 T = TypeVar("T")
 Spawn = Callable[[Path, int], int]
+GRACE_S = 1.0  # what the other ranks have to hear of a failure
 
 
 def single_threaded() -> bool:
@@ -83,8 +84,8 @@ def team_of(ranks: int, size: int, body: Callable[[Team], T], spawn: Spawn) -> T
 
 
 def _dismiss(children: Sequence[int]) -> None:
-    """Give the other ranks a second to hear of the failure; then whatever they are in the middle of is of no use."""
-    until = time.monotonic() + 1.0
+    """Let the other ranks hear of the failure; what they are still in the middle of after that is of no use."""
+    until = time.monotonic() + GRACE_S
     for pid in children:
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
             while not os.waitpid(pid, os.WNOHANG)[0]:
