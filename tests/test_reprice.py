@@ -22,7 +22,10 @@ TABLE = {
 
 
 def ran(out: Path, method: str = "fedsr", **network: object) -> Path:
-    fedfloor.run(config.from_table({**TABLE, "method": {"name": method}, "network": network}), out, ranks=1)
+    own = {"fldg": {"groups": 2}, "kcenter": {"centers": 2}}
+    methods = {key: value for key, value in own.items() if key == method}
+    table = {**TABLE, "method": {"name": method}, "methods": methods, "network": network}
+    fedfloor.run(config.from_table(table), out, ranks=1)
     return out
 
 
@@ -31,7 +34,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [{**row, "wall_s": 0} for row in rows]
 
 
-@pytest.mark.parametrize("method", ["fedsr", "fedl", "qffl"])
+@pytest.mark.parametrize("method", ["fedsr", "fedl", "qffl", "fldg", "kcenter"])
 def test_the_copy_is_what_a_run_on_that_network_writes(method: str, tmp_path: Path) -> None:
     free, there = ran(tmp_path / "free", method), ran(tmp_path / "there", method, profile="lte-cat-m2")
     followed: list[Path] = []

@@ -17,7 +17,7 @@ from fedfloor.engine.visit import Key, is_lost
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
-from fedfloor.methods.contract import View
+from fedfloor.methods.contract import State, View
 from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.parts import sampling
@@ -36,8 +36,14 @@ class Round:
     price: Price
 
 
-def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
+def rounds(experiment: Experiment, park: Park, last: int, state: State | None = None) -> Iterator[Round]:
     """Price the rounds of an experiment up to ``last``, for methods whose plans do not hang on what training brings.
+
+    Args:
+        experiment: what would be run.
+        park: its park.
+        last: the last round's number.
+        state: what the method begins with. Default: what it makes of pretended answers to what it asks first.
 
     Raises:
         SettingError: the experiment names no network.
@@ -55,8 +61,10 @@ def rounds(experiment: Experiment, park: Park, last: int) -> Iterator[Round]:
         first = costs.price(asked, view.start, 0, 0)
         holders = first.holders
         yield Round(0, asked, first)
-    answers = {} if asked is None else pretended(asked, view.trained, park)
-    state, tick = method.init(view, answers, generator(experiment.seed, "init")), 0
+    if state is None:
+        answers = {} if asked is None else pretended(asked, view.trained, park)
+        state = method.init(view, answers, generator(experiment.seed, "init"))
+    tick = 0
     for number in range(1, last + 1):
         paid = costs.at(park.factory_at(tick))
         now = at(view, paid, park, method, number, tick, trained)

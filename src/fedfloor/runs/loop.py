@@ -128,10 +128,7 @@ class _Run:
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
         """Ask what the method wants to know before the first round, and let it begin."""
         view = self.view(0, start, None)
-        plan, answers = self.method.setup(view), {}
-        if plan is not None:
-            answers = dict(ranks.run(self.engine, plan, start, round_number=0, tick=0).answers)
-        state = self.method.init(view, answers, generator(self.experiment.seed, "init"))
+        plan, state = made.first_state(self.engine, self.method, view)
         asked = {} if plan is None else privacy.reports(self.experiment, plan)
         return Checkpoint(0, 0, state, (), {}, reports=asked)
 

@@ -1,18 +1,21 @@
-"""The engine an experiment describes."""
+"""The engine an experiment describes, and the state its method begins with."""
 
 from __future__ import annotations
 
 import torch
 
 from fedfloor import models
-from fedfloor.engine import place
+from fedfloor.chance import generator
+from fedfloor.engine import place, ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
+from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Node
 from fedfloor.runs import pricing
 from fedfloor.runs.pricing import Tariff
 from fedfloor.runs.start import begin
@@ -48,3 +51,17 @@ def engine(
     made = Engine(park, network.to(there), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
     made.cohort = place.engaged(here, experiment.engine.precision, there)
     return made, costs
+
+
+def first_state(engine: Engine, method: Combined, view: View) -> tuple[Node | None, State]:
+    """Ask what a method wants to know before the first round, if anything, and return what was asked and its state.
+
+    Args:
+        engine: asks.
+        method: the experiment's.
+        view: before the first round.
+    """
+    plan, answers = method.setup(view), {}
+    if plan is not None:
+        answers = dict(ranks.run(engine, plan, view.start, round_number=0, tick=0).answers)
+    return plan, method.init(view, answers, generator(engine.seed, "init"))

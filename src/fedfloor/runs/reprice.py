@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedfloor import config
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.contract import State
 from fedfloor.network import settings
 from fedfloor.network.price import Price
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.plan import text
-from fedfloor.runs import folder, forecast, ledger, pricing
+from fedfloor.runs import folder, forecast, ledger, made, pricing
 from fedfloor.runs.compare import ground
+from fedfloor.runs.forecast import Round
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park
 
@@ -27,7 +31,8 @@ LEFT = (".lock", "report.html", "checkpoint", "memory")  # what a copy of a run 
 def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: Callable[[Path], None]) -> list[Path]:
     """Write copies of runs' folders whose ledgers have the prices of another network.
 
-    Each round's plan is made again and must be the one that was trained, by its hash. A run over interfering radio, or
+    Each round's plan is made again and must be the one that was trained, by its hash. What a method asked before its
+    first round is asked again where its plans hang on the answers. A run over interfering radio, or
     onto it, is refused: which updates are lost there is part of the training.
 
     Args:
@@ -88,17 +93,39 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
     Raises:
         SettingError: a round's plan is not the one that was trained.
     """
+    found, other = _priced(forecast.rounds(experiment, park, len(lines)), lines)
+    if other:
+        state = _asked(experiment, park)
+        found, other = _priced(forecast.rounds(experiment, park, len(lines), state), lines) if state else (found, other)
+    if other:
+        raise SettingError(
+            f"{run}, round {other}: the plan hangs on what training brought or on the network, or was made by "
+            "another version of fedfloor. Run the experiment on this network instead."
+        )
+    return found
+
+
+def _priced(rounds: Iterator[Round], lines: list[Line]) -> tuple[list[Line], int]:
+    """Return the lines with prices up to the first round whose plan is not what was trained, and its number or 0."""
     found, before = list[Line](), list[Price]()
-    for one in forecast.rounds(experiment, park, len(lines)):
+    for one in rounds:
         before.append(one.price)
         if one.number == 0:
             continue
         line = lines[one.number - 1]
         if text.digest(one.plan) != line.plan_hash:
-            raise SettingError(
-                f"{run}, round {one.number}: the plan hangs on what training brought or on the network, or was made by "
-                "another version of fedfloor. Run the experiment on this network instead."
-            )
+            return found, one.number
         found.append(ledger.with_price(line, pricing.told(before), found[-1] if found else None))
         before = []
-    return found
+    return found, 0
+
+
+def _asked(experiment: Experiment, park: Park) -> State | None:
+    """Return what the method began with, asking again what it asked before the first round; None: it asks nothing."""
+    method = config.combined(experiment)
+    engine, costs = made.engine(experiment, method, park, Alone(), DeviceMemory(None))
+    view = replace(forecast.seen(experiment, park, method)[0], start={"w": engine.network.flat.clone().cpu()})
+    if costs is not None:
+        view = forecast.at(view, costs, park, method, 0, 0, {})
+    asked, state = made.first_state(engine, method, view)
+    return None if asked is None else state
