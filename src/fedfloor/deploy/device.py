@@ -23,7 +23,7 @@ from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
-from fedfloor.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 IDLE_S = 5.0
 WAITING = 64  # requests; more are refused
-FATAL = {kind.__name__: kind for kind in (DivergedError, SettingError)}  # these end the run, as in the simulation
 
 
 class Agent:
@@ -129,7 +128,7 @@ class Agent:
                 return "answer", {"answer": self._holding(message)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
-            if message.kind not in ("visit", "probe"):
+            if message.kind not in ("visit", "probe", "keep"):
                 raise RefusedError("kind", f"'{message.kind}' is nothing that a device does.")
             return self._work().reply(message)
         except RefusedError as error:

@@ -131,7 +131,14 @@ class _Run:
         plan, answers = self.method.setup(view), {}
         if plan is not None:
             answers = dict(ranks.run(self.engine, plan, start, round_number=0, tick=0).answers)
-        state = self.method.init(view, answers, generator(self.experiment.seed, "init"))
+        try:
+            state = self.method.init(view, answers, generator(self.experiment.seed, "init"))
+        except SettingError as error:
+            silent = sorted(set() if plan is None else walk.devices(plan) - set(answers))
+            if not silent:
+                raise
+            text = f"devices {silent} did not answer, and the method cannot do without: {error}"
+            raise RunError(f"{text} See to them, then start again.") from error
         asked = {} if plan is None else privacy.reports(self.experiment, plan)
         return Checkpoint(0, 0, state, (), {}, reports=asked)
 
@@ -175,9 +182,8 @@ class _Run:
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
-        if outcome.receipts and all(one.lost for one in outcome.receipts) and not self.warned:
-            self.warned = True
-            log.warning("round %d: every result was lost on the way, the model stays; said once.", number)
+        if outcome.receipts and all(one.lost for one in outcome.receipts):
+            self.nobody(number)
         paid = self.price(view, outcome, start, point)
         outcome = pricing.stamped(outcome, paid[-1] if paid else None)
         state = self.method.absorb(point.state, outcome)
@@ -195,6 +201,14 @@ class _Run:
             new = replace(new, measured=self.live.measured())
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders)
+
+    def nobody(self, number: int) -> None:
+        """Say that every visit of a round was lost; on real machines, end the run where it is the devices that failed."""
+        if self.live is not None:
+            self.live.nobody(number)
+        if not self.warned:
+            self.warned = True
+            log.warning("round %d: every result was lost on the way, the model stays; said once.", number)
 
     def settle(self, tick: int) -> None:
         """Let devices that change factory stand where they are at the beginning of a round."""
