@@ -65,7 +65,7 @@ def test_who_cannot_train_is_lost_and_named_and_the_round_goes_on(
 def test_a_rate_at_which_everybody_diverges_ends_the_run_as_in_the_simulation(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg")
     what.write_text(what.read_text().replace("lr = 0.05", "lr = 3e38"))
-    with pytest.raises(DivergedError, match="became (inf|nan) in round 1"):
+    with pytest.raises(DivergedError, match=r"became (inf|nan) in round 1"):
         simulated(what, tmp_path / "simulated")
     said = r"round 1: nobody's training succeeded. Device d0: the loss of device 0 became .* So say 7 more."
     with live(tmp_path, what) as park, pytest.raises(DivergedError, match=said):
@@ -98,7 +98,8 @@ def away(park: Live, *who: int) -> None:
 GROUPS = "methods.{0}.groups = 4"
 ASKED = {
     "fldg": GROUPS.format("fldg"), "fldgl": GROUPS.format("fldgl"), "kcenter": "methods.kcenter.centers = 3",
-    "fedl": "", "qffl": "", "astraea": "methods.astraea.devices = 2", "fedgs": "methods.fedgs = { iterations = 3, devices = 2, random = 1 }",
+    "fedl": "", "qffl": "", "astraea": "methods.astraea.devices = 2",
+    "fedgs": "methods.fedgs = { iterations = 3, devices = 2, random = 1 }",
 }  # fmt: skip
 
 

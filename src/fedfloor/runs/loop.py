@@ -203,7 +203,7 @@ class _Run:
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders)
 
     def nobody(self, number: int) -> None:
-        """Say that every visit of a round was lost; on real machines, end the run where it is the devices that failed."""
+        """Say that every visit of a round was lost; end the run where real devices say that they failed."""
         if self.live is not None:
             self.live.nobody(number)
         if not self.warned:
