@@ -27,13 +27,15 @@ from test_deploy_faults import losing
 
 DEVICES, ROUNDS, AWAY = 10, 20, 3
 FORKS = multiprocessing.get_context("forkserver")
+READY = ["fedfloor.deploy.device", "fedfloor.deploy.worker", "fedfloor.runs.parks", "fedfloor.cli.machines",
+         "paho.mqtt.client", "pydantic.type_adapter", "PIL.ImageFont", "PIL.ImageDraw"]  # fmt: skip
 
 
 class Forked:
     """A device's process, as :class:`subprocess.Popen` shows one."""
 
     def __init__(self, file: Path) -> None:
-        FORKS.set_forkserver_preload(["fedfloor.deploy.device", "fedfloor.deploy.worker", "fedfloor.runs.parks"])
+        FORKS.set_forkserver_preload(READY)
         self._process = FORKS.Process(target=machines.device, args=(file,))
         self._process.start()
 
