@@ -20,7 +20,7 @@ from fedfloor.deploy.facts import Facts, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Link, Mqtt
-from fedfloor.deploy.message import Message, RefusedError, encode, split
+from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
 from fedfloor.errors import FedfloorError
@@ -52,7 +52,7 @@ class Agent:
         link: Callable[[tuple[str, bytes]], Link] | None = None, session: int | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment, self.park = settings, experiment, park
-        self.gate = Gate()
+        self.gate = Gate(header=SHORT_HEADER)
         self._session, self._number = session or time.time_ns(), 0
         self._status = topics.status(settings.park, settings.name)
         will = self._status, encode(self._message("gone", about={"why": "lost"}))
@@ -114,7 +114,7 @@ class Agent:
     def _again(self, edge: str, payload: bytes) -> bool:
         """Answer as before what an edge asks again, after one of us lost the connection."""
         try:
-            said, _ = split(payload)
+            said, _ = split(payload, header=SHORT_HEADER)
         except RefusedError:
             return False
         if f"{edge} {said['session']}-{said['number']}" != self._last[0]:
