@@ -6,56 +6,23 @@ both, and from there on is a process of its own, with its own connection, sessio
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from fedfloor.cli import machines
 from fedfloor.deploy import cloud
 from fedfloor.deploy.settings import CloudSettings, read
 from fedfloor.runs import ledger
+from forking import nursery
 from live_park import experiment, figures, simulated
 from live_processes import Processes, needs_broker, processes
 from parks import until
 from test_deploy_faults import losing
 
 DEVICES, ROUNDS, AWAY = 10, 20, 3
-FORKS = multiprocessing.get_context("forkserver")
-READY = ["fedfloor.deploy.device", "fedfloor.deploy.worker", "fedfloor.runs.parks", "fedfloor.cli.machines",
-         "paho.mqtt.client", "pydantic.type_adapter", "PIL.ImageFont", "PIL.ImageDraw"]  # fmt: skip
-
-
-class Forked:
-    """A device's process, as :class:`subprocess.Popen` shows one."""
-
-    def __init__(self, file: Path) -> None:
-        FORKS.set_forkserver_preload(READY)
-        self._process = FORKS.Process(target=machines.device, args=(file,))
-        self._process.start()
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self._process.pid or 0, number)
-
-    def terminate(self) -> None:
-        self._process.terminate()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("device", timeout or 0)
-        return self._process.exitcode
 
 
 def there(park: Processes) -> set[int]:
@@ -75,8 +42,8 @@ def test_devices_that_leave_and_join_in_every_round_cost_their_visits_and_no_bit
     with losing(lambda key: key.device in away.get(key.round, ())):
         _, wanted = simulated(what, tmp_path / "simulated")
     ends: list[int] = []
-    with processes(tmp_path, what, fork=Forked) as park:
-        first = {k: one._process.pid for k, one in park.devices.items()}  # type: ignore[attr-defined]
+    with nursery(what) as forks, processes(tmp_path, what, fork=forks.device) as park:
+        first = {k: one.pid for k, one in park.devices.items()}
 
         def change(line: ledger.Line) -> None:
             for k in away.get(line.round, ()):
@@ -89,7 +56,7 @@ def test_devices_that_leave_and_join_in_every_round_cost_their_visits_and_no_bit
             assert until(lambda: there(park) == set(everyone) - set(gone), 30), park.logs()
 
         assert cloud.run(read(CloudSettings, tmp_path / "cloud.toml"), report=change) == "finished"
-        assert all(one._process.pid != first[k] for k, one in park.devices.items())  # type: ignore[attr-defined]
+        assert all(one.pid != first[k] for k, one in park.devices.items())
     got = ledger.read(tmp_path / "live/ledger.jsonl")
     assert [line.lost for line in got] == [0] + [AWAY] * (ROUNDS - 1)
     assert [figures(line) for line in got] == [figures(line) for line in wanted]
