@@ -57,6 +57,12 @@ def run(*words: str) -> bool:
     return subprocess.run(words, capture_output=True).returncode == 0
 
 
+def spoiling(name: str, device: str, loss: float, delay_s: float) -> list[str]:
+    """The command that lets netem lose and delay what a device in a namespace sends."""
+    words = f"tc -n {name} qdisc add dev {device} root netem loss {loss:.3%} delay {1000 * delay_s:.0f}ms"
+    return words.split()
+
+
 @contextmanager
 def bad_line(loss: float, delay_s: float) -> Iterator[Line]:
     """Join two namespaces.
@@ -78,11 +84,7 @@ def bad_line(loss: float, delay_s: float) -> Iterator[Line]:
             assert run("ip", "-n", name, "addr", "add", own, "peer", other, "dev", device)
             assert run("ip", "-n", name, "link", "set", device, "up")
             assert run("ip", "-n", name, "link", "set", "lo", "up")
-        netem = all(
-            run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "netem",
-                "loss", f"{loss:%}", "delay", f"{1000 * delay_s:.0f}ms")
-            for name, device in zip(names, devices, strict=True)
-        )  # fmt: skip
+        netem = all(run(*spoiling(name, device, loss, delay_s)) for name, device in zip(names, devices, strict=True))
         inside = tuple(("ip", "netns", "exec", name) for name in names)
         line, over = Line((inside[0], inside[1]), "netem" if netem else "relay"), threading.Event()
         harm = (0.0, 0.0) if netem else (loss, delay_s)

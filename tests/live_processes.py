@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,10 +61,11 @@ class Processes:
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
     hall: Sequence[str] = ()  # in which network broker and edges run
     floor: Sequence[str] = ()  # and devices
+    fork: Callable[[Path], Any] | None = None  # starts a device another way
 
     def start_device(self, k: int) -> None:
         file, log = self.folder / f"device-d{k}.toml", self.folder / f"d{k}.log"
-        self.devices[k] = command("device", file, log=log, inside=self.floor)
+        self.devices[k] = self.fork(file) if self.fork else command("device", file, log=log, inside=self.floor)
 
     def start_edge(self, m: int) -> None:
         self.edges[m] = command(
@@ -92,10 +94,11 @@ class Processes:
 def processes(
     folder: Path, what: Path, deadlines: Deadlines | None = None, host: str = "127.0.0.1",
     hall: Sequence[str] = (), floor: Sequence[str] = (), data: Callable[[int], DataSource] | None = None,
+    fork: Callable[[Path], Any] | None = None,
 ) -> Iterator[Processes]:  # fmt: skip
     park, port = build_park(config.read(what, [])), free_port()
     where, samples = Address(host, port), "devices" if data else "experiment"
-    made = Processes(folder, what, port, broker(folder, port, host, hall), hall=hall, floor=floor)
+    made = Processes(folder, what, port, broker(folder, port, host, hall), hall=hall, floor=floor, fork=fork)
     try:
         for k in range(park.devices):
             settings = device_settings(folder, what, k, int(park.factory_of[k]), where, data(k) if data else None)

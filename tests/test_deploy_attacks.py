@@ -7,6 +7,7 @@ import getpass
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,16 +123,16 @@ def test_who_has_no_good_certificate_stays_out_and_is_told_why(
 
 
 def rubbish(seed: int, name: str) -> bytes:
-    """Random bytes, a cut message, a wrong shape, undefined numbers, another's name, another's greeting."""
+    """Random bytes, a cut message, a wrong shape, undefined numbers, another's name, a greeting from far ahead."""
     rng = np.random.default_rng(seed)
 
     def update(sender: str, value: float) -> bytes:
         arrays = {"w": np.full(9, value, np.float32)}
-        return encode(Message("update", sender, "live", 1, 1 << 62, seed, answers=f"1-{seed}", arrays=arrays))
+        return encode(Message("update", sender, "live", 1, time.time_ns(), seed, answers=f"1-{seed}", arrays=arrays))
 
     return (
         rng.bytes(500), update(name, 0)[:40], update(name, 0), b"", bytes(3_000_000), update(name, np.nan),
-        update("d0", np.inf), encode(Message("hello", name, session=1 << 62, about={"device": 0})),
+        update("d0", np.inf), encode(Message("hello", name, session=1 << 62, about={"device": WHO})),
     )[seed % 8]  # fmt: skip
 
 
@@ -159,7 +160,9 @@ def test_a_thief_who_sends_rubbish_in_a_devices_name_harms_that_device_only(
                 park.live.links[WHO].stop()  # a broker lets in one of each name
                 threading.Thread(target=attack, daemon=True).start()
                 assert until(
-                    lambda: {"sender", "foreign", "truncated", "unasked"} <= refused(park.live).get(name, set())
+                    lambda: (
+                        {"sender", "foreign", "truncated", "unasked", "future"} <= refused(park.live).get(name, set())
+                    )
                 )
 
         try:

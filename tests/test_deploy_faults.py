@@ -19,7 +19,7 @@ from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine import ranks
 from fedfloor.engine.visit import Key
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import SettingError
 from fedfloor.experiment import ModelSettings
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
@@ -160,15 +160,6 @@ def test_a_factory_whose_edge_is_gone_sits_out_and_comes_back(tmp_path: Path) ->
     assert [line.lost for line in got] == [line.lost for line in wanted] == [0, 2 * len(theirs), 0]
 
 
-def test_a_probe_that_nobody_answers_ends_the_run_by_name(tmp_path: Path) -> None:
-    what = experiment(tmp_path, "fldg", rounds=1)
-    with live(tmp_path, what) as park:
-        park.links[WHO].die()
-        until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
-        with pytest.raises(RunError, match=f"device {WHO} did not answer"):
-            park.run()
-
-
 @pytest.mark.parametrize(("about", "reason"), [({"version": "0.0.1"}, "release"), ({"device": 5}, "device")])
 def test_a_device_of_another_release_or_number_is_not_visited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, about: dict[str, object], reason: str
@@ -241,7 +232,7 @@ def test_a_device_with_another_model_refuses_to_train(tmp_path: Path) -> None:
 
 
 def test_devices_that_leave_and_join_in_every_round_do_not_stop_it(tmp_path: Path) -> None:
-    what = experiment(tmp_path, "fedavg", rounds=20, devices=10)
+    what = experiment(tmp_path, "fedavg", rounds=5, devices=10)
     rng = random.Random(0)
     with live(tmp_path, what) as park:
         gone: list[int] = []
@@ -256,7 +247,7 @@ def test_devices_that_leave_and_join_in_every_round_do_not_stop_it(tmp_path: Pat
             until(lambda: all(len(edge.line.here) == 7 for edge in park.edges.values()))
 
         got = park.run(report=change)
-    assert [line.lost for line in got] == [0] + [3] * 19
+    assert [line.lost for line in got] == [0] + [3] * 4
     assert got[-1].accuracy is not None
 
 
@@ -287,9 +278,14 @@ def test_only_the_classifier_travels_once_a_device_holds_the_rest(tmp_path: Path
     what = experiment(tmp_path, "hfedms", rounds=2, model="mlp-2nn")  # the second round trains the classifier alone
     with live(tmp_path, what) as park:
         got = park.run()
-        down = [len(p) for topic, p in park.broker.said if "/in/" in topic and b'"visit"' in p and b'"round":2' in p]
+        said = [p for topic, p in park.broker.said if "/in/" in topic]
+        assert not [p for topic, p in park.broker.said if "/out/" in topic and b'"lacks"' in p[:200]]
+    sent = {kind: [len(p) for p in said if b'"round":%d' % number in p[:200] and b'"kind":"%s"' % kind in p[:200]]
+            for kind, number in ((b"keep", 1), (b"visit", 2))}  # fmt: skip
     simulated(what, tmp_path / "simulated")
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
     assert got[1].lost == 0
     whole = 4 * 199_210  # bytes of the 2NN with 10 classes; with 62 it is larger
-    assert sum(size < whole / 4 for size in down) >= len(park.agents)
+    assert len(sent[b"keep"]) == len(sent[b"visit"]) == len(park.agents)  # handed out by the Broadcast of round 1
+    assert min(sent[b"keep"]) > whole
+    assert max(sent[b"visit"]) < whole / 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from fedfloor import config
+from fedfloor import __version__, config
 from fedfloor.deploy import broker, gate, live, topics, worker
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
-from fedfloor.deploy.message import Message, RefusedError, decode, encode
+from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
 from live_park import NOWHERE, experiment
 from live_park import live as park_of
-from parks import plant
+from parks import plant, until
 
 
 def test_no_message_makes_a_device_import_what_its_experiment_does_not_name(tmp_path: Path) -> None:
@@ -115,3 +116,42 @@ def test_a_factory_whose_edge_shows_nonsense_sits_the_round_out(tmp_path: Path, 
         edge._walk = walk  # type: ignore[method-assign]
         got = park.run()
     assert got[0].lost == 4
+
+
+@pytest.mark.parametrize("ahead_ns", [25 * 3_600_000_000_000, 1 << 62, 10**400])
+def test_a_thief_cannot_use_up_all_sessions_to_come(tmp_path: Path, ahead_ns: int) -> None:
+    """With a session far in the future no later one, of the device whose key was stolen, would be new any more."""
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=2)) as park:
+        about = {"device": 0, "version": __version__}
+        for number, kind in enumerate(("hello", "update"), 1):
+            said = encode(Message(kind, "d0", session=time.time_ns() + ahead_ns, number=number, about=about))
+            park.broker.deliver(topics.status("trial", "d0"), said, False)
+            for m in park.edges:
+                park.broker.deliver(topics.outbox("trial", "d0", f"e{m}"), said, False)
+        assert until(lambda: all(edge.line.gate.refused["d0", "future"] == 3 for edge in park.edges.values()))
+        park.links[0].die()
+        assert until(lambda: all(0 not in edge.line.here for edge in park.edges.values()))
+        park.join(0)
+        assert until(lambda: all(0 in edge.line.here for edge in park.edges.values()))
+        assert [line.lost for line in park.run()] == [0, 0]
+
+
+def test_a_clock_that_is_hours_wrong_is_borne_with() -> None:
+    """A clock on local time, taken for universal time, is up to 14 hours ahead."""
+    ahead = time.time_ns() + 14 * 3_600_000_000_000
+    assert Gate().take(encode(Message("update", "n0", session=ahead, number=1)), "n0") is not None
+
+
+def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    long = {"text": "x" * SHORT_HEADER}
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+        agent, edge = park.agents[0], next(iter(park.edges.values()))
+        now = time.time_ns()
+        asked = encode(Message("visit", edge.settings.name, session=now, number=1, about=long))
+        said = encode(Message("update", "d0", session=now, number=1 << 30, about=long))
+        park.broker.deliver(topics.inbox("trial", edge.settings.name, "d0"), asked, False)
+        park.broker.deliver(topics.outbox("trial", "d0", edge.settings.name), said, False)
+        assert until(lambda: agent.gate.counts() == {edge.settings.name: {"oversized": 1}})
+        assert until(lambda: edge.line.gate.counts() == {"d0": {"oversized": 1}})
+        assert park.run()[0].lost == 0
+    assert Gate().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans

@@ -66,7 +66,8 @@ LONE = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
         (b"FEDF", "truncated"),
         (b"\x80\x04\x95" + bytes(40), "foreign"),  # how a pickle begins
         (START.pack(MAGIC, 2, 0), "version"),
-        (START.pack(MAGIC, VERSION, 1 << 31), "truncated"),
+        (START.pack(MAGIC, VERSION, 1 << 31), "oversized"),
+        (START.pack(MAGIC, VERSION, 1 << 20), "truncated"),
         (forged(b"[1, 2"), "header"),
         (forged(b"[" * 100_000), "header"),
         (forged(b"[]"), "header"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from bad_network import ADDRESSES, bad_line, needs_lines
+from bad_network import ADDRESSES, bad_line, needs_lines, run, spoiling
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.runs import ledger
 from live_park import figures, simulated
@@ -34,6 +36,24 @@ def pictures(folder: Path) -> Path:
                 picture(folder / "data" / f"device-{k}" / label / f"{i}.png", 50 * k + 100 * c + i, (60, 60))
     (folder / "experiment.toml").write_text(WHAT)
     return folder / "experiment.toml"
+
+
+@needs_lines
+def test_netem_is_asked_for_as_tc_wants_it() -> None:
+    """Where the kernel has no netem (CONFIG_NET_SCH_NETEM), tc has understood the words and the kernel says so."""
+    name = f"ff{os.getpid()}-tc"
+    assert run("ip", "netns", "add", name)
+    try:
+        told = subprocess.run(spoiling(name, "lo", 0.1, 0.2), capture_output=True, text=True)
+        shown = subprocess.run(["tc", "-n", name, "qdisc", "show", "dev", "lo"], capture_output=True, text=True).stdout
+    finally:
+        run("ip", "netns", "del", name)
+    if told.returncode:
+        assert "qdisc kind is unknown" in told.stderr, told.stderr
+    else:
+        assert "netem" in shown
+        assert "delay 200" in shown
+        assert "loss 10%" in shown
 
 
 @pytest.mark.slow

@@ -6,14 +6,16 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
+import yaml
 
 from fedfloor.deploy import units
 from fedfloor.deploy.park_file import read
@@ -144,7 +146,7 @@ def test_the_pages_commands_are_those_of_the_units(tmp_path: Path) -> None:
         assert " ".join(service.words) in text, service
 
 
-def test_units_and_compose_files_hold_water(tmp_path: Path) -> None:
+def test_units_hold_water(tmp_path: Path) -> None:
     write_files(tmp_path)
     park = read(tmp_path / "plant.toml")
     for service in units.factory(park, park.factory[0]):
@@ -154,9 +156,37 @@ def test_units_and_compose_files_hold_water(tmp_path: Path) -> None:
         assert start.split()[1:] == list(service.words[1:])
         assert "User=fedfloor\n" in unit
         assert "WorkingDirectory=/srv/fedfloor\n" in unit
-    compose = units.compose(units.factory(park, park.factory[0]), park)
-    assert compose.count("image: fedfloor") == 3
-    assert 'FEDFLOOR_EDGE: "/park/edge-north.toml"' in compose
+        assert re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE) == ["/srv/fedfloor/state"]
+        assert "ExecStartPre=+/usr/bin/install -d -m 0700 -o fedfloor /srv/fedfloor/state\n" in unit
+
+
+def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:
+    """The same commands in the same order with the same environment, but for the folder."""
+    write_files(tmp_path)
+    park = read(tmp_path / "plant.toml")
+    machines = [units.cloud(park), *(units.factory(park, one) for one in park.factory),
+                *(units.device(one) for one in park.device)]  # fmt: skip
+    for services in machines:
+        read_back = yaml.safe_load(units.compose(services, park))
+        assert read_back["name"] == "plant"
+        assert set(read_back["services"]) == {one.name.removeprefix("fedfloor-") for one in services}
+        for one in services:
+            told, unit = read_back["services"][one.name.removeprefix("fedfloor-")], units.unit(one, park)
+            (start,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
+            shell, flag, line = told["command"]
+            assert (shell, flag) == ("sh", "-c")
+            made, _, command = line.partition(" && exec ")
+            assert made == f"mkdir -p {units.STATE}"
+            assert [PurePath(shlex.split(start)[0]).name, *shlex.split(start)[1:]] == shlex.split(command)
+            given = dict(one.split("=", 1) for one in re.findall('^Environment="(.*)"$', unit, re.MULTILINE))
+            here = {name: value.replace("/srv/fedfloor", "/park") for name, value in given.items()}
+            assert told.get("environment", {}) == here
+            after = re.findall(r"fedfloor-(\w+)\.service", next(x for x in unit.splitlines() if x.startswith("After=")))
+            assert told.get("depends_on", []) == after
+            assert set(after) <= set(read_back["services"])
+            assert told["volumes"] == [".:/park"]
+            assert told["working_dir"] == "/park"
+            assert (told["restart"] == "on-failure") == ("Restart=on-failure\n" in unit)
 
 
 @pytest.mark.slow

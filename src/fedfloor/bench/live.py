@@ -1,11 +1,12 @@
 """What real machines cost beside the training itself: a visit through a broker, a round of FedGS, an idle agent.
 
-A Mosquitto broker without TLS and agents as processes of this machine; the edge is in this process. A visit's overhead
-is the time from handing the model over until what came back may be mixed, less the seconds that the device trained.
+A Mosquitto broker, with and without TLS, and agents as processes of this machine; the edge is in this process. Overhead
+of a visit is the time from handing the model over until what came back may be mixed, less the seconds of training.
 """
 
 from __future__ import annotations
 
+import getpass
 import shutil
 import socket
 import statistics
@@ -15,11 +16,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedfloor.deploy import cloud, edge
-from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, DeviceSettings, EdgeSettings, Named, to_toml
+from fedfloor.deploy import cloud, edge, provision
+from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
+from fedfloor.deploy.settings import (
+    Address,
+    CloudEdge,
+    CloudSettings,
+    DeviceSettings,
+    EdgeSettings,
+    Named,
+    Tls,
+    to_toml,
+)
 from fedfloor.engine.attend import Still
 from fedfloor.engine.visit import Key
 from fedfloor.errors import RunError
@@ -49,13 +60,15 @@ class Case:
     name: str
     model: str
     devices: int = 1
+    tls: bool = False
 
 
-CASES = (
+PLAIN = (
     Case("visit 2NN", "mlp-2nn"),
     Case("visit FedGS's CNN", "cnn-fedgs"),
     Case("FedGS round, T = 50", "mlp-2nn", 10),
 )
+CASES = (*PLAIN, *(replace(one, name=f"{one.name}, TLS", tls=True) for one in PLAIN))
 
 
 def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> list[Row]:
@@ -143,15 +156,19 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
             rounds=1 + max(1, repeats // 3), devices=case.devices, random=min(2, case.devices - 1), model=case.model
         )
     )
-    where, started = Address("127.0.0.1", port), [_broker(folder, port)]
     names = tuple(Named(f"d{k}", k) for k in range(case.devices))
+    place = _provisioned(folder, what, port, names) if case.tls else _open(folder, port)
+    where, started = Address("127.0.0.1", port), [_broker(place)]
     try:
         for one in names:
             file = folder / f"{one.name}.toml"
-            place = folder / one.name
-            file.write_text(to_toml(DeviceSettings(PARK, one.name, 0, one.device, where, what, place, place)))
+            own, tls = folder / one.name, _tls(folder, one.name, "device") if case.tls else None
+            file.write_text(to_toml(DeviceSettings(PARK, one.name, 0, one.device, where, what, own, own, tls)))
             started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "device", str(file)]))
-        made = edge.of(EdgeSettings(PARK, "e0", 0, where, Address(socket=folder / "door"), what, folder, names))
+        tls = _tls(folder, "e0", "edge") if case.tls else None
+        made = edge.of(
+            EdgeSettings(PARK, "e0", 0, where, Address(socket=folder / "door"), what, folder, names, tls=tls)
+        )
         made.start()
         made.line.attend()
         floor = _Floor(folder, what, made, started[1:])
@@ -165,13 +182,34 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
             process.wait()
 
 
-def _broker(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def _open(folder: Path, port: int) -> Path:
+    """Write the settings of a broker that takes anybody; return its folder."""
+    told = f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nlog_dest none\n"
+    (folder / "mosquitto.conf").write_text(told)
+    return folder
+
+
+def _provisioned(folder: Path, what: Path, port: int, names: Sequence[Named]) -> Path:
+    """Write certificates, and the settings of a broker that asks for them; return its folder."""
+    here = "127.0.0.1"
+    devices = tuple(Device(one.name, "e0") for one in names)
+    park = ParkFile(PARK, what, Cloud(here), (Factory("e0", here, port, bind=here),), devices, folder=folder)
+    provision.provision(park, folder / "park", user=getpass.getuser())
+    place = folder / "park" / "factories" / "e0"
+    (place / "state").mkdir()
+    return place
+
+
+def _tls(folder: Path, name: str, kind: str) -> Tls:
+    place = folder / "park" / ("factories" if kind == "edge" else "devices") / name
+    return Tls(place / "ca.crt", place / f"{kind}.crt", place / f"{kind}.key")
+
+
+def _broker(folder: Path) -> subprocess.Popen[bytes]:
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         raise RunError("there is no Mosquitto on this machine: apt install mosquitto.")
-    file = folder / "mosquitto.conf"
-    file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nlog_dest none\n")
-    return subprocess.Popen([program, "-c", str(file)])
+    return subprocess.Popen([program, "-c", "mosquitto.conf"], cwd=folder, stderr=subprocess.DEVNULL)
 
 
 def _free_port() -> int:

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from fedfloor._version import __version__
 from fedfloor.deploy import topics
-from fedfloor.deploy.gate import Gate, shown
+from fedfloor.deploy.gate import Gate, shown, timely
 from fedfloor.deploy.link import Link
-from fedfloor.deploy.message import Arrays, Message, RefusedError, decode, encode
+from fedfloor.deploy.message import SHORT_HEADER, Arrays, Message, RefusedError, decode, encode
 from fedfloor.deploy.settings import Named
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Line:
     def __init__(
         self, park: str, name: str, link: Link, devices: Mapping[int, Named], session: int | None = None
     ) -> None:
-        self.park, self.name, self.gate = park, name, Gate()
+        self.park, self.name, self.gate = park, name, Gate(header=SHORT_HEADER)
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
         self.here: dict[int, Mapping[str, Any]] = {}  # who is there, and what it said of itself
         self.moved: Counter[str] = Counter()  # bytes up and down
@@ -190,6 +190,7 @@ class Line:
 
     def _hello(self, device: int, name: str, said: Message) -> None:
         about = said.about
+        timely(said.session)
         if about.get("device") != device:
             told = f"it is device {about.get('device')}; here it is listed as {device}."
             raise RefusedError("device", f"{told} Copy what was provisioned together.")

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedfloor.config import read as read_experiment
+from fedfloor.deploy import answers as answers_of
 from fedfloor.deploy import errands, joining, packing
 from fedfloor.deploy import facts as facts_of
-from fedfloor.deploy.device import FATAL
 from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.deploy.settings import CloudSettings
+from fedfloor.deploy.tally import KINDS, Tally
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand, Shown
@@ -33,7 +32,7 @@ from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Broadcast, Node, Probe, Select, Train, Work
+from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.runs import loop, processes
 from fedfloor.runs.folder import owned
@@ -44,6 +43,8 @@ from fedfloor.runs.parks import build_park, load_data
 from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
+
+Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
 class Cloud:
@@ -68,9 +69,7 @@ class Cloud:
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
         self._round = 0
         self._kept: Mapping[int, set[str]] = {}
-        self._measured: Counter[str] = Counter()
-        self._walked_s, self._trained_s, self._absent = 0.0, 0.0, set[str]()
-        self._refused: dict[str, Mapping[str, int]] = {}
+        self._tally = Tally()
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
@@ -93,7 +92,7 @@ class Cloud:
         self._exchange(self._introduction(self._names))
         return park
 
-    def _introduction(self, factories: Iterable[int]) -> dict[int, tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    def _introduction(self, factories: Iterable[int]) -> dict[int, Asked]:
         return {factory: ("park", self._park, {}) for factory in factories}
 
     def walk(self, engine: Engine, errand: Errand) -> list[Shown]:
@@ -101,14 +100,14 @@ class Cloud:
         self._round = errand.round
         mine: dict[int, list[int]] = {}
         for index, child in enumerate(errand.node.children):
-            mine.setdefault(self._factory_of[first(child)], []).append(index)
+            mine.setdefault(self._factory_of[errands.first(child)], []).append(index)
         asked = {}
         for factory, indices in mine.items():
             about, arrays = errands.errand(errand, indices)
             known = {k for index in indices for k in walk.devices(errand.node.children[index])}
             asked[factory] = ("walk", about | errands.standing(engine, known, self._kept), arrays)
         sizes = {one.numel() for one in errand.start.values()}
-        sizes |= {_numbers(engine, scope) for scope in walk.scopes(errand.node)}
+        sizes |= {errands.numbers(engine, scope) for scope in walk.scopes(errand.node)}
         answers = self._ask(asked)
         took = [partial(errands.taken, errand=errand, mine=some, engine=engine, sizes=sizes) for some in mine.values()]
         return [(mine[m], self._shown(m, answers.get(m), take)) for m, take in zip(mine, took, strict=True)]
@@ -119,7 +118,7 @@ class Cloud:
                 return take(answer)
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
-        self._absent.add(self._names[factory])
+        self._tally.absent.add(self._names[factory])
         log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
         return None
 
@@ -133,24 +132,40 @@ class Cloud:
         """
         raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
 
+    def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
+        """Hand the model to devices through their edges."""
+        arrays = packing.arrays({"w": packet["w"]}, packing.part(engine.network, node.scope))
+        self._by_edge(engine, "keep", node.devices, {}, arrays, node.scope)
+
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Ask devices through their edges.
+        """Ask devices through their edges; return what those answer who do.
 
         Raises:
-            RunError: an edge does not answer.
+            RunError: nobody does.
         """
         arrays = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
         about = {"tick": tick, "what": node.what, "settings": dict(node.settings)}
         found: dict[int, Any] = {}
-        for answer in self._all(engine, "ask", devices, about, arrays):
-            found |= {int(k): said for k, said in answer.about.get("answers", {}).items()}
-            found |= {int(k): torch.from_numpy(np.array(said)) for k, said in answer.arrays.items()}
+        for answer, some in zip(*self._by_edge(engine, "ask", devices, about, arrays), strict=True):
+            if answer is not None:
+                found |= self._checked(answer, node, some, engine)
+        for k, error in answers_of.alike(found).items():
+            self._gate.refuse(self._names[self._factory_of[k]], error)
+            del found[k]
         silent = [k for k in devices if k not in found]
+        if silent and not found:
+            raise RunError(f"nobody answered '{node.what}': see to edges and devices, then go on with --resume.")
         if silent:
-            raise RunError(
-                f"devices {silent} did not answer '{node.what}': see to their edge, then go on with --resume."
-            )
-        return {k: found[k] for k in devices}
+            log.warning("devices %s did not answer '%s': it is decided without them.", silent, node.what)
+        return {k: found[k] for k in devices if k in found}
+
+    def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:
+        """Return what an edge says that its devices answered, as the question wants it."""
+        try:
+            return errands.answered(answer, node, some, engine)
+        except RefusedError as error:
+            self._gate.refuse(answer.sender, error)
+            return {}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Ask devices through their edges for the class counts of what each holds now."""
@@ -158,8 +173,18 @@ class Cloud:
         place = {k: row for row, k in enumerate(devices)}
         for answer, some in zip(*self._by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True):
             if answer is not None:
-                table[[place[k] for k in some]] = np.array(answer.about.get("census"), np.int64)
+                table[[place[k] for k in some]] = self._counted(answer, len(some), table.shape[1])
         return table
+
+    def _counted(self, answer: Message, devices: int, classes: int) -> NDArray[np.int64]:
+        said = answer.about.get("census")
+        try:
+            if not isinstance(said, list) or len(said) != devices:
+                raise RefusedError("answer", f"it is no census of {devices} devices.")
+            return np.array([answers_of.counts(one, classes) for one in said], np.int64)
+        except RefusedError as error:
+            self._gate.refuse(answer.sender, error)
+            return np.zeros((devices, classes), np.int64)
 
     def there(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those whom their edges saw when they last answered; all until then."""
@@ -173,28 +198,23 @@ class Cloud:
 
     def measured(self) -> dict[str, Any]:
         """Return what was measured since this was asked last: seconds, bytes per link, who was absent."""
-        told = {
-            "floor_s": round(self._walked_s, 4), "training_s": round(self._trained_s, 4),
-            "bytes": dict(sorted(self._measured.items())), "absent": sorted(self._absent), "refused": self._refused,
-        }  # fmt: skip
-        self._measured, self._walked_s, self._trained_s = Counter(), 0.0, 0.0
-        self._absent, self._refused = set(), {}
+        told, self._tally = self._tally.told(), Tally()
         return told
+
+    def nobody(self, number: int) -> None:
+        """End the run where every visit of a round was lost because devices failed.
+
+        Raises:
+            FedfloorError: they did; what they say.
+        """
+        self._tally.nobody(number)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
-    def _all(
-        self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any]
-    ) -> list[Message]:
-        answers, some = self._by_edge(engine, kind, devices, about, arrays)
-        for answer, lost in zip(answers, some, strict=True):
-            if answer is None:
-                raise RunError(f"devices {lost} could not be asked: their edge does not answer. Go on with --resume.")
-        return [one for one in answers if one is not None]
-
     def _by_edge(
-        self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any]
-    ) -> tuple[list[Message | None], list[list[int]]]:
+        self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any],
+        scope: str = "all",
+    ) -> tuple[list[Message | None], list[list[int]]]:  # fmt: skip
         some: dict[int, list[int]] = {}
         for k in devices:
             some.setdefault(self._factory_of[k], []).append(k)
@@ -202,25 +222,25 @@ class Cloud:
             factory: (kind, {**about, "devices": those, **errands.standing(engine, set(those), {})}, arrays)
             for factory, those in some.items()
         }
-        answers = self._ask(asked)
+        answers = self._ask(asked, scope)
         return [answers.get(factory) for factory in some], list(some.values())
 
-    def _ask(self, asked: Mapping[int, tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> dict[int, Message]:
-        found = self._exchange(asked)
+    def _ask(self, asked: Mapping[int, Asked], scope: str = "all") -> dict[int, Message]:
+        found = self._exchange(asked, scope)
         lacking = {
             factory: one for factory, one in asked.items() if factory in found and found[factory].kind == "lacks"
         }
         if lacking and self._park:  # an edge that was started again
             self._exchange(self._introduction(lacking))
-            found |= self._exchange(lacking)
+            found |= self._exchange(lacking, scope)
         return found
 
-    def _exchange(self, asked: Mapping[int, tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> dict[int, Message]:
+    def _exchange(self, asked: Mapping[int, Asked], scope: str = "all") -> dict[int, Message]:
         frames, identities = {}, {}
         for factory, (kind, about, arrays) in asked.items():
             self._number += 1
             message = Message(
-                kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, about=about,
+                kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, scope, about=about,
                 arrays=arrays,
             )  # fmt: skip
             frames[factory], identities[factory] = encode(message), message.identity
@@ -229,46 +249,25 @@ class Cloud:
         for factory, frame in came.items():
             answer = self._gate.take(frame, self._names[factory])
             if answer is not None and answer.answers in (identities[factory], ""):
-                self._note(factory, answer, len(frames[factory]), len(frame), walked)
+                try:
+                    walked.append(self._note(factory, answer, len(frames[factory]), len(frame)))
+                except (TypeError, ValueError, AttributeError, OverflowError) as error:
+                    said = RefusedError("header", f"what it says of itself cannot be ({type(error).__name__}).")
+                    self._gate.refuse(self._names[factory], said)
+                    continue
                 found[factory] = answer
-        self._walked_s += max(walked)
+        self._tally.floor_s += max(walked)
         return found
 
-    def _note(self, factory: int, answer: Message, down: int, up: int, walked: list[float]) -> None:
-        """Note what an edge says of itself; raise what ends the run."""
+    def _note(self, factory: int, answer: Message, down: int, up: int) -> float:
+        """Note what an edge says of itself, return how long it took; raise what ends the run."""
         about, name = answer.about, self._names[factory]
         if answer.kind == "failed":
-            raise FATAL.get(str(about.get("error")), RunError)(f"{name}: {about.get('text')}")
+            raise KINDS.get(str(about.get("error")), RunError)(f"{name}: {about.get('text')}")
         if answer.kind == "refused":
             log.warning("%s refused: %s", name, shown(str(about.get("text"))))
-        self._measured.update(edge_cloud_down=down, edge_cloud_up=up)
-        measured = about.get("measured", {})
-        walked.append(float(measured.get("seconds", 0.0)))
-        self._trained_s += float(measured.get("training", 0.0))
-        self._measured.update({f"device_edge_{way}": int(n) for way, n in measured.get("bytes", {}).items()})
         self._here[factory] = set(about.get("here", ()))
-        if about.get("refused"):
-            self._refused[name] = about["refused"]
-
-
-def first(node: Node) -> int:
-    """Return the device that a branch visits or asks first.
-
-    Raises:
-        SettingError: there is none, as in centralised training.
-    """
-    if isinstance(node, Train) and node.site.kind == "device":
-        return node.site.index
-    if isinstance(node, (Select, Probe, Broadcast)):
-        return (node.candidates if isinstance(node, Select) else node.devices)[0]
-    for child in walk.children(node):
-        return first(child)
-    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
-
-
-def _numbers(engine: Engine, scope: str) -> int:
-    within = packing.part(engine.network, scope)
-    return int(within.stop - within.start)
+        return self._tally.note(name, about, down, up)
 
 
 def run(

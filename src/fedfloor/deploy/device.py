@@ -20,10 +20,10 @@ from fedfloor.deploy.facts import Facts, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Link, Mqtt
-from fedfloor.deploy.message import Message, RefusedError, encode, split
+from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
-from fedfloor.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 IDLE_S = 5.0
 WAITING = 64  # requests; more are refused
-FATAL = {kind.__name__: kind for kind in (DivergedError, SettingError)}  # these end the run, as in the simulation
 
 
 class Agent:
@@ -53,7 +52,7 @@ class Agent:
         link: Callable[[tuple[str, bytes]], Link] | None = None, session: int | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment, self.park = settings, experiment, park
-        self.gate = Gate()
+        self.gate = Gate(header=SHORT_HEADER)
         self._session, self._number = session or time.time_ns(), 0
         self._status = topics.status(settings.park, settings.name)
         will = self._status, encode(self._message("gone", about={"why": "lost"}))
@@ -115,7 +114,7 @@ class Agent:
     def _again(self, edge: str, payload: bytes) -> bool:
         """Answer as before what an edge asks again, after one of us lost the connection."""
         try:
-            said, _ = split(payload)
+            said, _ = split(payload, header=SHORT_HEADER)
         except RefusedError:
             return False
         if f"{edge} {said['session']}-{said['number']}" != self._last[0]:
@@ -129,7 +128,7 @@ class Agent:
                 return "answer", {"answer": self._holding(message)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
-            if message.kind not in ("visit", "probe"):
+            if message.kind not in ("visit", "probe", "keep"):
                 raise RefusedError("kind", f"'{message.kind}' is nothing that a device does.")
             return self._work().reply(message)
         except RefusedError as error:

@@ -22,13 +22,15 @@ from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.deploy.settings import EdgeSettings
+from fedfloor.deploy.tally import Failure
 from fedfloor.engine import ranks
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.plan.nodes import Probe
+from fedfloor.parts import objectives
+from fedfloor.plan.nodes import Broadcast, Probe
 from fedfloor.runs import made
 from fedfloor.runs.parks import build_park
 
@@ -88,16 +90,21 @@ class Edge:
             self.line.abandon("the cloud asks for something else")
         with self._busy:
             began, moved, trained = time.perf_counter(), self.line.moved.copy(), self._trained()
+            self._failed().clear()
             kind, about, arrays = self._done(message)
             measured = {
                 "seconds": time.perf_counter() - began, "bytes": dict(self.line.moved - moved),
                 "training": max(0.0, self._trained() - trained),
             }  # fmt: skip
             about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
+            about["failed"] = {who: [one.kind, one.error, one.text] for who, one in self._failed().items()}
             return encode(self._message(kind, message, about, arrays))
 
     def _trained(self) -> float:
         return self.factory.trained_s if self.ready else 0.0
+
+    def _failed(self) -> dict[str, Failure]:
+        return self.factory.failed if self.ready else {}
 
     def _done(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
@@ -111,7 +118,9 @@ class Edge:
             self.engine.memory.visits.update(stands.trained)
             self.factory.run, self.factory.round = message.run, message.round
             self.line.attend()
-            return {"walk": self._walk, "ask": self._ask, "census": self._census}[message.kind](message)
+            return {"walk": self._walk, "ask": self._ask, "census": self._census, "keep": self._hand}[message.kind](
+                message
+            )
         except RefusedError as error:
             self.gate.refuse(CLOUD, error)
             return "refused", {"text": str(error)}, {}
@@ -142,6 +151,13 @@ class Edge:
         errand, mine = errands.read_errand(message, self.engine)
         parts = ranks.share(self.engine, errand, mine)
         return "walked", *errands.shown(parts, self.engine.network.flat.numpy().dtype)
+
+    def _hand(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
+        model, within = self.engine.network.flat.clone(), packing.part(self.engine.network, message.scope)
+        packing.check_visit(message.arrays, self.engine.network, within, objectives.objective("plain", {}))
+        self.factory.hand(self.engine, node, packing.whole(message.arrays, {"w": model}, within))
+        return "kept", {}, {}
 
     def _ask(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         about = message.about

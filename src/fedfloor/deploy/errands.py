@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.deploy import packing
+from fedfloor.deploy import answers, packing
 from fedfloor.deploy.message import Message, RefusedError
 from fedfloor.engine import scopes
 from fedfloor.engine.engine import Engine
@@ -22,7 +22,7 @@ from fedfloor.engine.passed import heard_of
 from fedfloor.engine.team import Blob
 from fedfloor.errors import SettingError
 from fedfloor.plan import text, walk
-from fedfloor.plan.nodes import Parallel
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Select, Train
 
 Told = dict[str, Any]
 
@@ -157,3 +157,47 @@ def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine,
         if strange:
             raise RefusedError("device", f"it shows visits to {sorted(map(str, strange))}, which are not its own.")
     return shown
+
+
+def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine) -> dict[int, Any]:
+    """Return what an edge says that its devices answered to a question, checked as the edge checks it.
+
+    Args:
+        message: its answer.
+        node: the question.
+        mine: whom the edge was to ask.
+        engine: the cloud's.
+
+    Raises:
+        RefusedError: it is of other devices, or cannot be an answer.
+    """
+    words = message.about.get("answers", {})
+    if not isinstance(words, dict):
+        raise RefusedError("header", "it does not show what was answered.")
+    known = {str(k): k for k in mine}
+    strange = sorted((set(words) | set(message.arrays)) - set(known))
+    if strange:
+        raise RefusedError("device", f"it shows answers of {strange}, whom it was not to ask.")
+    said = {known[k]: answers.read(node, {}, {"answer": one}, engine) for k, one in message.arrays.items()}
+    return said | {known[k]: answers.read(node, {"answer": one}, {}, engine) for k, one in words.items()}
+
+
+def first(node: Node) -> int:
+    """Return the device that a branch visits or asks first.
+
+    Raises:
+        SettingError: there is none, as in centralised training.
+    """
+    if isinstance(node, Train) and node.site.kind == "device":
+        return node.site.index
+    if isinstance(node, (Select, Probe, Broadcast)):
+        return (node.candidates if isinstance(node, Select) else node.devices)[0]
+    for child in walk.children(node):
+        return first(child)
+    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+
+
+def numbers(engine: Engine, scope: str) -> int:
+    """Return how many numbers of the model travel for a scope."""
+    within = packing.part(engine.network, scope)
+    return int(within.stop - within.start)

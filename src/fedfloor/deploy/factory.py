@@ -5,26 +5,25 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fedfloor.deploy import packing
+from fedfloor.deploy import answers, packing
 from fedfloor.deploy.asking import Line, side_by_side
-from fedfloor.deploy.device import FATAL
 from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, RefusedError, fits
 from fedfloor.deploy.settings import Deadlines
+from fedfloor.deploy.tally import Failure
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
-from fedfloor.errors import RunError, SettingError
-from fedfloor.plan.nodes import Probe, Work
+from fedfloor.errors import SettingError
+from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 
 log = logging.getLogger(__name__)
@@ -43,6 +42,7 @@ class Factory:
         kept: device → digests of its memories that checkpoints name.
         joining: what devices say they hold, where their samples stay with them.
         trained_s: seconds that devices trained so far, by their own clocks, all together.
+        failed: device's name → what it could not do in what is under way.
     """
 
     line: Line
@@ -53,6 +53,7 @@ class Factory:
     kept: Mapping[int, Sequence[str]] | None = None
     joining: Joining | None = None
     trained_s: float = 0.0
+    failed: dict[str, Failure] = field(default_factory=dict)
     at_once = True
 
     def visit(
@@ -85,7 +86,7 @@ class Factory:
             fits(answer.arrays, packing.like(packet, within))
             receipt = _receipt(answer.about.get("receipt"), key, int(engine.park.holdings[key.device]))
         except RefusedError as error:
-            self.line.gate.refuse(answer.sender, error)
+            self._spoilt(key.device, "visit", error)
             return None
         seconds = answer.about.get("seconds", 0.0)
         self.trained_s += seconds if isinstance(seconds, float) and 0 <= seconds < math.inf else 0.0
@@ -94,24 +95,41 @@ class Factory:
             engine.memory.held[key.device] = receipt.memory
         return packing.whole(answer.arrays, packet, within), receipt
 
+    def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
+        """Send the model to devices that only keep it; who does not hear it pulls it with the next visit."""
+        sent = packing.arrays({"w": packet["w"]}, packing.part(engine.network, node.scope))
+
+        def give(device: int) -> None:
+            self._ask(device, "keep", self.deadlines.visit_s, self._about(engine, device), sent, node.scope)
+
+        side_by_side(give, node.devices)
+
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Ask devices.
-
-        Raises:
-            RunError: one does not answer.
-        """
+        """Ask devices; return what those answer who do, and as the question wants it."""
         sent = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
+        found: dict[int, Any] = {}
 
-        def ask(device: int) -> Any:
+        def ask(device: int) -> None:
             about = self._about(engine, device) | {"tick": tick, "what": node.what, "settings": dict(node.settings)}
             answer = self._ask(device, "probe", self.deadlines.probe_s, about, sent)
-            if answer is None or answer.kind != "answer":
-                raise RunError(f"device {device} did not answer '{node.what}': see to it, then go on with --resume.")
-            if answer.arrays and set(answer.arrays) != {"answer"}:
-                raise RunError(f"device {device} answered '{node.what}' with {sorted(answer.arrays)}: see to it.")
-            return torch.from_numpy(answer.arrays["answer"]) if answer.arrays else answer.about.get("answer")
+            try:
+                if answer is not None and answer.kind != "answer":
+                    raise RefusedError("kind", f"'{answer.kind}' came; an answer is waited for.")
+                if answer is not None:
+                    found[device] = answers.read(node, answer.about, answer.arrays, engine)
+            except RefusedError as error:
+                self._spoilt(device, "probe", error)
 
-        return dict(zip(devices, side_by_side(ask, devices), strict=True))
+        side_by_side(ask, devices)
+        for device, error in answers.alike(found).items():
+            self._spoilt(device, "probe", error)
+            del found[device]
+        return {k: found[k] for k in devices if k in found}
+
+    def _spoilt(self, device: int, kind: str, error: RefusedError) -> None:
+        name = self.line.devices[device].name
+        self.line.gate.refuse(name, error)
+        self.failed[name] = Failure(kind, "RefusedError", shown(str(error)))
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Ask devices for the class counts of what each holds now; those who do not answer hold nothing."""
@@ -119,10 +137,11 @@ class Factory:
 
         def ask(device: int) -> list[int]:
             answer = self._ask(device, "census", self.deadlines.probe_s, self._about(engine, device) | {"tick": tick})
-            said = answer.about.get("answer") if answer is not None else None
-            if isinstance(said, list) and len(said) == classes and all(type(n) is int and n >= 0 for n in said):
-                return said
-            return [0] * classes
+            try:
+                return [0] * classes if answer is None else answers.counts(answer.about.get("answer"), classes)
+            except RefusedError as error:
+                self._spoilt(device, "census", error)
+                return [0] * classes
 
         return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
 
@@ -145,14 +164,12 @@ class Factory:
         answer = self.line.ask(
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
         )
-        if answer is not None and answer.kind == "failed":
-            text = str(answer.about.get("text"))
-            if answer.about.get("error") in FATAL:
-                raise FATAL[str(answer.about["error"])](text)
-            log.error("device %s failed: %s", answer.sender, shown(text))
-        if answer is not None and answer.kind == "refused":
-            log.warning("device %s refused: %s", answer.sender, shown(str(answer.about.get("text"))))
-        return answer if answer is not None and answer.kind in ("update", "answer", "lacks") else None
+        if answer is not None and answer.kind in ("failed", "refused"):  # nobody else's training hangs on it
+            text = shown(str(answer.about.get("text")))
+            log.error("device %s could not do its %s: %s", answer.sender, kind, text)
+            error = str(answer.about.get("error", "RefusedError"))
+            self.failed[self.line.devices[device].name] = Failure(kind, error, text)
+        return answer if answer is not None and answer.kind in ("update", "answer", "lacks", "kept") else None
 
 
 def _told(work: Work) -> dict[str, Any]:
@@ -173,6 +190,8 @@ def _receipt(row: object, key: Key, samples: int) -> Receipt:
         raise RefusedError("receipt", "it is of another visit.")
     if not (math.isfinite(made.loss_first) and math.isfinite(made.loss_last)):
         raise RefusedError("not finite", "its losses are no finite numbers.")
+    if not (0 <= made.steps < answers.MOST and (math.isnan(made.accuracy) or 0 <= made.accuracy <= 1)):
+        raise RefusedError("receipt", "its steps or its accuracy cannot be.")
     if made.lost or not (made.memory is None or isinstance(made.memory, str)):
         raise RefusedError("receipt", "it says what a receipt cannot.")
     return made

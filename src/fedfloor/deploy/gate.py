@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import Counter
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from fedfloor.deploy.message import MOST_BYTES, Message, RefusedError, decode, split
+from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, RefusedError, decode, split
 from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
 
 TOLD = 20  # refusals of one sender and reason that are all logged; of later ones the 32nd, 64th, 128th, …
+AHEAD_S = 86_400  # of a sender's clock: whoever stole its key must not use up all sessions to come
 LONGEST = 400  # letters of what somebody else said, in a log
 
 
@@ -28,17 +30,34 @@ def shown(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
 
 
+def timely(session: int) -> None:
+    """Refuse a session that begins in the future: no later one, of the rightful sender, would be taken any more.
+
+    Args:
+        session: when it began by its sender's clock, ns.
+
+    Raises:
+        RefusedError: it is more than a day ahead.
+    """
+    ahead_s = (session - time.time_ns()) // 10**9  # of whole numbers: a thief's need not fit a float
+    if ahead_s > AHEAD_S:
+        raise RefusedError("future", f"its session begins {ahead_s // 3600} h from now. Is its clock right, or ours?")
+
+
 class Gate:
     """Lets messages in.
 
     Args:
         run: the run they must belong to; "" takes any.
         most: the most bytes of one.
+        header: the most bytes of its header.
         seen: file in which each sender's last message is noted, so that a restart does not take an old one again.
     """
 
-    def __init__(self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None) -> None:
-        self.run, self.most, self._seen = run, most, seen
+    def __init__(
+        self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER
+    ) -> None:
+        self.run, self.most, self.header, self._seen = run, most, header, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
         self._last: dict[str, tuple[int, int]] = _noted(seen)
         self._lock = Lock()
@@ -52,7 +71,7 @@ class Gate:
         """
         try:
             self.look(data, sender)
-            return decode(data, self.most)
+            return decode(data, self.most, self.header)
         except RefusedError as error:
             self.refuse(sender, error)
             return None
@@ -63,11 +82,12 @@ class Gate:
         Raises:
             RefusedError: it is not.
         """
-        said, _ = split(data, self.most)
+        said, _ = split(data, self.most, self.header)
         if said["sender"] != sender:
             raise RefusedError("sender", f"it says it is of '{said['sender']}'.")
         if self.run and said["run"] != self.run:
             raise RefusedError("run", f"it belongs to run '{said['run']}'; this is '{self.run}'.")
+        timely(said["session"])
         place = (said["session"], said["number"])
         with self._lock:
             if place <= self._last.get(sender, (0, 0)):

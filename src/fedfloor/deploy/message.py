@@ -21,7 +21,8 @@ VERSION = 1
 MAGIC = b"FEDF"
 START = struct.Struct(">4sBI")
 MOST_BYTES = 1 << 30  # of a whole message, unless its reader allows less
-MOST_HEADER = 1 << 24
+MOST_HEADER = 1 << 24  # between cloud and edge, where a round's whole plan stands in it
+SHORT_HEADER = 1 << 20  # between edge and device: one visit, one answer
 KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64)}
 TYPES: dict[str, type] = {
     "kind": str, "sender": str, "run": str, "round": int, "session": int, "number": int, "scope": str,
@@ -85,25 +86,26 @@ def encode(message: Message) -> bytes:
     return b"".join((START.pack(MAGIC, VERSION, len(header)), header, body))
 
 
-def decode(data: bytes, most: int = MOST_BYTES) -> Message:
+def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> Message:
     """Return the message that bytes hold, once it is known to be whole.
 
     Args:
         data: what arrived.
         most: the most bytes that are taken.
+        header: of these, of the header.
 
     Raises:
         RefusedError: it is too large, cut short, no message, of another version, damaged, or holds arrays of another
             type or numbers that are not finite.
     """
-    header, body = split(data, most)
-    digest = header.pop("digest")
+    said, body = split(data, most, header)
+    digest = said.pop("digest")
     if hashlib.sha256(body).hexdigest() != digest:
         raise RefusedError("digest", "what arrived is not what was sent.")
-    return Message(**header, arrays=_arrays(body))
+    return Message(**said, arrays=_arrays(body))
 
 
-def split(data: bytes, most: int = MOST_BYTES) -> tuple[dict[str, Any], memoryview]:
+def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tuple[dict[str, Any], memoryview]:
     """Return a message's header, checked, and the bytes of its arrays, not yet looked at.
 
     Raises:
@@ -118,7 +120,9 @@ def split(data: bytes, most: int = MOST_BYTES) -> tuple[dict[str, Any], memoryvi
         raise RefusedError("foreign", "it does not begin as our messages do.")
     if version != VERSION:
         raise RefusedError("version", f"protocol {version}; this side speaks {VERSION}. Install the same release.")
-    if length > MOST_HEADER or START.size + length > len(data):
+    if length > header:
+        raise RefusedError("oversized", f"a header of {length} bytes; at most {header} are taken.")
+    if START.size + length > len(data):
         raise RefusedError("truncated", f"a header of {length} bytes in {len(data)}.")
     view = memoryview(data)
     return _header(bytes(view[START.size : START.size + length])), view[START.size + length :]

@@ -16,6 +16,7 @@ FLOWER = {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }  # fmt: skip
+CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # who is shut in has no home
 ALONE = {"OMP_NUM_THREADS": "1"}  # two threads change results (and a gateway has other work)
 
 
@@ -89,6 +90,12 @@ def environment(service: Service, folder: PurePath) -> dict[str, str]:
     return {**service.env, **{name: str(folder / path) for name, path in service.paths.items()}}
 
 
+def _shut_in(service: Service, folder: PurePath) -> dict[str, str]:
+    """Return a service's environment where it may write to its state only."""
+    caches = {} if service.words[0] == "mosquitto" else {name: str(folder / path) for name, path in CACHES.items()}
+    return environment(service, folder) | caches
+
+
 def unit(service: Service, park: ParkFile) -> str:
     """Return a service as a systemd unit; it may write to its state only.
 
@@ -98,7 +105,8 @@ def unit(service: Service, park: ParkFile) -> str:
     """
     program = "/usr/sbin/mosquitto" if service.words[0] == "mosquitto" else str(park.programs / service.words[0])
     after = " ".join(("network-online.target", *(f"{one}.service" for one in service.after)))
-    settings = "".join(f'Environment="{name}={value}"\n' for name, value in environment(service, park.folder).items())
+    settings = "".join(f'Environment="{name}={value}"\n' for name, value in _shut_in(service, park.folder).items())
+    state = f"{park.folder}/{STATE}"
     return f"""[Unit]
 Description={service.about} ({park.name})
 Wants=network-online.target
@@ -107,7 +115,7 @@ After={after}
 [Service]
 User={park.user}
 WorkingDirectory={park.folder}
-{settings}ExecStartPre=/usr/bin/mkdir -p {STATE}
+{settings}ExecStartPre=+/usr/bin/install -d -m 0700 -o {park.user} {state}
 ExecStart={program} {shlex.join(service.words[1:])}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart={"on-failure" if service.idle else "always"}
@@ -118,7 +126,7 @@ PrivateTmp=true
 PrivateDevices={"false" if service.name == "fedfloor-device" else "true"}
 ProtectSystem=strict
 ProtectHome=true
-ReadWritePaths={park.folder}
+ReadWritePaths={state}
 
 [Install]
 WantedBy=multi-user.target
@@ -148,8 +156,8 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
             f"    restart: {'on-failure' if one.idle else 'unless-stopped'}",
             f"    command: {_listed(['sh', '-c', f'mkdir -p {STATE} && exec {shlex.join(one.words)}'])}",
         ]
-        if one.env:
-            given = environment(one, PurePosixPath("/park")).items()
+        given = _shut_in(one, PurePosixPath("/park")).items()
+        if given:
             rows += ["    environment:", *(f'      {name}: "{value}"' for name, value in given)]
         if one.after:
             rows.append(f"    depends_on: {_listed([name.removeprefix('fedfloor-') for name in one.after])}")

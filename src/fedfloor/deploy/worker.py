@@ -60,7 +60,7 @@ class Worker:
         if about.get("layout") not in (None, self.layout):
             raise RefusedError("layout", "its model is another one: compare the experiment files.")
         self._stand(about)
-        return {"visit": self._visit, "probe": self._probe}[message.kind](message)
+        return {"visit": self._visit, "probe": self._probe, "keep": self._hand}[message.kind](message)
 
     def _stand(self, about: Mapping[str, Any]) -> None:
         """Let memory be what the edge says that it is at this point of the run."""
@@ -91,6 +91,16 @@ class Worker:
         seconds = time.perf_counter() - began
         self._keep(receipt.memory, about)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, packing.arrays(sent, within)
+
+    def _hand(self, message: Message) -> Reply:
+        """Hold the model, or a part of it, that is handed out, so that later visits need not bring it."""
+        network = self.engine.network
+        within = packing.part(network, message.scope)
+        packing.check_visit(message.arrays, network, within, objectives.objective("plain", {}))
+        if self._held is not None or message.scope == "all":
+            around = {"w": self._held if self._held is not None else network.flat}
+            self._held = packing.whole(message.arrays, around, within)["w"]
+        return "kept", {}, {}
 
     def _keep(self, digest: str | None, about: Mapping[str, Any]) -> None:
         """Put a new memory on the disk, and delete those that no checkpoint names any more."""

@@ -15,7 +15,7 @@ from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
-from fedfloor.plan.nodes import Parallel, Probe, Work
+from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
 
 if TYPE_CHECKING:
@@ -37,8 +37,12 @@ class Floor(Protocol):
         """Let a device train; return what goes on and the receipt but for its bytes, or None where it is lost."""
         ...
 
+    def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
+        """Hand the model to devices that only keep it."""
+        ...
+
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Return what devices answer: JSON, or a tensor."""
+        """Return what devices answer, JSON or a tensor; who does not is not in it."""
         ...
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
@@ -60,6 +64,9 @@ class Here:
     ) -> tuple[Packet, Receipt] | None:
         """Train on the device's samples."""
         return attended(engine, work, packet, key, still)
+
+    def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
+        """Do nothing: whoever is simulated has the model."""
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Ask each device."""
@@ -113,6 +120,14 @@ class Live(Floor, Factories, Protocol):
 
     def measured(self) -> dict[str, Any]:
         """Return what was measured since this was asked last, for the ledger."""
+        ...
+
+    def nobody(self, number: int) -> None:
+        """End the run where every visit of a round was lost because devices failed.
+
+        Raises:
+            FedfloorError: they did.
+        """
         ...
 
     def keep(self, named: Mapping[int, set[str]]) -> None:

@@ -73,6 +73,7 @@ PLAIN: dict[str, Callable[[Engine, int, Packet, int], Any]] = {
     "gradient": gradient,
     "resources": resources,
 }
+COUNTS = ("census", "classes")
 WITH_SETTINGS: dict[str, Callable[[Engine, int, Packet, int, Mapping[str, Scalar]], Any]] = {
     "features": questions.features,
     "hash": questions.hashes,
@@ -98,7 +99,8 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     """Ask every device of the node, each rank of ``team`` its share; return all answers on every rank.
 
     Returns:
-        Device → question → answer: JSON, or a tensor.
+        Device → question → answer: JSON, or a tensor. Who does not answer (real machines may be away) is not in it; to
+        a question for class counts his answer is that he holds nothing, as in a census.
 
     Raises:
         SettingError: an unknown question.
@@ -119,7 +121,9 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
         answers.update({int(k): answer for k, answer in told.items()})
         kind = torch.empty(0, dtype=own.dtype).numpy().dtype
         answers.update({k: torch.tensor(np.frombuffer(one, kind)) for k, one in zip(devices, rest, strict=True)})
-    return {k: {node.what: answers[k]} for k in node.devices}
+    if node.what in COUNTS:
+        answers = {k: [0] * len(engine.park.dataset.classes) for k in node.devices} | answers
+    return {k: {node.what: answers[k]} for k in node.devices if k in answers}
 
 
 def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:

@@ -142,6 +142,7 @@ class _Walk:
             meeting, done = self._branches(node, packet, tick, range(len(node.children)))
             return self._met(node, meeting, done)
         if isinstance(node, Broadcast):
+            self.engine.floor.hand(self.engine, node, packet)
             return Passed(packet, node)
         if isinstance(node, Probe):
             return self._ask(node, packet, tick, Alone())

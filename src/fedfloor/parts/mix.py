@@ -133,6 +133,8 @@ class InverseDistance(Mix):
 class QFair(Mix):
     """q-FedAvg: who has the larger loss counts more; see :func:`fedfloor.parts.means.q_fair`.
 
+    Who did not say his loss, as a real machine may have been away when it was asked, is left out.
+
     Args:
         q: q ≥ 0; 0 is the plain mean.
     """
@@ -149,10 +151,11 @@ class QFair(Mix):
         """Return w − Σ_k Δ_k / Σ_k h_k."""
         from fedfloor.parts.means import q_fair
 
-        losses = [one.loss for one in met.branches if one.loss is not None]
-        if len(losses) < len(met.branches):
-            raise SettingError("mix 'q_fair' needs every device's loss: put Probe(devices, 'loss') before the visits.")
-        return q_fair(met.start, met.models, losses, met.rate, self.q, met.trained)
+        told = [(model, one.loss) for model, one in zip(met.models, met.branches, strict=True) if one.loss is not None]
+        if not told:
+            raise SettingError("mix 'q_fair' needs the devices' losses: put Probe(devices, 'loss') before the visits.")
+        models, losses = [model for model, _ in told], [loss for _, loss in told]
+        return q_fair(met.start, models, losses, met.rate, self.q, met.trained)
 
 
 @dataclass(frozen=True)

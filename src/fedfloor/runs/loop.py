@@ -172,9 +172,8 @@ class _Run:
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
-        if outcome.receipts and all(one.lost for one in outcome.receipts) and not self.warned:
-            self.warned = True
-            log.warning("round %d: every result was lost on the way, the model stays; said once.", number)
+        if outcome.receipts and all(one.lost for one in outcome.receipts):
+            self.nobody(number)
         paid = self.price(view, outcome, start, point)
         outcome = pricing.stamped(outcome, paid[-1] if paid else None)
         state = self.method.absorb(point.state, outcome)
@@ -192,6 +191,14 @@ class _Run:
             new = replace(new, measured=self.live.measured())
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders)
+
+    def nobody(self, number: int) -> None:
+        """Say that every visit of a round was lost; end the run where real devices say that they failed."""
+        if self.live is not None:
+            self.live.nobody(number)
+        if not self.warned:
+            self.warned = True
+            log.warning("round %d: every result was lost on the way, the model stays; said once.", number)
 
     def settle(self, tick: int) -> None:
         """Let devices that change factory stand where they are at the beginning of a round."""

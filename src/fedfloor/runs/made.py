@@ -11,10 +11,12 @@ from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
+from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
+from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
 from fedfloor.runs import pricing
 from fedfloor.runs.pricing import Tariff
@@ -60,8 +62,18 @@ def first_state(engine: Engine, method: Combined, view: View) -> tuple[Node | No
         engine: asks.
         method: the experiment's.
         view: before the first round.
+
+    Raises:
+        RunError: the method cannot do without the answer of a device that gave none.
     """
     plan, answers = method.setup(view), {}
     if plan is not None:
         answers = dict(ranks.run(engine, plan, view.start, round_number=0, tick=0).answers)
-    return plan, method.init(view, answers, generator(engine.seed, "init"))
+    try:
+        return plan, method.init(view, answers, generator(engine.seed, "init"))
+    except SettingError as error:
+        silent = sorted(set() if plan is None else walk.devices(plan) - set(answers))
+        if not silent:
+            raise
+        text = f"devices {silent} did not answer, and the method cannot do without: {error}"
+        raise RunError(f"{text} See to them, then start again.") from error

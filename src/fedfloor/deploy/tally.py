@@ -1,0 +1,95 @@
+"""What the cloud measures of a round on real machines, and which devices said that they could not do their part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedfloor.deploy.gate import shown
+from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
+
+KINDS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a device says it could not do.
+
+    Args:
+        kind: what it was asked: ``visit``, ``probe``, …
+        error: the kind of error.
+        text: why.
+    """
+
+    kind: str
+    error: str
+    text: str
+
+
+def read_failures(said: Mapping[str, Any]) -> dict[str, Failure]:
+    """Return failures, device → what, as a message says them."""
+    return {who: Failure(*(shown(str(word)) for word in one)) for who, one in said.items()}
+
+
+@dataclass
+class Tally:
+    """What was measured in a round.
+
+    Attributes:
+        moved: bytes per link and direction.
+        floor_s: seconds of the factories that took longest.
+        trained_s: seconds that devices trained, by their own clocks.
+        absent: edges that did not answer.
+        refused: edge → how many messages it refused, by sender and reason.
+        failed: device → what it could not do.
+    """
+
+    moved: Counter[str] = field(default_factory=Counter)
+    floor_s: float = 0.0
+    trained_s: float = 0.0
+    absent: set[str] = field(default_factory=set)
+    refused: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    failed: dict[str, Failure] = field(default_factory=dict)
+
+    def note(self, edge: str, about: Mapping[str, Any], down: int, up: int) -> float:
+        """Take in what an edge says of itself; return how long its factory took, in s.
+
+        Args:
+            edge: its name.
+            about: its answer's header.
+            down, up: bytes of question and answer.
+        """
+        measured = about.get("measured", {})
+        failed, seconds = read_failures(about.get("failed", {})), float(measured.get("seconds", 0.0))
+        self.trained_s += float(measured.get("training", 0.0))
+        self.moved.update({f"device_edge_{way}": int(n) for way, n in measured.get("bytes", {}).items()})
+        self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
+        self.failed |= failed
+        if about.get("refused"):
+            self.refused[edge] = about["refused"]
+        return seconds
+
+    def told(self) -> dict[str, Any]:
+        """Return it for the ledger."""
+        return {
+            "floor_s": round(self.floor_s, 4), "training_s": round(self.trained_s, 4),
+            "bytes": dict(sorted(self.moved.items())), "absent": sorted(self.absent), "refused": self.refused,
+            "failed": {who: one.text for who, one in sorted(self.failed.items())},
+        }  # fmt: skip
+
+    def nobody(self, number: int) -> None:
+        """End the run where every visit of a round was lost and all devices that answered say that they failed.
+
+        Raises:
+            DivergedError, SettingError, RunError: what they say, if they all say the same kind of thing.
+        """
+        failed = {who: one for who, one in sorted(self.failed.items()) if one.kind == "visit"}
+        if not failed:
+            return
+        (who, one), more = next(iter(failed.items())), len(failed) - 1
+        errors = {each.error for each in failed.values()}
+        kind = KINDS.get(one.error, RunError) if len(errors) == 1 else RunError
+        others = f" So say {more} more." if more else ""
+        raise kind(f"round {number}: nobody's training succeeded. Device {who}: {one.text}{others}")

@@ -1,0 +1,104 @@
+"""Devices' processes that need not wait for Python, PyTorch and fedfloor: each is forked from one that has them.
+
+Run as a program it is that one: it has built an experiment's park, and does what is said on its standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from parks import until
+
+
+class Nursery:
+    """The program."""
+
+    def __init__(self, what: Path) -> None:
+        words = [sys.executable, __file__, str(what)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words: object) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def device(self, file: Path) -> Forked:
+        return Forked(self, int(self.ask("start", file)))
+
+
+class Forked:
+    """A device's process, as :class:`subprocess.Popen` shows one."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self._nursery, self.pid, self.returncode = nursery, pid, None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            said = self._nursery.ask("poll", self.pid)
+            self.returncode = int(said) if said else None  # type: ignore[assignment]
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(15)
+
+    def kill(self) -> None:
+        self.send_signal(9)
+
+    def wait(self, timeout: float = 10) -> int:
+        if not until(lambda: self.poll() is not None, timeout):
+            raise subprocess.TimeoutExpired("device", timeout)
+        assert self.returncode is not None
+        return self.returncode
+
+
+@contextmanager
+def nursery(what: Path) -> Iterator[Nursery]:
+    made = Nursery(what)
+    try:
+        yield made
+    finally:
+        made.process.communicate()
+
+
+def main() -> None:
+    from fedfloor import config
+    from fedfloor.cli import machines
+    from fedfloor.deploy import link, own, settings, worker
+    from fedfloor.runs.parks import build_park
+
+    what = config.read(Path(sys.argv[1]), [])
+    own.alone(build_park(what), what, 0)
+    place = Path("nowhere")
+    made = settings.DeviceSettings("p", "d", 0, 0, settings.Address("127.0.0.1", 1), place, place / "memory", place)
+    worker.Worker(made, what, build_park(what))
+    link.Mqtt("d", made.broker)
+    for line in sys.stdin:
+        kind, _, said = line.strip().partition(" ")
+        if kind == "poll":
+            pid, status = os.waitpid(int(said), os.WNOHANG)
+            print(os.waitstatus_to_exitcode(status) if pid else "", flush=True)
+            continue
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+            os.dup2(2, 1)
+            try:
+                machines.device(Path(said))
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()
