@@ -75,6 +75,19 @@ network: $(READY)  ## Four methods on FEMNIST, priced on two networks (about hal
 	$(BIN)/fedfloor reprice runs/femnist-network --network lte-cat-m2 --target 0.8 --at seconds=900 --out runs/femnist-lte-cat-m2
 	$(BIN)/fedfloor reprice runs/femnist-network --network 5g-edge --target 0.8 --at seconds=15 --out runs/femnist-5g-edge
 
+ALL := fedavg,fedsr,hierfavg,ring,fedgs,hfedms,hfedms-s,astraea,fldg,fldgl,kcenter,fedcs,fedprox,moon,fedmmd,fedfusion,cgau,fedl
+ALL := $(ALL),scaffold,qffl,ida,fedavgm,fedadagrad,fedadam,fedyogi
+
+.PHONY: choose
+choose: $(READY)  ## All methods on skewed data, still and streaming, on two networks (about an hour, resumable; needs Fashion-MNIST)
+	for park in static:0.65 stream:0.7; do name=choose-$${park%:*}; \
+		$(BIN)/fedfloor compare $$name --methods $(ALL) --seeds 0,1,2 --resume --out runs/$$name || exit; \
+		for network in 5g-edge lte-cat-m2; do rm -rf runs/$$name-$$network; \
+			$(BIN)/fedfloor reprice $$(ls -d runs/$$name/*-seed* | grep -v fedcs) --network $$network --target $${park#*:} \
+				--out runs/$$name-$$network || exit; done; \
+		$(BIN)/fedfloor compare $$name --methods fedcs --seeds 0,1,2 --resume --set network.profile=lte-cat-m2 \
+			--set methods.fedcs.deadline_s=16 --out runs/$$name-fedcs || exit; done
+
 .PHONY: kills
 kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
 	$(BIN)/python tests/kills.py

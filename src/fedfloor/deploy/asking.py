@@ -16,11 +16,13 @@ from fedfloor._version import __version__
 from fedfloor.deploy import topics
 from fedfloor.deploy.gate import Gate, shown, timely
 from fedfloor.deploy.link import Link
-from fedfloor.deploy.message import SHORT_HEADER, Arrays, Message, RefusedError, decode, encode
+from fedfloor.deploy.message import SHORT_HEADER, Arrays, Message, RefusedError, decode, encode, split
 from fedfloor.deploy.settings import Named
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+REPEATED = 1000  # so many second answers are expected at most
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Line:
         self._link, self._session, self._number = link, session or time.time_ns(), 0
         self._sessions: dict[int, int] = {}
         self._open: dict[str, _Open] = {}
+        self._repeated: Counter[tuple[str, str]] = Counter()  # requests that were said again, by device and identity
         self._abandoned = ""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -151,8 +154,15 @@ class Line:
 
     def _joined(self) -> None:
         """Ask again what was under way when the connection broke: nobody does anything twice."""
-        for asked in list(self._open.values()):
-            self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
+        for identity, asked in list(self._open.items()):
+            self._repeat(identity, asked)
+
+    def _repeat(self, identity: str, asked: _Open) -> None:
+        """Say a request again, and expect that it may be answered twice."""
+        if len(self._repeated) >= REPEATED:
+            self._repeated.clear()
+        self._repeated[asked.device, identity] += 1
+        self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
 
     def _heard(self, topic: str, payload: bytes) -> None:
         kind, names = topics.parts(topic)
@@ -169,9 +179,20 @@ class Line:
             if asked is None or asked.device != name:
                 raise RefusedError("unasked", f"it answers '{said['answers']}', which nobody waits for.")
         except RefusedError as error:
-            self.gate.refuse(name, error)
+            if not self._expected(name, payload, error):
+                self.gate.refuse(name, error)
             return
         asked.came.put(payload)
+
+    def _expected(self, name: str, payload: bytes, error: RefusedError) -> bool:
+        """Return whether what is refused is but the second answer to a request that was said again."""
+        if error.reason not in ("replayed", "unasked"):
+            return False
+        place = name, split(payload, header=SHORT_HEADER)[0]["answers"]
+        if self._repeated[place] <= 0:
+            return False
+        self._repeated[place] -= 1
+        return True
 
     def _status(self, name: str, payload: bytes) -> None:
         device = self._numbers.get(name)
@@ -204,11 +225,11 @@ class Line:
             self._sessions[device], self.here[device] = said.session, about
             self._changed.notify_all()
         log.info("device %s (%d) is there.", name, device)
-        for asked in [one for one in self._open.values() if one.device == name]:
+        for identity, asked in [(key, one) for key, one in self._open.items() if one.device == name]:
             if restarted:  # what it was doing is gone
                 asked.came.put(_Gone("it was started again"))
             else:
-                self._link.say(topics.inbox(self.park, self.name, name), asked.payload)
+                self._repeat(identity, asked)
 
     def _gone(self, device: int, name: str, why: str) -> None:
         with self._changed:
