@@ -246,7 +246,7 @@ def test_a_resume_with_other_data_says_so(tmp_path: Path) -> None:
         check_same(tmp_path, '[provenance]\ndata_sha256 = "b"\n', force=False)
 
 
-def test_a_resume_after_an_upgrade_that_brought_settings(command: Command) -> None:
+def test_a_resume_of_a_run_that_was_begun_before_a_setting_was_there(command: Command) -> None:
     assert command.run("--stop-after", "1").code == 0
     path = command.folder / "out" / "experiment.toml"
     table, section, rest = path.read_text().partition("[engine]\n")

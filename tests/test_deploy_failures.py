@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.deploy import answers
+from fedfloor.deploy import answers, topics
 from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.parts.mix import Branch, Meeting, QFair
@@ -179,7 +180,9 @@ def test_an_answer_that_cannot_be_is_refused_named_and_not_used(
         {"answers": {"0": [1] * 62}, "measured": {"seconds": []}},
     ],
 )
-def test_an_edge_that_hands_over_nonsense_does_not_end_the_run(tmp_path: Path, said: dict[str, Any]) -> None:
+def test_an_edge_that_hands_over_nonsense_does_not_end_the_run(
+    tmp_path: Path, said: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     with live(tmp_path, experiment(tmp_path, "astraea", rounds=1, more=ASKED["astraea"])) as park:
         edge = park.edges[0]
         usual = edge.answer
@@ -194,6 +197,7 @@ def test_an_edge_that_hands_over_nonsense_does_not_end_the_run(tmp_path: Path, s
 
         edge.answer = answer  # type: ignore[method-assign]
         assert park.run()[0].accuracy is not None
+    assert "refused a message of e0" in caplog.text
 
 
 def test_a_census_that_no_number_can_hold_costs_its_device_only(tmp_path: Path) -> None:
@@ -224,3 +228,38 @@ def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:
     assert QFair(0.0).mixed(Meeting(start, models, told, 0.5, 2, 1)).tolist() == [3.0]
     with pytest.raises(SettingError, match="put Probe"):
         QFair(0.0).mixed(Meeting(start, models[1:], told[1:], 0.5, 2, 1))
+
+
+def test_whose_features_have_another_length_is_told_by_more_than_half_of_an_edges_devices_or_by_the_first_of_all() -> (
+    None
+):
+    three, four = torch.zeros(3), torch.zeros(4)
+    assert set(answers.alike({5: three, 1: four})) == {5}
+    assert not answers.alike({5: three, 1: four}, some=True)
+    assert set(answers.alike({5: three, 1: four, 2: four}, some=True)) == {5}
+    assert not answers.alike({1: four, 2: four})
+
+
+def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2)
+    simulated(what, tmp_path / "simulated")
+    topic = topics.status("trial", f"d{WHO}")
+    with live(tmp_path, what) as park:
+        work = park.agents[WHO]._work()
+        usual, asked = work.reply, []
+
+        def slow(message: Message) -> object:
+            asked.append(message.identity)
+            park.broker.deliver(topic, park.broker.retained[topic], False)  # its hello comes once more
+            time.sleep(0.3)
+            return usual(message)
+
+        work.reply = slow  # type: ignore[method-assign]
+        got = park.run()
+        time.sleep(0.3)  # second answers come later
+        counts = [park.edges[m].line.gate.counts() for m in sorted(park.edges)]
+        answered = [payload for one, payload in park.broker.said if f"/out/d{WHO}/" in one]
+    assert len(answered) - len(set(answered)) >= len(asked) > 0  # there were second ones
+    assert counts == [{}, {}]
+    assert [line.lost for line in got] == [0, 0]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")

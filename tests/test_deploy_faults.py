@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -117,31 +116,6 @@ def test_an_update_that_cannot_be_is_refused_counted_and_lost(
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
     refused = got[-1].measured["refused"]  # type: ignore[index]
     assert [counts for of in refused.values() for counts in of.values()] == [{reason: 1}]
-
-
-def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_path: Path) -> None:
-    what = experiment(tmp_path, "fedavg", rounds=2)
-    simulated(what, tmp_path / "simulated")
-    topic = topics.status("trial", f"d{WHO}")
-    with live(tmp_path, what) as park:
-        work = park.agents[WHO]._work()
-        usual, asked = work.reply, []
-
-        def slow(message: Message) -> object:
-            asked.append(message.identity)
-            park.broker.deliver(topic, park.broker.retained[topic], False)  # its hello comes once more
-            time.sleep(0.3)
-            return usual(message)
-
-        work.reply = slow  # type: ignore[method-assign]
-        got = park.run()
-        time.sleep(0.3)  # second answers come later
-        counts = [park.edges[m].line.gate.counts() for m in sorted(park.edges)]
-        answered = [payload for one, payload in park.broker.said if f"/out/d{WHO}/" in one]
-    assert len(answered) - len(set(answered)) >= len(asked) > 0  # there were second ones
-    assert counts == [{}, {}]
-    assert [line.lost for line in got] == [0, 0]
-    assert model(tmp_path / "live") == model(tmp_path / "simulated")
 
 
 def test_replayed_reordered_and_foreign_updates_harm_nobody(tmp_path: Path) -> None:

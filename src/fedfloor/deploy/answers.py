@@ -64,12 +64,21 @@ def read(node: Probe, about: Mapping[str, Any], arrays: Arrays, engine: Engine) 
     raise RefusedError("kind", f"'{node.what}' is no question that is known here.")
 
 
-def alike(said: Mapping[int, Any]) -> dict[int, RefusedError]:
-    """Return whose vector has another length than most have: how many features there are only devices know."""
-    sizes = {k: one.numel() for k, one in said.items() if isinstance(one, torch.Tensor)}
+def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
+    """Return whose vector has another length than most have: how many features there are only devices know.
+
+    Of lengths that are equally frequent that of the first device counts.
+
+    Args:
+        said: device → what it answered.
+        some: whether these are but some of the devices: then nobody is refused where less than half agree.
+    """
+    sizes = {k: said[k].numel() for k in sorted(said) if isinstance(said[k], torch.Tensor)}
     if len(set(sizes.values())) < 2:
         return {}
-    usual = Counter(sizes.values()).most_common(1)[0][0]
+    ((usual, agree),) = Counter(sizes.values()).most_common(1)
+    if some and 2 * agree <= len(sizes):
+        return {}
     return {
         k: RefusedError("shape", f"{size} numbers came; most devices send {usual}.")
         for k, size in sizes.items()

@@ -160,7 +160,7 @@ class Line:
     def _repeat(self, identity: str, asked: _Open) -> None:
         """Say a request again, and expect that it may be answered twice."""
         if len(self._repeated) >= REPEATED:
-            self._repeated.clear()
+            self._repeated.pop(next(iter(self._repeated)))
         self._repeated[asked.device, identity] += 1
         self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
 
@@ -225,7 +225,7 @@ class Line:
             self._sessions[device], self.here[device] = said.session, about
             self._changed.notify_all()
         log.info("device %s (%d) is there.", name, device)
-        for identity, asked in [(key, one) for key, one in self._open.items() if one.device == name]:
+        for identity, asked in [(key, one) for key, one in list(self._open.items()) if one.device == name]:
             if restarted:  # what it was doing is gone
                 asked.came.put(_Gone("it was started again"))
             else:
@@ -236,7 +236,7 @@ class Line:
             self.here.pop(device, None)
             self._changed.notify_all()
         log.warning("device %s (%d) is gone: %s.", name, device, why)
-        for asked in [one for one in self._open.values() if one.device == name]:
+        for asked in [one for one in list(self._open.values()) if one.device == name]:
             asked.came.put(_Gone(why))
 
 

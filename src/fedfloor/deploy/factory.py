@@ -17,7 +17,7 @@ from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, RefusedError, fits
 from fedfloor.deploy.settings import Deadlines
-from fedfloor.deploy.tally import Failure
+from fedfloor.deploy.tally import Failure, failed
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.tree import Packet
@@ -121,7 +121,7 @@ class Factory:
                 self._spoilt(device, "probe", error)
 
         side_by_side(ask, devices)
-        for device, error in answers.alike(found).items():
+        for device, error in answers.alike(found, some=True).items():
             self._spoilt(device, "probe", error)
             del found[device]
         return {k: found[k] for k in devices if k in found}
@@ -129,7 +129,7 @@ class Factory:
     def _spoilt(self, device: int, kind: str, error: RefusedError) -> None:
         name = self.line.devices[device].name
         self.line.gate.refuse(name, error)
-        self.failed[name] = Failure(kind, "RefusedError", shown(str(error)))
+        failed(self.failed, name, Failure(kind, "RefusedError", shown(str(error))))
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Ask devices for the class counts of what each holds now; those who do not answer hold nothing."""
@@ -168,7 +168,7 @@ class Factory:
             text = shown(str(answer.about.get("text")))
             log.error("device %s could not do its %s: %s", answer.sender, kind, text)
             error = str(answer.about.get("error", "RefusedError"))
-            self.failed[self.line.devices[device].name] = Failure(kind, error, text)
+            failed(self.failed, self.line.devices[device].name, Failure(kind, error, text))
         return answer if answer is not None and answer.kind in ("update", "answer", "lacks", "kept") else None
 
 

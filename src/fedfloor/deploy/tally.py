@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,12 @@ def read_failures(said: Mapping[str, Any]) -> dict[str, Failure]:
     return {who: Failure(*(shown(str(word)) for word in one)) for who, one in said.items()}
 
 
+def failed(known: dict[str, Failure], who: str, one: Failure) -> None:
+    """Note what a device could not do: of several things the visit, by which a round is judged."""
+    if who not in known or known[who].kind != "visit":
+        known[who] = one
+
+
 @dataclass
 class Tally:
     """What was measured in a round.
@@ -62,11 +69,15 @@ class Tally:
             down, up: bytes of question and answer.
         """
         measured = about.get("measured", {})
-        failed, seconds = read_failures(about.get("failed", {})), float(measured.get("seconds", 0.0))
-        self.trained_s += float(measured.get("training", 0.0))
-        self.moved.update({f"device_edge_{way}": int(n) for way, n in measured.get("bytes", {}).items()})
-        self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
-        self.failed |= failed
+        failures = read_failures(about.get("failed", {}))
+        seconds, training = (float(measured.get(name, 0.0)) for name in ("seconds", "training"))
+        if not math.isfinite(seconds + training):
+            raise ValueError("its seconds are not finite")
+        moved = {f"device_edge_{way}": int(n) for way, n in measured.get("bytes", {}).items()}
+        self.trained_s += training  # from here on nothing fails: all of it is taken in, or nothing
+        self.moved.update(moved, edge_cloud_down=down, edge_cloud_up=up)
+        for who, one in failures.items():
+            failed(self.failed, who, one)
         if about.get("refused"):
             self.refused[edge] = about["refused"]
         return seconds

@@ -47,7 +47,7 @@ class Features:
 
     def values(self, rows: Tensor | slice) -> Tensor:
         """Return the chosen features."""
-        return self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows)
+        return self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows.to(self.x.device))
 
     def chunk(self, batch_size: int) -> int:
         """Return how many are taken at a time: whole batches, as many as there may be."""

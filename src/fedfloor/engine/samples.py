@@ -40,7 +40,7 @@ class Samples:
     def values(self, rows: Tensor | slice) -> Tensor:
         """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
         # choosing by an index tensor in brackets takes five to twenty times as long
-        x = self._x[rows] if isinstance(rows, slice) else self._x.index_select(0, rows)
+        x = self._x[rows] if isinstance(rows, slice) else self._x.index_select(0, rows.to(self._x.device))
         # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
         if self._channels_last and not x.is_floating_point():  # turned into floats and laid out anew in one go
             floats = torch.empty(x.shape, dtype=self._factor.dtype, device=x.device, memory_format=torch.channels_last)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
-from fedfloor.engine import fused, scopes
-from fedfloor.engine.backward import gradients
+from fedfloor.engine import backward, fused, scopes
 from fedfloor.errors import DivergedError, FedfloorError, RunError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
@@ -219,7 +218,7 @@ def _gradients(
     def ask() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
         network, part = trained
         loss, logits = objective.loss(module, x, y, visit)
-        grown = gradients(loss, parameters)
+        grown = backward.gradients(loss, parameters)
         term = objective.penalty(network.flat[part], visit)
         if term is None:
             return loss.detach(), logits.detach(), grown, None

@@ -145,7 +145,7 @@ FREE = {
 def check_same(folder: Path, document: str, *, force: bool) -> None:
     """Check that a resume continues the experiment that the folder began.
 
-    Settings that did not exist when it began count as set to their defaults, so that a run outlives an upgrade.
+    Settings that did not exist when it began count as set to their defaults. Another release is a difference.
 
     Args:
         folder: the run's folder.
