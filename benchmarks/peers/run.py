@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ONE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# name, program, processes that train (0: as many as there are cores)
+# name, program with its options, processes that train (0: as many as there are cores)
 SIDES = (
     ("fedfloor", "side_fedfloor.py", 0),
     ("fedfloor, 1 rank", "side_fedfloor.py", 1),
@@ -34,6 +34,8 @@ SIDES = (
     ("pfl 0.6", "side_pfl.py", 1),
     ("Flower 1.41 simulation", "side_flower.py", 0),
     ("Flower 1.41 simulation, 1 actor", "side_flower.py", 1),  # its default: two cores for each client
+    # as in its examples: samples made anew for each message, and everybody evaluates in every round
+    ("Flower 1.41 simulation, 1 actor, as in examples", "side_flower.py --examples", 1),
 )
 
 
@@ -88,7 +90,18 @@ def ratio(times: Mapping[str, Sequence[float]], name: str) -> float:
 
 def measured(python: str, program: str, epochs: int, rounds: int, ranks: int) -> tuple[list[float], float, float]:
     """Run a side; return the seconds of its rounds, those of the whole command and its peak memory in MiB."""
-    command = [python, str(HERE / program), "--epochs", str(epochs), "--rounds", str(rounds + 1), "--ranks", str(ranks)]
+    file, *options = program.split()
+    command = [
+        python,
+        str(HERE / file),
+        *options,
+        "--epochs",
+        str(epochs),
+        "--rounds",
+        str(rounds + 1),
+        "--ranks",
+        str(ranks),
+    ]
     mark = f"FEDFLOOR_SIDE={uuid.uuid4().hex}"
     here = os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, **ONE, "PYTHONPATH": here, **dict([mark.split("=")])}

@@ -22,13 +22,32 @@ client = ClientApp()
 _held: list[tuple[torch.Tensor, torch.Tensor]] = []
 
 
+def samples(message: Message, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the node's samples: kept by the actor, or made anew as Flower's examples do."""
+    torch.set_num_threads(1)
+    if message.content["config"]["examples"]:
+        return devices()[int(context.node_config["partition-id"])]
+    if not _held:
+        _held.extend(devices())
+    return _held[int(context.node_config["partition-id"])]
+
+
+@client.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate what arrives on the node's samples."""
+    x, y = samples(message, context)
+    model = network()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    with torch.no_grad():
+        loss = float(torch.nn.functional.cross_entropy(model(x), y))
+    told = MetricRecord({"loss": loss, "num-examples": SAMPLES})
+    return Message(RecordDict({"metrics": told}), reply_to=message)
+
+
 @client.train()
 def train(message: Message, context: Context) -> Message:
     """Train what arrives on the node's samples."""
-    torch.set_num_threads(1)
-    if not _held:  # once per actor, as its authors advise
-        _held.extend(devices())
-    x, y = _held[int(context.node_config["partition-id"])]
+    x, y = samples(message, context)
     model, criterion = network(), torch.nn.CrossEntropyLoss()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
@@ -54,14 +73,16 @@ class Timed(FedAvg):
 
 
 def main() -> None:
-    """Run rounds of FedAvg, without evaluation."""
+    """Run rounds of FedAvg, without evaluation unless everything is as in the examples."""
     asked, server = job(), ServerApp()
 
     @server.main()
     def serve(grid: Grid, context: Context) -> None:  # noqa: ARG001
-        strategy = Timed(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=DEVICES)
+        share = 1.0 if asked.examples else 0.0
+        strategy = Timed(fraction_train=1.0, fraction_evaluate=share, min_available_nodes=DEVICES)
         arrays = ArrayRecord(network().state_dict())
-        strategy.start(grid, arrays, num_rounds=asked.rounds, train_config=ConfigRecord({"epochs": asked.epochs}))
+        told = ConfigRecord({"epochs": asked.epochs, "examples": asked.examples})
+        strategy.start(grid, arrays, num_rounds=asked.rounds, train_config=told, evaluate_config=told)
 
     backend = {"client_resources": {"num_cpus": 1.0}, "init_args": {"num_cpus": asked.ranks}}
     said, sys.stdout = sys.stdout, sys.stderr

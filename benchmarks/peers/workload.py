@@ -27,11 +27,13 @@ class Job:
         epochs: passes of each device over its samples in a round.
         rounds: how many; the first one warms up and is not reported.
         ranks: processes that train.
+        examples: whether a side does what its framework's examples do, where that is more work.
     """
 
     epochs: int
     rounds: int
     ranks: int
+    examples: bool = False
 
 
 def job() -> Job:
@@ -39,6 +41,7 @@ def job() -> Job:
     asked = argparse.ArgumentParser()
     for name in ("epochs", "rounds", "ranks"):
         asked.add_argument(f"--{name}", type=int, required=True)
+    asked.add_argument("--examples", action="store_true")
     return Job(**vars(asked.parse_args()))
 
 
