@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 from torch import Tensor
 
+from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
+from fedfloor.parts.mix import Branch
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence
 from floor import bits, digest, engine, everywhere, park, together, visits, walk
 
@@ -39,3 +44,13 @@ def test_a_branch_may_not_and_one_rank_says_so_too(ranks: int) -> None:
     plan = Parallel((Sequence((Probe((0,), "gradient"), T[0])), T[1]))
     with pytest.raises(SettingError, match="a Probe for 'gradient', which answers with a vector, stands in a branch"):
         together(ranks, lambda team: told(plan, team)) if ranks > 1 else told(plan, Alone())
+
+
+def test_a_rule_that_asks_is_refused_where_the_plan_did_not_ask_everybody() -> None:
+    ends = Parallel((T[0], T[1]), mix="q_fair", settings={"q": 1.0})
+    start = {"w": torch.zeros(4)}
+    branch = Branch(3, 0.5, None)
+    for known, away in (([branch, replace(branch, loss=1.0)], True), ([replace(branch, loss=1.0)] * 2, False)):
+        Meeting(ends, start).check_asked(known, away=away)
+    with pytest.raises(SettingError, match="needs every device's loss"):
+        Meeting(ends, start).check_asked([branch, replace(branch, loss=1.0)], away=False)

@@ -96,6 +96,21 @@ class Meeting:
         model[self.part] = packet["w"]
         return {**packet, "w": model}
 
+    def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
+        """Refuse a plan that did not ask everybody what the rule wants to know.
+
+        Args:
+            known: what is known of each branch.
+            away: whether devices may have been away when they were asked, as real machines may.
+
+        Raises:
+            SettingError: nobody asked in a branch.
+        """
+        if self._rule.asks == "loss" and not away and any(one is not None and one.loss is None for one in known):
+            raise SettingError(
+                "the mixing rule needs every device's loss: put Probe(devices, 'loss') before the visits."
+            )
+
     def _checked(self, model: object, start: Tensor) -> Tensor:
         """Return what a rule mixed; one of the user's own may return anything."""
         if not isinstance(model, Tensor) or (model.shape, model.dtype) != (start.shape, start.dtype):

@@ -183,6 +183,7 @@ class _Walk:
         self.heard = merged([self.heard, answers])
         sizes = {k: self._size(k) for one in branches for k in one.trained | {r.device for r in one.receipts}}
         known = [learnt(one.receipts, sizes, self.heard) for one in branches]
+        meeting.check_asked(known, away=self.engine.floor.at_once or self.engine.factories is not None)
         packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)

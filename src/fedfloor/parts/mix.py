@@ -133,8 +133,6 @@ class InverseDistance(Mix):
 class QFair(Mix):
     """q-FedAvg: who has the larger loss counts more; see :func:`fedfloor.parts.means.q_fair`.
 
-    Who did not say his loss, as a real machine may have been away when it was asked, is left out.
-
     Args:
         q: q ≥ 0; 0 is the plain mean.
     """
@@ -148,7 +146,7 @@ class QFair(Mix):
         require(0 <= self.q < math.inf, "mix.q", self.q, "a number of at least 0")
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return w − Σ_k Δ_k / Σ_k h_k."""
+        """Return w − Σ_k Δ_k / Σ_k h_k; a real machine that was away when it was asked for its loss is left out."""
         from fedfloor.parts.means import q_fair
 
         told = [(model, one.loss) for model, one in zip(met.models, met.branches, strict=True) if one.loss is not None]
