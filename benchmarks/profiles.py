@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from fedfloor.bench.simulation import CASES, Case, _Ranks
+from fedfloor.bench.simulation import CASES, Case, Ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.team import Alone
 
@@ -61,7 +61,7 @@ def rounds(case: Case, seconds: float) -> None:
     """Do one round after another."""
     torch.set_num_threads(1)
     keep_memory()
-    ranks, number = _Ranks(case, Alone()), 0
+    ranks, number = Ranks(case, Alone()), 0
     start = time.monotonic()
     while time.monotonic() - start < seconds:
         ranks.work(number := number + 1)
@@ -86,7 +86,7 @@ def looked_at(case: Case, seconds: float, kept: Path | None) -> Counter[str]:
 
 def part_of(stack: str) -> str | None:
     """Return the part that a stack counts as; None outside of rounds."""
-    inside = stack.partition("_Ranks.work (fedfloor/bench/simulation.py")[2]
+    inside = stack.partition("Ranks.work (fedfloor/bench/simulation.py")[2]
     if not inside:
         return None
     return next((name for name, frames in PARTS if any(one in inside for one in frames)), "plans")

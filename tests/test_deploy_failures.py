@@ -134,6 +134,14 @@ def test_a_question_that_nobody_answers_ends_the_run(tmp_path: Path) -> None:
             park.run()
 
 
+def test_a_question_that_nobody_can_answer_ends_the_run_with_the_reason(tmp_path: Path) -> None:
+    with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
+        for k in (0, 1):
+            replies(park, "probe", 0, raises(SettingError("no room for a gradient.")), who=k)
+        with pytest.raises(RunError, match=r"--resume\. Device d0: no room for a gradient\. So say 1 more"):
+            park.run()
+
+
 def vector(*numbers: float, kind: Any = np.float32) -> Reply:
     return lambda _: ("answer", {}, {"answer": np.array(numbers, kind)})
 

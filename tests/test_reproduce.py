@@ -201,6 +201,19 @@ def test_figures_of_several_seeds(tmp_path: Path) -> None:
     assert sent.value == pytest.approx(44 * 7 / 3)
 
 
+def test_the_mean_of_the_last_rounds(tmp_path: Path) -> None:
+    runs = made(tmp_path, [0.2, 0.6, 0.7, 0.8], [0.3, 0.5, 0.9, None])
+    last = figures.measure(Accuracy(None, last=2), runs[:1], 4)
+    assert (last.value, last.note) == (pytest.approx(0.75), "")
+    # rounds 2 and 3, which both evaluated: (0.65 + 0.7) / 2
+    both = figures.measure(Accuracy(None, last=2), runs, 4)
+    assert (both.value, both.note) == (pytest.approx(0.675), "after round 3 of 4")
+    few = figures.measure(Accuracy(None, last=9), runs[:1], 4)
+    assert (few.value, few.note) == (pytest.approx(0.575), "mean of 4 rounds")
+    half = figures.measure(Accuracy(None, share=0.5, last=2), runs, 4)
+    assert (half.value, half.note) == (pytest.approx(0.4), "")
+
+
 def test_a_target_that_was_not_reached(tmp_path: Path) -> None:
     runs = made(tmp_path, [0.2, 0.6, 0.7, 0.7], [0.3, 0.4, 0.5, 0.6])
     got = figures.measure(SEVEN[2], runs, 4)

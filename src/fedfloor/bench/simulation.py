@@ -95,7 +95,7 @@ def _row(case: Case, size: int, repeats: int, inner: Path, everyone: Team) -> Ro
     if place >= 0:
         keep_memory()
         team = Shared(inner, place, size) if size > 1 else Alone()
-    worker = _Bare(case) if place < 0 else _Ranks(case, team)
+    worker = _Bare(case) if place < 0 else Ranks(case, team)
     kinds = {
         "bare": lambda number: worker.work(number) if place == -size else None,
         "team": lambda number: worker.work(number) if place >= 0 else None,
@@ -130,7 +130,7 @@ def _figures(case: Case, size: int, times: dict[str, list[float]], memory: float
     }
 
 
-class _Ranks:
+class Ranks:
     """One rank's part of a case."""
 
     def __init__(self, case: Case, team: Team) -> None:

@@ -153,10 +153,11 @@ class Cloud:
             self._gate.refuse(self._names[self._factory_of[k]], error)
             del found[k]
         silent = [k for k in devices if k not in found]
+        why = self._tally.why("probe")
         if silent and not found:
-            raise RunError(f"nobody answered '{node.what}': see to edges and devices, then go on with --resume.")
+            raise RunError(f"nobody answered '{node.what}': see to edges and devices, then go on with --resume.{why}")
         if silent:
-            log.warning("devices %s did not answer '%s': it is decided without them.", silent, node.what)
+            log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, why)
         return {k: found[k] for k in devices if k in found}
 
     def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:

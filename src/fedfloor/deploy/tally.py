@@ -96,11 +96,15 @@ class Tally:
         Raises:
             DivergedError, SettingError, RunError: what they say, if they all say the same kind of thing.
         """
-        failed = {who: one for who, one in sorted(self.failed.items()) if one.kind == "visit"}
-        if not failed:
-            return
-        (who, one), more = next(iter(failed.items())), len(failed) - 1
-        errors = {each.error for each in failed.values()}
-        kind = KINDS.get(one.error, RunError) if len(errors) == 1 else RunError
-        others = f" So say {more} more." if more else ""
-        raise kind(f"round {number}: nobody's training succeeded. Device {who}: {one.text}{others}")
+        errors = {one.error for one in self.failed.values() if one.kind == "visit"}
+        if errors:
+            kind = KINDS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
+            raise kind(f"round {number}: nobody's training succeeded.{self.why('visit')}")
+
+    def why(self, kind: str) -> str:
+        """Return what the first device says that could not do a kind of thing, and how many more there are."""
+        told = [(who, one.text) for who, one in sorted(self.failed.items()) if one.kind == kind]
+        if not told:
+            return ""
+        others = f" So say {len(told) - 1} more." if len(told) > 1 else ""
+        return f" Device {told[0][0]}: {told[0][1]}{others}"

@@ -21,10 +21,13 @@ class Accuracy:
     Args:
         paper: the printed figure as a share, None where none is printed.
         share: of the schedule's rounds, after which it is read, in (0, 1].
+        last: the mean of so many rounds up to that one is taken, at least 1: with few classes on a device, accuracy
+            swings from round to round.
     """
 
     paper: float | None
     share: float = 1.0
+    last: int = 1
 
     def round(self, rounds: int) -> int:
         """Return the round it is read in.
@@ -35,8 +38,13 @@ class Accuracy:
         return max(1, round(self.share * rounds))
 
     def label(self, rounds: int) -> str:
-        """Return its name in a table."""
-        return "accuracy" if self.share == 1 else f"accuracy at round {self.round(rounds)}"
+        """Return its name in a table.
+
+        >>> Accuracy(None, share=0.5).label(500), Accuracy(None, last=10).label(500)
+        ('accuracy at round 250', 'accuracy, mean of 10 rounds')
+        """
+        at = "accuracy" if self.share == 1 else f"accuracy at round {self.round(rounds)}"
+        return at if self.last == 1 else f"{at}, mean of {self.last} rounds"
 
 
 @dataclass(frozen=True)

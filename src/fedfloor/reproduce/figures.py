@@ -92,9 +92,10 @@ def _measured(
 def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
     """Return a figure as runs have it that differ in their seed.
 
-    An accuracy is read in the last round up to the wanted one that every seed has evaluated; a note says so where that
-    is an earlier one. Rounds and traffic to a target are there once every seed has reached it; every round sends
-    as many models as the first, whose plan is in the run's folder. What they cost is what the ledger says.
+    An accuracy is read in the last round up to the wanted one that every seed has evaluated, or in the last few; a note
+    says so where that is an earlier one, or they are fewer. Rounds and traffic to a target are there once every seed
+    has reached it; every round sends as many models as the first, whose plan is in the run's folder. What they cost is
+    what the ledger says.
 
     Args:
         figure: what to read.
@@ -108,12 +109,7 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
         return _composed(figure, runs, seeds)
     if isinstance(figure, Accuracy):
         read_off = loss if isinstance(figure, Loss) else accuracy
-        wanted, evaluated = figure.round(rounds), [values(run, read_off) for run in runs]
-        common = [number for number in set.intersection(*(set(one) for one in evaluated)) if number <= wanted]
-        if not common:
-            return Measured(seeds=seeds, note="not evaluated yet")
-        note = "" if max(common) == wanted else f"after round {max(common)} of {wanted}"
-        return _mean([one[max(common)] for one in evaluated], seeds, note)
+        return _read_off(figure, [values(run, read_off) for run in runs], figure.round(rounds), seeds)
     reached = [rounds_to(run, figure.target) for run in runs]
     known = [number for number in reached if number is not None]
     if len(known) < len(runs):
@@ -127,6 +123,17 @@ def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
     pairs = [(number, run.plan) for number, run in zip(known, runs, strict=True) if run.plan is not None]
     sent = [number * count(plan, figure.rule) for number, plan in pairs]
     return _mean(sent, seeds) if len(sent) == len(runs) else Measured(seeds=seeds, note="a run has no plan.json")
+
+
+def _read_off(figure: Accuracy, evaluated: list[dict[int, float]], wanted: int, seeds: tuple[int, ...]) -> Measured:
+    """Return the mean over the seeds of what they had in the wanted round, or in those that end with it."""
+    common = sorted(number for number in set.intersection(*map(set, evaluated)) if number <= wanted)[-figure.last :]
+    if not common:
+        return Measured(seeds=seeds, note="not evaluated yet")
+    early = "" if common[-1] == wanted else f"after round {common[-1]} of {wanted}"
+    few = "" if len(common) == figure.last else f"mean of {len(common)} rounds"
+    means = [sum(one[number] for number in common) / len(common) for one in evaluated]
+    return _mean(means, seeds, "; ".join(filter(None, (early, few))))
 
 
 def _spent(run: Run, number: int, figure: Spent) -> float | None:
