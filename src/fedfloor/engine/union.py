@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedfloor.chance import generator
+from fedfloor.engine import chain
 from fedfloor.engine.backward import gradients
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, check_finite, stepper
@@ -122,10 +123,14 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     if not network.module.training:  # asked, as setting it costs as much as a layer
         network.module.train()
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
-    logits = network.module(samples.values(chosen))
-    losses = cross_entropy(logits, samples.y[chosen], reduction="none")
-    each = torch.from_numpy(np.repeat(share, sizes)).to(losses)  # c_k of each sample
-    grown = gradients(losses, network.parameters, each)
+    each = torch.from_numpy(np.repeat(share, sizes)).to(network.flat)  # c_k of each sample
+    written = chain.of(network)
+    if written is None:
+        logits = network.module(samples.values(chosen))
+        losses = cross_entropy(logits, samples.y[chosen], reduction="none")
+        grown = gradients(losses, network.parameters, each)
+    else:
+        losses, logits, grown = written.weighted(samples.values(chosen), samples.y[chosen], each)
     shaped = network.shaped_like(network.parameters) if work.momentum else lambda _: network.own
     stepper(network.flat[: network.trained], shaped, work)(grown, None)
     return _told(losses.detach(), logits.detach(), samples.y[chosen], sizes, engine.park.holdings, keys, work)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
-from fedfloor.engine import backward, fused, scopes
-from fedfloor.errors import DivergedError, FedfloorError, RunError
+from fedfloor.engine import backward, chain, fused, scopes
+from fedfloor.engine.asides import Asides, told
+from fedfloor.engine.chain import Chain, Gradients
+from fedfloor.errors import DivergedError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
-from fedfloor.parts.objective import Objective, Visit
+from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.plan.nodes import Work
 
-T = TypeVar("T")
+# what works a mini-batch's (loss [], logits [batch, classes], gradients) out of (x, y, what the visit says)
+Way = Callable[[Tensor, Tensor, Visit], Gradients]
 
 
 @dataclass(frozen=True)
@@ -106,14 +110,14 @@ def train(
     rng = generator(key.seed, "batches", *key.place())
     part = scopes.trained(network, objective, work)
     visit = replace(visit, first=part.start)
-    visit = _told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
+    visit = told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
     large = fused.layers(network, work, objective) if shortcuts else []
-    parameters, views = _stepped(network, part, large)
+    way, views = _way(network, network.module if module is None else module, part, objective, large)
     behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
     statistics = behind.clone() if work.scope != "all" else behind
-    asked = network.module if module is None else module
-    step = stepper(network.flat[part], views, work)
-    asides = _Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
+    weights = network.flat[part]
+    step = stepper(weights, views, work)
+    asides = Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
     losses: list[list[Tensor]] = []
     outputs: list[Tensor] = []
@@ -126,9 +130,7 @@ def train(
             for rows in used.split(samples.chunk(work.batch_size)):
                 x, y = samples.values(rows), samples.y[rows]
                 for bx, by, about in asides.batches(rows, x, y, work.batch_size, key):
-                    loss, logits, grown, extra = _gradients(
-                        asked, (network, part), parameters, objective, bx, by, about, key
-                    )
+                    loss, logits, grown, extra = _gradients(way, objective, weights, bx, by, about, key)
                     step(grown, extra)
                     losses[-1].append(loss)
                     outputs.append(logits)
@@ -144,87 +146,50 @@ def _seed_dropout(device: torch.device, key: Key) -> None:
     rng.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
 
 
-def _stepped(
-    network: Network, part: slice, large: Sequence[nn.Linear]
-) -> tuple[list[nn.Parameter], Callable[[Tensor], list[Tensor]]]:
-    """Return the parameters of a part that an optimiser steps, and what cuts a vector like the part into their views.
+def _way(
+    network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear]
+) -> tuple[Way, Callable[[Tensor], list[Tensor]]]:
+    """Return how gradients of a part come about, and what cuts a vector like the part into views shaped like them.
 
     Args:
         network: the model.
+        module: what is asked for outputs.
         part: what is trained.
+        objective: what is minimised.
         large: layers that take their own steps.
     """
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
-    shaped = network.shaped_like(known)
-    if not own:
-        return known, shaped
-    kept = [i for i, p in enumerate(known) if id(p) not in own]
-    return [known[i] for i in kept], lambda vector: [shaped(vector)[i] for i in kept]
+    shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
+    written = chain.of(network) if type(objective).loss is Plain.loss and module is network.module else None
+    if written is not None and len(kept) == len(network.parameters):
+        return partial(_written, written), shaped
+    return partial(_taped, objective, module, [known[i] for i in kept]), lambda vector: [
+        shaped(vector)[i] for i in kept
+    ]
 
 
-class _Asides:
-    """What an objective says aside of each sample: worked out in a visit's first pass, kept for the others."""
-
-    def __init__(self, objective: Objective, visit: Visit, samples: int, *, several: bool) -> None:
-        self._objective, self._visit, self._samples, self._several = objective, visit, samples, several
-        self._kept: dict[str, Tensor] = {}
-        self.known = False
-
-    def batches(
-        self, rows: Tensor, x: Tensor, y: Tensor, size: int, key: Key
-    ) -> Iterator[tuple[Tensor, Tensor, Visit]]:
-        """Cut a chunk of samples into mini-batches (x, y, what their visit says)."""
-        said = self._of(rows, x, key)
-        for low in range(0, len(rows), size):
-            part = slice(low, low + size)
-            about = replace(self._visit, aside={name: one[part] for name, one in said.items()}) if said else self._visit
-            yield x[part], y[part], about
-
-    def _of(self, rows: Tensor, x: Tensor, key: Key) -> Mapping[str, Tensor]:
-        if self.known and self._several:
-            return {name: one[rows.to(one.device)] for name, one in self._kept.items()}
-        with torch.no_grad():
-            said = _told(lambda: self._objective.aside(x, self._visit), len(x), key)
-        if self._several:
-            for name, one in said.items():
-                if name not in self._kept:
-                    self._kept[name] = one.new_empty(self._samples, *one.shape[1:])
-                self._kept[name][rows.to(one.device)] = one
-        return said
+def _written(written: Chain, x: Tensor, y: Tensor, visit: Visit) -> Gradients:  # noqa: ARG001
+    return written.mean(x, y)
 
 
-def _told(ask: Callable[[], T], batch: int, key: Key) -> T:
-    """Ask an objective; what fails there is the user's code, and the error names the device."""
-    try:
-        return ask()
-    except FedfloorError:
-        raise
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".removesuffix(".")
-        if "more than 1 value per channel" in said:
-            said += (
-                f". Batch norm cannot be trained on a mini-batch of {batch}: choose a work.batch_size that leaves no "
-                "last mini-batch of one sample"
-            )
-        raise RunError(f"training failed on {key.where} in round {key.round}: {said}.") from error
+def _taped(
+    objective: Objective, module: nn.Module, parameters: list[nn.Parameter], x: Tensor, y: Tensor, visit: Visit
+) -> Gradients:
+    loss, logits = objective.loss(module, x, y, visit)
+    return loss.detach(), logits.detach(), backward.gradients(loss, parameters)
 
 
 def _gradients(
-    module: nn.Module, trained: tuple[Network, slice], parameters: list[nn.Parameter], objective: Objective,
-    x: Tensor, y: Tensor, visit: Visit, key: Key,
-) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
+    way: Way, objective: Objective, weights: Tensor, x: Tensor, y: Tensor, visit: Visit, key: Key
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
     """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [part]) of a mini-batch."""
 
     def ask() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
-        network, part = trained
-        loss, logits = objective.loss(module, x, y, visit)
-        grown = backward.gradients(loss, parameters)
-        term = objective.penalty(network.flat[part], visit)
-        if term is None:
-            return loss.detach(), logits.detach(), grown, None
-        return loss.detach() + term[0], logits.detach(), grown, term[1]
+        loss, logits, grown = way(x, y, visit)
+        term = objective.penalty(weights, visit)
+        return (loss, logits, grown, None) if term is None else (loss + term[0], logits, grown, term[1])
 
-    return _told(ask, len(y), key)
+    return told(ask, len(y), key)
 
 
 def stepper(

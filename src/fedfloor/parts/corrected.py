@@ -12,7 +12,7 @@ from fedfloor.parts.linear import tilt, tilted
 from fedfloor.parts.objective import Objective, Plain, Visit
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,7 @@ class Corrected(Objective):
         own = _gradient(visit)
         return tilt((visit.packet["grad"] * self.eta).sub_(own).mul_(self.weight), visit)
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy [], logits [batch, classes])."""
-        return Plain().loss(module, x, y, visit)
+    loss = Plain.loss
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
         """Return the linear term [] and its gradient [trained]; None with weight = 0."""

@@ -11,7 +11,7 @@ from fedfloor.errors import require
 from fedfloor.parts.objective import Objective, Plain, Visit
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class Prox(Objective):
         """Whether there is a pull."""
         return self.mu > 0
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy [], logits [batch, classes])."""
-        return Plain().loss(module, x, y, visit)
+    loss = Plain.loss
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         """Return room for w − w_start: fresh memory for it at every step costs as much as working it out."""

@@ -11,7 +11,7 @@ from fedfloor.parts.linear import tilt, tilted
 from fedfloor.parts.objective import Objective, Plain, Visit
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,7 @@ class Variates(Objective):
             _check("a device's memory 'c'", visit.memory["c"], trained)
         return tilt(_away(visit), visit)
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy [], logits [batch, classes])."""
-        return Plain().loss(module, x, y, visit)
+    loss = Plain.loss
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
         """Return ⟨c − c_k, y − x⟩ [] and its gradient [trained]."""

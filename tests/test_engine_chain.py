@@ -1,0 +1,223 @@
+"""Chains of layers written out: losses, logits and gradients are those of automatic differentiation, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedfloor import models
+from fedfloor.engine import chain
+from fedfloor.engine.samples import Samples
+from fedfloor.engine.visit import Key, Trained, train
+from fedfloor.models.network import Network
+from fedfloor.models.zoo import LISTED_ON
+from fedfloor.parts.objective import Visit
+from fedfloor.parts.objectives import objective
+from fedfloor.plan.nodes import Work
+
+KEY = Key(0, 1, 0, 0, 0)
+Said = tuple[Tensor, Tensor, Tensor]
+
+
+def by_pytorch(net: Network, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Said:
+    """Return losses, logits and the flat gradient, by automatic differentiation."""
+    torch.manual_seed(7)
+    logits = net.module(x)
+    losses = cross_entropy(logits, y, reduction="mean" if weights is None else "none")
+    gradients = torch.autograd.grad(losses, net.parameters, grad_outputs=weights)
+    return losses.detach(), logits.detach(), flattened(net, gradients)
+
+
+def written_out(net: Network, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Said:
+    torch.manual_seed(7)
+    one = chain.of(net)
+    assert one is not None
+    loss, logits, gradients = one.mean(x, y) if weights is None else one.weighted(x, y, weights)
+    return loss, logits, flattened(net, gradients)
+
+
+def flattened(net: Network, gradients: Sequence[Tensor]) -> Tensor:
+    flat = torch.zeros_like(net.flat)
+    for view, gradient in zip(net.views(flat), gradients, strict=True):
+        view.copy_(gradient)
+    return flat
+
+
+def alike(net: Network, x: Tensor, classes: int) -> None:
+    """Compare a network's step both ways, on mini-batches of several sizes."""
+    net.module.train()
+    before = x.clone()
+    for size in sorted({1, len(x)}):
+        y = torch.arange(size) % classes
+        for weights in (None, torch.linspace(0.0, 1.0, size)):
+            wanted, got = by_pytorch(net, x[:size], y, weights), written_out(net, x[:size], y, weights)
+            assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
+    assert torch.equal(x, before)
+
+
+def pictures(net: Network, shape: Sequence[int], many: int) -> Tensor:
+    x = torch.randn(many, *shape)
+    return x.contiguous(memory_format=torch.channels_last) if net.channels_last else x
+
+
+@pytest.mark.parametrize("model", [name for name in LISTED_ON if name != "cnn-sensor"])
+def test_the_networks_of_the_papers(model: str) -> None:
+    shape, classes = LISTED_ON[model]
+    net = models.build(model, shape, classes, seed=0)
+    alike(net, pictures(net, shape, 5), classes)
+    one = chain.of(net)
+    assert one is not None
+    assert all(bool(gradient.any()) for gradient in one.mean(pictures(net, shape, 5), torch.arange(5))[2])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(2, 33), min_size=2, max_size=5), st.integers(1, 40), st.integers(0, 9))
+def test_fully_connected_networks_of_any_width(widths: list[int], many: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    layers: list[nn.Module] = [nn.Flatten()]
+    for a, b in pairwise(widths):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    net = Network(nn.Sequential(*layers[:-1]))
+    alike(net, torch.randn(many, widths[0]), widths[-1])
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(2, ceil_mode=True)),
+        (nn.Conv2d(2, 4, (3, 2), dilation=(2, 1)), nn.MaxPool2d((3, 2), stride=(1, 2), padding=1), nn.Dropout(0.3)),
+        (nn.ReLU(), nn.ReLU(), nn.Conv2d(2, 3, 3), nn.Dropout(0.0), nn.ReLU()),
+        (nn.Dropout(0.2), nn.MaxPool2d(3, dilation=2), nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 2)),
+    ],
+)
+def test_layers_with_settings_of_their_own(layers: tuple[nn.Module, ...]) -> None:
+    torch.manual_seed(0)
+    width = nn.Sequential(*layers, nn.Flatten())(torch.zeros(1, 2, 9, 9)).shape[1]
+    net = Network(nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, 6), nn.ReLU(), nn.Linear(6, 5)))
+    alike(net, pictures(net, (2, 9, 9), 4), 5)
+
+
+# -- a visit -----------------------------------------------------------------------------------------------------------
+
+
+def trained(net: Network, work: Work, goal: str, shape: tuple[int, ...]) -> tuple[Tensor, Trained]:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (23, *shape), dtype=np.uint8), rng.integers(0, 4, 23)
+    data = Samples(x, y, torch.zeros(1), torch.ones(1), scale=1 / 255, channels_last=net.channels_last)
+    visit = Visit(net.flat.clone(), {})
+    got = train(net, data, work, objective(goal, {"mu": 0.5} if goal == "prox" else {}), visit, KEY)
+    return net.flat.clone(), got
+
+
+@pytest.mark.parametrize("model", ["mlp-2nn", "cnn-fldg-mnist"])
+@pytest.mark.parametrize(
+    ("work", "goal"),
+    [
+        (Work(epochs=2, batch_size=5, rate=0.05), "plain"),
+        (Work(epochs=2, batch_size=5, rate=0.05, momentum=0.5, weight_decay=0.01), "plain"),
+        (Work(epochs=None, steps=3, batch_size=8, rate=0.05, weight_decay=0.01), "plain"),
+        (Work(epochs=2, batch_size=5, rate=0.05), "prox"),
+        (Work(epochs=1, batch_size=5, rate=0.05, momentum=0.9), "prox"),
+    ],
+)
+def test_a_visit_ends_with_the_same_model_and_says_the_same(
+    model: str, work: Work, goal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[str] = []
+    asked = chain.Chain.mean
+    monkeypatch.setattr(chain.Chain, "mean", lambda *some: (ways.append("written"), asked(*some))[1])
+    got = trained(models.build(model, (1, 28, 28), 4, seed=0), work, goal, (1, 28, 28))
+    assert ways
+    del ways[:]
+    monkeypatch.setattr(chain, "of", lambda _: None)
+    wanted = trained(models.build(model, (1, 28, 28), 4, seed=0), work, goal, (1, 28, 28))
+    assert not ways
+    assert torch.equal(got[0], wanted[0])
+    assert got[1] == wanted[1]
+
+
+def test_a_part_of_the_model_is_trained_by_automatic_differentiation() -> None:
+    net = models.build("mlp-2nn", (1, 28, 28), 4, seed=0)
+    start = net.flat.clone()
+    trained(net, Work(epochs=1, batch_size=5, rate=0.05, scope="classifier"), "plain", (1, 28, 28))
+    part = net.span(net.classifier or "")[0]
+    assert torch.equal(net.flat[: part.start], start[: part.start])
+    assert not torch.equal(net.flat[part], start[part])
+
+
+# -- what is no chain --------------------------------------------------------------------------------------------------
+
+
+class Louder(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def sequence(*layers: nn.Module) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(*layers)
+
+
+def hooked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 3))
+    module[0].register_forward_hook(lambda *_: None)
+    return module
+
+
+def shared() -> nn.Module:
+    one = nn.Linear(4, 4)
+    return nn.Sequential(one, nn.ReLU(), one)
+
+
+def tied() -> nn.Module:
+    one, two = nn.Linear(4, 4), nn.Linear(4, 4)
+    two.weight = one.weight
+    return nn.Sequential(one, two)
+
+
+def frozen() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    module[0].requires_grad_(requires_grad=False)
+    return module
+
+
+def own_forward() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 3))
+    module[0].forward = lambda x: x  # type: ignore[method-assign]
+    return module
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        hooked, shared, tied, frozen, own_forward,
+        sequence(Louder(4, 3)),
+        sequence(nn.Linear(4, 3, bias=False)),
+        sequence(nn.Linear(4, 1), nn.ReLU(), nn.Linear(1, 3)),
+        sequence(nn.Linear(4, 3), nn.ReLU()),
+        sequence(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)),
+        sequence(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)),
+        sequence(nn.Sequential(nn.Linear(4, 3)), nn.Linear(3, 3)),
+        sequence(nn.Dropout(1.0), nn.Linear(4, 3)),
+        sequence(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(8, 3)),
+        sequence(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), nn.Flatten(), nn.Linear(8, 3)),
+        sequence(nn.Flatten(0), nn.Linear(4, 3)),
+        sequence(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))),
+        lambda: nn.Sequential(nn.Linear(4, 3)).double(),
+        lambda: nn.Linear(4, 3),
+    ],
+)  # fmt: skip
+def test_no_chain(make: Callable[[], nn.Module]) -> None:
+    assert chain.of(Network(make())) is None
+
+
+def test_a_network_is_looked_at_once() -> None:
+    net = models.build("logistic", (1, 4, 4), 3, seed=0)
+    assert chain.of(net) is chain.of(net) is not None
