@@ -30,6 +30,8 @@ _loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
 class _Layer(ABC):
     """A layer's way there and back; what it needs on the way back it keeps until then."""
 
+    trained = False  # whether it has parameters
+
     @abstractmethod
     def there(self, x: Tensor) -> Tensor:
         """Return what it makes of a mini-batch."""
@@ -43,6 +45,8 @@ class _Layer(ABC):
 
 
 class _Linear(_Layer):
+    trained = True
+
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias, self.turned = weight, bias, weight.t()
 
@@ -56,6 +60,8 @@ class _Linear(_Layer):
 
 
 class _Convolution(_Layer):
+    trained = True
+
     def __init__(self, layer: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias, self.groups = weight, bias, layer.groups
         self.stride, self.dilation = list(layer.stride), list(layer.dilation)
@@ -132,7 +138,8 @@ class Chain:
 
     def __init__(self, layers: Sequence[_Layer], classes: int) -> None:
         self._layers = layers
-        self._further = [(one, place > 0) for place, one in enumerate(layers)][::-1]
+        first = next(place for place, one in enumerate(layers) if one.trained)  # nobody asks what is before it
+        self._further = [(one, place > first) for place, one in enumerate(layers) if place >= first][::-1]
         self._wrong = torch.diag(torch.full((classes,), -1.0))
         self._seeds: dict[int, Tensor] = {}
 
