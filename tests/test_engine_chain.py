@@ -205,6 +205,7 @@ def own_forward() -> nn.Module:
         sequence(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)),
         sequence(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)),
         sequence(nn.Sequential(nn.Linear(4, 3)), nn.Linear(3, 3)),
+        sequence(nn.Conv1d(2, 3, 3), nn.Flatten(), nn.Linear(6, 3)),
         sequence(nn.Dropout(1.0), nn.Linear(4, 3)),
         sequence(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(8, 3)),
         sequence(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), nn.Flatten(), nn.Linear(8, 3)),

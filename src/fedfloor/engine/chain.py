@@ -186,9 +186,9 @@ def _made(network: Network) -> Chain | None:
     if type(module) is not nn.Sequential or not whole or any(_changed(one) for one in module.modules()):
         return None
     known = [one for one in module if not isinstance(one, nn.Dropout) or one.p]
-    count = sum(each is not None for one in known for each in one._parameters.values())
+    shared = sum(each is not None for one in known for each in one._parameters.values()) > len(network.parameters)
     last = known[-1] if known else None
-    if type(last) is not nn.Linear or count > len(network.parameters):  # layers that share parameters
+    if shared or any(type(one) not in KNOWN for one in known) or not isinstance(last, nn.Linear):
         return None
     own = iter(network.own)
     layers = [_layer(one, own, first=one is known[0]) for one in known]
@@ -204,8 +204,6 @@ def _changed(one: nn.Module) -> bool:
 
 def _layer(one: nn.Module, own: Iterator[Tensor], *, first: bool) -> _Layer | None:
     """Return a layer with the next of its network's parameters; None if it is not known."""
-    if type(one) not in KNOWN:
-        return None
     tensors = [next(own) for each in one._parameters.values() if each is not None]
     if isinstance(one, nn.Linear) and len(tensors) == 2 and min(one.weight.shape) > 1:  # 1: sums in another order
         return _Linear(*tensors)
