@@ -95,6 +95,7 @@ def test_fully_connected_networks_of_any_width(widths: list[int], many: int, see
         (nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(2, ceil_mode=True)),
         (nn.Conv2d(2, 4, (3, 2), dilation=(2, 1)), nn.MaxPool2d((3, 2), stride=(1, 2), padding=1), nn.Dropout(0.3)),
         (nn.ReLU(), nn.ReLU(), nn.Conv2d(2, 3, 3), nn.Dropout(0.0), nn.ReLU()),
+        (nn.Flatten(), nn.ReLU(), nn.Linear(162, 7), nn.ReLU()),
         (nn.Dropout(0.2), nn.MaxPool2d(3, dilation=2), nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 2)),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 import torch
@@ -81,8 +82,8 @@ class _Convolution(_Layer):
 
 
 class _Relu(_Layer):
-    def __init__(self, *, first: bool) -> None:
-        self.work = torch.relu if first else torch.relu_  # what the chain is given stays as it is
+    def __init__(self, *, given: bool) -> None:
+        self.work = torch.relu if given else torch.relu_  # what the chain is given stays as it is
 
     def there(self, x: Tensor) -> Tensor:
         self.made = self.work(x)
@@ -191,7 +192,8 @@ def _made(network: Network) -> Chain | None:
     if shared or any(type(one) not in KNOWN for one in known) or not isinstance(last, nn.Linear):
         return None
     own = iter(network.own)
-    layers = [_layer(one, own, first=one is known[0]) for one in known]
+    made = sum(1 for _ in takewhile(lambda one: isinstance(one, nn.Flatten), known))  # until then it is what was given
+    layers = [_layer(one, own, given=place <= made) for place, one in enumerate(known)]
     sound = [one for one in layers if one is not None]
     return Chain(sound, last.out_features) if len(sound) == len(known) else None
 
@@ -202,7 +204,7 @@ def _changed(one: nn.Module) -> bool:
     return "forward" in vars(one) or any(hooks)
 
 
-def _layer(one: nn.Module, own: Iterator[Tensor], *, first: bool) -> _Layer | None:
+def _layer(one: nn.Module, own: Iterator[Tensor], *, given: bool) -> _Layer | None:
     """Return a layer with the next of its network's parameters; None if it is not known."""
     tensors = [next(own) for each in one._parameters.values() if each is not None]
     if isinstance(one, nn.Linear) and len(tensors) == 2 and min(one.weight.shape) > 1:  # 1: sums in another order
@@ -220,4 +222,4 @@ def _layer(one: nn.Module, own: Iterator[Tensor], *, first: bool) -> _Layer | No
         return _Flatten()
     if isinstance(one, nn.Dropout) and one.p < 1:
         return _Dropout(one)
-    return _Relu(first=first) if isinstance(one, nn.ReLU) else None
+    return _Relu(given=given) if isinstance(one, nn.ReLU) else None
