@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import prune
 
 from fedfloor import models
 from fedfloor.engine import chain
@@ -55,7 +57,7 @@ def alike(net: Network, x: Tensor, classes: int) -> None:
     """Compare a network's step both ways, on mini-batches of several sizes."""
     net.module.train()
     before = x.clone()
-    for size in sorted({1, len(x)}):
+    for size in {1, min(2, len(x)), len(x)}:
         y = torch.arange(size) % classes
         for weights in (None, torch.linspace(0.0, 1.0, size)):
             wanted, got = by_pytorch(net, x[:size], y, weights), written_out(net, x[:size], y, weights)
@@ -95,6 +97,8 @@ def test_fully_connected_networks_of_any_width(widths: list[int], many: int, see
         (nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(2, ceil_mode=True)),
         (nn.Conv2d(2, 4, (3, 2), dilation=(2, 1)), nn.MaxPool2d((3, 2), stride=(1, 2), padding=1), nn.Dropout(0.3)),
         (nn.ReLU(), nn.ReLU(), nn.Conv2d(2, 3, 3), nn.Dropout(0.0), nn.ReLU()),
+        (nn.Conv2d(2, 1, 3), nn.ReLU(), nn.Conv2d(1, 3, 1)),
+        (nn.Conv2d(2, 1, 3), nn.ReLU(inplace=True), nn.Conv2d(1, 3, 1)),
         (nn.Flatten(), nn.ReLU(), nn.Linear(162, 7), nn.ReLU()),
         (nn.Dropout(0.2), nn.MaxPool2d(3, dilation=2), nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 2)),
     ],
@@ -103,7 +107,7 @@ def test_layers_with_settings_of_their_own(layers: tuple[nn.Module, ...]) -> Non
     torch.manual_seed(0)
     width = nn.Sequential(*layers, nn.Flatten())(torch.zeros(1, 2, 9, 9)).shape[1]
     net = Network(nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, 6), nn.ReLU(), nn.Linear(6, 5)))
-    alike(net, pictures(net, (2, 9, 9), 4), 5)
+    alike(net, pictures(net, (2, 9, 9), 17), 5)
 
 
 # -- a visit -----------------------------------------------------------------------------------------------------------
@@ -162,64 +166,111 @@ class Louder(nn.Linear):
         return 2 * super().forward(x)
 
 
-def sequence(*layers: nn.Module) -> Callable[[], nn.Module]:
-    return lambda: nn.Sequential(*layers)
+class Noise(nn.Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
 
 
-def hooked() -> nn.Module:
-    module = nn.Sequential(nn.Linear(4, 3))
-    module[0].register_forward_hook(lambda *_: None)
-    return module
+def sequence(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), *layers)
+
+
+def changed(how: Callable[[nn.Sequential], object]) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        module = sequence(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+        how(module)
+        return module
+
+    return make
+
+
+def tied(module: nn.Sequential) -> None:
+    module[3].weight = module[1].weight = nn.Parameter(torch.eye(4)[:, :4])
+    module[1].bias, module[3].bias = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+
+
+CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
+    "a hook before": lambda m: m[1].register_forward_pre_hook(lambda *_: None),
+    "a hook after": lambda m: m[1].register_forward_hook(lambda *_: None),
+    "a hook on the way back": lambda m: m[2].register_full_backward_hook(lambda *_: None),
+    "a hook of a gradient": lambda m: m[1].weight.register_hook(lambda g: 0 * g),
+    "a layer's own forward": lambda m: setattr(m[1], "forward", torch.sin),
+    "a layer that is never trained": lambda m: setattr(m[2], "train", lambda _=True: m[2]),
+    "a frozen parameter": lambda m: m[1].weight.requires_grad_(requires_grad=False),
+    "a parameter of the whole": lambda m: m.register_parameter("scale", nn.Parameter(torch.ones(3))),
+    "parameters of two layers": tied,
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_a_layer_does_beside_makes_no_chain(what: str) -> None:
+    assert chain.of(Network(changed(lambda _: None)())) is not None
+    assert chain.of(Network(changed(CHANGES[what])())) is None
 
 
 def shared() -> nn.Module:
     one = nn.Linear(4, 4)
-    return nn.Sequential(one, nn.ReLU(), one)
-
-
-def tied() -> nn.Module:
-    one, two = nn.Linear(4, 4), nn.Linear(4, 4)
-    two.weight = one.weight
-    return nn.Sequential(one, two)
-
-
-def frozen() -> nn.Module:
-    module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
-    module[0].requires_grad_(requires_grad=False)
-    return module
-
-
-def own_forward() -> nn.Module:
-    module = nn.Sequential(nn.Linear(4, 3))
-    module[0].forward = lambda x: x  # type: ignore[method-assign]
-    return module
+    return sequence(one, nn.ReLU(), one)
 
 
 @pytest.mark.parametrize(
-    "make",
+    "module",
     [
-        hooked, shared, tied, frozen, own_forward,
+        shared(),
         sequence(Louder(4, 3)),
+        sequence(Noise(0.0), nn.Linear(4, 3)),
         sequence(nn.Linear(4, 3, bias=False)),
         sequence(nn.Linear(4, 1), nn.ReLU(), nn.Linear(1, 3)),
+        sequence(nn.ReLU(inplace=True), nn.Linear(4, 3)),
         sequence(nn.Linear(4, 3), nn.ReLU()),
         sequence(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)),
         sequence(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)),
         sequence(nn.Sequential(nn.Linear(4, 3)), nn.Linear(3, 3)),
-        sequence(nn.Conv1d(2, 3, 3), nn.Flatten(), nn.Linear(6, 3)),
         sequence(nn.Dropout(1.0), nn.Linear(4, 3)),
-        sequence(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(8, 3)),
-        sequence(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), nn.Flatten(), nn.Linear(8, 3)),
-        sequence(nn.Flatten(0), nn.Linear(4, 3)),
+        sequence(nn.Dropout(0.5, inplace=True), nn.Linear(4, 3)),
         sequence(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))),
-        lambda: nn.Sequential(nn.Linear(4, 3)).double(),
-        lambda: nn.Linear(4, 3),
+        sequence(nn.Linear(4, 3)).double(),
+        nn.Sequential(nn.Linear(4, 3)),  # of rows or of windows
+        nn.Sequential(nn.Linear(4, 5), nn.Flatten(), nn.Linear(15, 3)),
+        nn.Sequential(nn.Conv1d(2, 3, 3), nn.Flatten(), nn.Linear(6, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Flatten(0), nn.Linear(4, 3)),
+        nn.Linear(4, 3),
     ],
-)  # fmt: skip
-def test_no_chain(make: Callable[[], nn.Module]) -> None:
-    assert chain.of(Network(make())) is None
+    ids=str,
+)
+def test_layers_that_make_no_chain(module: nn.Module) -> None:
+    assert chain.of(Network(module)) is None
 
 
-def test_a_network_is_looked_at_once() -> None:
-    net = models.build("logistic", (1, 4, 4), 3, seed=0)
-    assert chain.of(net) is chain.of(net) is not None
+def test_a_network_is_built_once_and_again_when_somebody_changes_it() -> None:
+    net = models.build("cnn-fldg-mnist", (1, 28, 28), 3, seed=0)
+    first = chain.of(net)
+    assert first is chain.of(net) is not None
+    dropout = net.module[4]
+    assert isinstance(dropout, nn.Dropout)
+    dropout.p = 0.1
+    assert chain.of(net) is not first
+    alike(net, pictures(net, (1, 28, 28), 4), 3)
+    hook = net.module[0].register_forward_hook(lambda *_: None)
+    assert chain.of(net) is None
+    hook.remove()
+    assert chain.of(net) is not None
+
+
+def test_parameters_in_another_order_make_no_chain() -> None:
+    layer = nn.Linear(6, 5)
+    prune.random_unstructured(layer, "weight", 0.5)
+    prune.remove(layer, "weight")
+    assert list(layer._parameters) == ["bias", "weight"]
+    assert chain.of(Network(sequence(layer, nn.ReLU(), nn.Linear(5, 3)))) is None
+
+
+def test_nothing_of_a_mini_batch_is_kept() -> None:
+    net = models.build("cnn-small", (1, 28, 28), 3, seed=0)
+    x = pictures(net, (1, 28, 28), 4)
+    seen = weakref.ref(x)
+    written_out(net, x, torch.arange(4) % 3)
+    del x
+    assert seen() is None

@@ -160,21 +160,27 @@ def _way(
     """
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
-    written = chain.of(network) if type(objective).loss is Plain.loss and module is network.module else None
-    if written is not None and len(kept) == len(network.parameters):
+    plain = getattr(type(objective), "loss", None) is Plain.loss and module is network.module
+    written = chain.of(network) if plain and len(kept) == len(network.parameters) else None
+    if written is not None:
         return partial(_written, written), shaped
-    return partial(_taped, objective, module, [known[i] for i in kept]), lambda vector: [
-        shaped(vector)[i] for i in kept
-    ]
+
+    def views(vector: Tensor) -> list[Tensor]:
+        parts = shaped(vector)
+        return [parts[i] for i in kept]
+
+    return partial(_taped, objective, module, [known[i] for i in kept]), views
 
 
 def _written(written: Chain, x: Tensor, y: Tensor, visit: Visit) -> Gradients:  # noqa: ARG001
+    """Ask a chain of layers, without automatic differentiation."""
     return written.mean(x, y)
 
 
 def _taped(
     objective: Objective, module: nn.Module, parameters: list[nn.Parameter], x: Tensor, y: Tensor, visit: Visit
 ) -> Gradients:
+    """Ask an objective, and PyTorch for the way back."""
     loss, logits = objective.loss(module, x, y, visit)
     return loss.detach(), logits.detach(), backward.gradients(loss, parameters)
 
