@@ -66,6 +66,20 @@ def test_the_command_says_what_came_of_it(tiny: Command) -> None:
     assert "3 rounds instead of the paper's 6 (scale 0.5)" in (tiny.folder / "all" / "table.md").read_text()
 
 
+def test_the_table_of_what_is_there_takes_no_run(tiny: Command) -> None:
+    asked = ("reproduce", "tiny", "--scale", "0.5", "--so-far")
+    tiny.refused(tiny(*asked), "no run of tiny has begun in runs/reproduce-tiny")
+    whole = tiny(*REPRODUCE, "--json").document["rows"]
+    assert tiny("reproduce", "tiny", "--ranks", "1", "--scale", "0.5", "--only", "iid/fedavg", "--out", "one").code == 0
+    there = lines(tiny.folder / "one" / "iid-fedavg-seed0")
+    said = tiny(*asked, "--out", "one", "--json")
+    assert said.document["rows"] == whole[:2]
+    assert "note: 4 figures of runs that have not begun are left out" in said.err
+    assert sorted(one.name for one in (tiny.folder / "one").iterdir()) == ["iid-fedavg-seed0", "table.json", "table.md"]
+    assert lines(tiny.folder / "one" / "iid-fedavg-seed0") == there
+    tiny.refused(tiny("reproduce", "hfedms-cpd", "--so-far"), "is not made of runs")
+
+
 def test_one_park_serves_the_runs_in_it(tiny: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     built, build = [], launch.build_park
     monkeypatch.setattr(launch, "build_park", lambda what: built.append(what) or build(what))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Out, Ranks, Resume
+from fedfloor.errors import SettingError
 
 if TYPE_CHECKING:
     from fedfloor.reproduce.disclosure import Disclosure
@@ -25,7 +27,9 @@ def reproduce(
     scale: Annotated[float, typer.Option("--scale", metavar="S", help="Share of the paper's rounds, up to 1.")] = 1.0,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cells whose name holds this.")] = "",
-    out: Out = None, ranks: Ranks = None, resume: Resume = False, as_json: Json = False,
+    out: Out = None, ranks: Ranks = None, resume: Resume = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Do no run: print the table of those there.")] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
     from fedfloor.reproduce import catalog, disclosure, forgetting, groupings, samplers, study
@@ -37,6 +41,9 @@ def reproduce(
         return
     folder = out or Path("runs") / f"reproduce-{table}"
     found, given = catalog.find(table), shared.numbers("seeds", seeds)
+    if so_far:
+        tell(found, only, scale, given, folder, as_json=as_json)
+        return
     if isinstance(found, study.Study):
         allocate(found, only, scale, given, folder, as_json=as_json)
         return
@@ -189,6 +196,36 @@ def _typed(name: str, only: str, scale: float, seeds: list[int]) -> str:
     return f"fedfloor reproduce {name}{changed}" + (f" --seeds {','.join(map(str, seeds))}" if seeds != [0] else "")
 
 
+def tell(found: object, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
+    """Print the table of the runs that are there, finished or not, and write it down; do none.
+
+    Args:
+        found: the table.
+        only, scale, seeds: as they were typed.
+        out: folder of the runs.
+        as_json: print JSON.
+
+    Raises:
+        SettingError: the table is not made of runs, or none has begun.
+    """
+    from fedfloor.reproduce import figures
+    from fedfloor.reproduce.cells import Table
+    from fedfloor.reproduce.work import plan
+
+    if not isinstance(found, Table):
+        raise SettingError("--so-far: this table is not made of runs of its own. Leave it out.")
+    what = replace(plan(found, only, scale, seeds, out), lacking={})  # it takes no data to look at runs
+    runs = [run for cell in what.cells for run in figures.read(what, cell)]
+    if not runs:
+        raise SettingError(f"--so-far: no run of {found.name} has begun in {out}. Give their folder with --out.")
+    ends = {run.folder: figures.DIVERGED for run in runs if run.diverged is not None}
+    rows = figures.rows(what, ends)
+    begun = [row for row in rows if row["note"] != figures.NOT_RUN]
+    if len(begun) < len(rows):
+        print(f"note: {len(rows) - len(begun)} figures of runs that have not begun are left out", file=sys.stderr)
+    _print(what, begun, as_json=as_json)
+
+
 def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> bool:
     """Do the runs of a table, print it and write it down; return whether all were done.
 
@@ -202,21 +239,26 @@ def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> 
         SettingError: a run's folder is there already and this is no resume.
         RunError: a run failed.
     """
-    from fedfloor.reproduce import figures, written
+    from fedfloor.reproduce import figures
     from fedfloor.runs import compare
     from fedfloor.runs.orders import Limits
-    from fedfloor.terminal import show
 
     work = what.tasks()
     skipped = len({cell.run for cell in what.cells if cell.key in what.lacking})
     print(f"note: {len(work)} runs of up to {what.rounds} rounds, {skipped} not possible here", file=sys.stderr)
     ends, whole = compare.carry_out(work, Limits(), size, shared.followed(Limits()), resume=resume, tolerant=True)
-    rows = figures.rows(what, ends)
     what.out.mkdir(parents=True, exist_ok=True)  # where no cell could be run
+    _print(what, figures.rows(what, ends), as_json=as_json)
+    return whole
+
+
+def _print(what: Reproduction, rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    from fedfloor.reproduce import written
+    from fedfloor.terminal import show
+
     written.save(what, rows)
     if as_json:
         show(rows, as_json=True, **written.about(what))
     else:
         show(rows, as_json=False, title=written.heading(what))
         print(f"table: {what.out / 'table.md'}")
-    return whole

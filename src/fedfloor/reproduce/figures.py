@@ -19,6 +19,7 @@ from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Figure
 from fedfloor.reproduce.work import Reproduction
 
 DIVERGED = "diverged"
+NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _measured(
     if lost:
         return Measured(note=f"{DIVERGED}, seed {', '.join(map(str, lost))}")
     if not runs:
-        return Measured(note="not run yet")
+        return Measured(note=NOT_RUN)
     got = measure(figure, runs, what.rounds)
     if len(runs) < len(what.seeds):
         missing = f"{len(runs)} of {len(what.seeds)} seeds so far"
