@@ -1,8 +1,9 @@
 """Networks that are chains of layers: loss and gradients written out, without automatic differentiation.
 
 PyTorch notes every operation of a pass and then looks for the way back, which takes a small network up to a quarter of
-its step (``benchmarks/chains.py``). A chain's way back is known beforehand. The functions called are those that PyTorch itself would call, in its
-order and with its arguments, so that losses, logits and gradients are the same to the bit; that was tried on x86.
+its step (``benchmarks/chains.py``). A chain's way back is known beforehand. The functions called are those that PyTorch
+itself would call, in its order and with its arguments, so that losses, logits and gradients are the same to the bit;
+that was tried on x86.
 """
 
 from __future__ import annotations
