@@ -156,6 +156,20 @@ def test_the_runs_go_seed_by_seed_and_park_by_park(tmp_path: Path, monkeypatch: 
     assert one.limits.accuracy == 0.67
 
 
+def test_cells_are_named_by_parts_of_a_key_by_patterns_and_by_their_run(tmp_path: Path) -> None:
+    def asked(only: str) -> list[str]:
+        return [cell.key for cell in work.plan(catalog.find("fedsr-table2"), only, 0.01, [0], tmp_path).cells]
+
+    partitions = ["iid", "xi4", "xi2", "alpha0.3", "alpha0.1"]
+    assert asked("mnist/*/fedsr") == [f"mnist/{one}/fedsr" for one in partitions]
+    assert asked("mnist-centralized") == [f"mnist/{one}/centralized" for one in partitions]
+    assert asked("mnist-xi2-fedsr") == asked("mnist/xi2/fedsr") == ["mnist/xi2/fedsr"]
+    assert len(asked("*")) == len(asked("")) == 140
+    assert asked("cifar-10/alpha0.1/f*") == [f"cifar-10/alpha0.1/{one}" for one in ("fedavg", "fedprox", "fedsr")]
+    with pytest.raises(SettingError, match=r"--only mnist/\*/fedrs: no cell of fedsr-table2"):
+        asked("mnist/*/fedrs")
+
+
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"unknown table 'fedsr-tabel2'\. Did you mean 'fedsr-table2'\?"):
         catalog.find("fedsr-tabel2")

@@ -26,7 +26,7 @@ def reproduce(
     table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Which; left out, they are listed.")] = None,
     scale: Annotated[float, typer.Option("--scale", metavar="S", help="Share of the paper's rounds, up to 1.")] = 1.0,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
-    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cells whose name holds this.")] = "",
+    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cells whose names hold this; * is any.")] = "",
     out: Out = None, ranks: Ranks = None, resume: Resume = False,
     so_far: Annotated[bool, typer.Option("--so-far", help="Do no run: print the table of those there.")] = False,
     as_json: Json = False,

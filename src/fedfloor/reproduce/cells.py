@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -246,3 +247,13 @@ def merged(below: Settings, above: Settings) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
         found[key] = merged(found[key], value) if both else value
     return found
+
+
+def holds(only: str, *names: str) -> bool:
+    """Return whether ``--only`` means one of these names: a name holds the text, in which * stands for anything.
+
+    >>> holds("xi2", "mnist/xi2/fedsr"), holds("mnist/*/fedsr", "mnist/xi2/fedsr"), holds("mnist/*/moon", "xi2/moon")
+    (True, True, False)
+    """
+    wanted = ".*".join(map(re.escape, only.split("*")))
+    return any(re.search(wanted, name) for name in names)

@@ -14,6 +14,7 @@ from fedfloor.errors import SettingError, nearest, require
 from fedfloor.network import floor
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.report.groups import half_width
+from fedfloor.reproduce.cells import holds
 from fedfloor.reproduce.schemes import Drawn
 from fedfloor.solvers.allocation.bound import lower_bound
 from fedfloor.solvers.allocation.problem import Problem
@@ -165,7 +166,7 @@ def wanted(
     require(0 < scale <= 1, "--scale", scale, f"a share of the {of}, above 0 and at most 1, such as 0.2")
     require(all(s >= 0 for s in seeds), "--seeds", list(seeds), "whole numbers of at least 0")
     require(len(set(seeds)) == len(seeds), "--seeds", list(seeds), "different numbers")
-    found = tuple(point for point in points if only in point.key)
+    found = tuple(point for point in points if holds(only, point.key))
     if not found:
         keys = [point.key for point in points]
         raise SettingError(

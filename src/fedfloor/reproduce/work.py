@@ -10,7 +10,7 @@ from fedfloor.data.sources import looked_in
 from fedfloor.errors import SettingError, nearest
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
-from fedfloor.reproduce.cells import Cell, Table
+from fedfloor.reproduce.cells import Cell, Table, holds
 from fedfloor.runs.compare import Task, each_once
 from fedfloor.runs.orders import Limits
 
@@ -65,7 +65,7 @@ def plan(table: Table, only: str, scale: float, seeds: Sequence[int], out: Path)
 
     Args:
         table: which.
-        only: a cell's key, or a text that the keys of the wanted cells hold; empty for all.
+        only: a cell's key, or what the keys or the runs' names of the wanted cells hold; empty for all.
         scale: share of the paper's rounds, in (0, 1].
         seeds: each cell is run with each of them.
         out: holds a folder per run.
@@ -75,7 +75,7 @@ def plan(table: Table, only: str, scale: float, seeds: Sequence[int], out: Path)
     """
     each_once("seeds", seeds)
     named = tuple(cell for cell in table.cells if cell.key == only)
-    cells = named or tuple(cell for cell in table.cells if only in cell.key)
+    cells = named or tuple(cell for cell in table.cells if holds(only, cell.key, cell.run))
     if not cells:
         first = table.cells[0].key
         raise SettingError(
