@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ def test_a_period_is_one_round_of_everything_and_then_of_the_classifier() -> Non
         assert any(isinstance(one, Probe) for one in walk.children(plan)) == (number % 3 == 1)
     full, first, last = ("all", "plain", None, 1), ("classifier", "replay", False, 3), ("classifier", "replay", True, 3)
     assert kinds == [full, first, last, full, first, last, full]
+
+
+def test_groups_are_random_where_nobody_says_what_it_holds() -> None:
+    silent = replace(view(1), census=np.zeros((368, 62), np.int64))
+    plan, again = (HFedMS().plan(State({}), silent, np.random.default_rng(seed)) for seed in (0, 1))
+    assert [len(one) for one in chains(plan)] == [36] * 3
+    assert chains(plan) != chains(again)
 
 
 def test_groups_stay_for_a_period_and_are_drawn_anew_for_the_next() -> None:

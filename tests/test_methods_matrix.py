@@ -13,8 +13,10 @@ import torch
 from fedfloor.config import PARTS
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
-from fedfloor.plan.nodes import Parallel, Train, device
+from fedfloor.plan.nodes import Node, Parallel, Probe, Train, device
+from fedfloor.plan.walk import fold
 from floor import bits, park, walk
 from rounds import Job, after, digest, method
 
@@ -55,6 +57,8 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         return "it trains the classifier alone"
     if OWNERS.get(kind.get("objective", ""), name) != name:
         return "to travel beside the model"
+    if name == "scaffold" and kind.get("objective", "variates") == "variates" and kind.get("mix") == "by_samples":
+        return "counts equally"
     return None
 
 
@@ -87,6 +91,31 @@ def test_every_method_with_parts_of_all_four_kinds(name: str, tmp_path: Path) ->
     chosen = np.random.default_rng(0).choice(len(every), size=15, replace=False)
     for place in chosen:
         attempt(name, dict(zip(PARTS, every[place], strict=True)), tmp_path / str(place))
+
+
+# -- questions of a rule that is exchanged -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "questions"),
+    [
+        ("qffl", {"mix": {"kind": "q_fair", "q": 2.0}}, ["loss"]),
+        ("qffl", {"mix": "equal"}, []),
+        ("qffl", {}, ["loss"]),
+        ("fedavg", {"mix": "q_fair"}, ["loss"]),
+        ("hfedms", {"mix": "q_fair"}, ["census", "loss"]),
+    ],
+    ids=str,
+)
+def test_devices_are_asked_once_for_what_the_rule_reads(name: str, parts: dict[str, Any], questions: list[str]) -> None:
+    here = floor_()
+    view = View(1, 3, here.holdings, here.factory_of, {}, census=np.ones((len(SIZES), 3)))
+    node = method(name, parts).plan(State({}), view, np.random.default_rng(0))
+
+    def asked(one: Node, below: list[list[str]]) -> list[str]:
+        return sum(below, [one.what] if isinstance(one, Probe) else [])
+
+    assert fold(node, asked) == questions
 
 
 # -- parts that are nothing, or something else -------------------------------------------------------------------------

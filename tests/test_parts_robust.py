@@ -57,6 +57,16 @@ def test_trimmed_mean_by_hand() -> None:
     assert trimmed_mean(of, 0.49).tolist() == [30.5]  # ⌊4.9⌋ = 4: 25 and 36 are left
 
 
+def test_somebody_stays_however_much_is_trimmed() -> None:
+    most = math.nextafter(0.5, 0.0)  # below a half, but 2 · most + 10⁻⁹ is more than one
+    assert [trimmed_mean(torch.tensor([[1.0], [3.0], [4.0], [5.0]])[:n], most).item() for n in (1, 2, 3, 4)] == [
+        1,
+        2,
+        3,
+        3.5,
+    ]
+
+
 def test_rounding_does_not_trim_one_less() -> None:
     assert 0.29 * 100 < 29  # and yet b·n is 29
     of = torch.zeros(100, 1)

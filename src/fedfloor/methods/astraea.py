@@ -32,7 +32,7 @@ class Astraea(Method):
 
     With devices = 1 and share = 1 this is FedAvg. With one group of all devices and mediator_epochs = R it is FedSR
     with one ring of R laps, whose order is drawn once and not in every round. With grouping = "random" it is the static
-    "Benchmark" of HFedMS (arXiv 2211.03300, Section VI), with grouping = "icg" its ablation "ICG".
+    "Benchmark" of HFedMS (arXiv 2211.03300, Section IV), with grouping = "icg" its ablation "ICG".
 
     Travels: the model, from device to device; once the counts of every local set, F numbers a device, where the
     grouping asks for them. The K − M·L devices that are left over sit out the whole run; with fewer than L devices

@@ -12,7 +12,7 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.parts import mix as mixing
 from fedfloor.parts import objectives, selection, server
-from fedfloor.parts.mix import Mix
+from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
@@ -181,7 +181,15 @@ class Combined(Method):
 
     def _mixed(self, node: Node, mix: Mix) -> Node:
         name, settings = mixing.spoken(mix)
-        changed, meeting = change.with_mix(node, name, settings, mix.asks)
+        if self.objective.counts_equally and not mix.whole and mix != Equal():
+            raise SettingError(
+                f"method.mix = '{name}' with method '{self.name}': what its devices send beside the model counts "
+                "equally, and this rule would weigh it as it weighs the models. Leave method.mix out, or choose "
+                "'equal' or a rule that looks at every model."
+            )
+        changed, meeting = change.with_mix(
+            node, name, settings, mix.asks, lambda rule, own: mixing.rule(rule, own).asks
+        )
         if not meeting:
             raise SettingError(
                 f"method.mix = '{name}' with method '{self.name}': no models meet at the cloud in its rounds, so there "

@@ -19,6 +19,10 @@ from fedfloor.plan.outcome import Outcome
 from fedfloor.solvers.grouping.solve import SOLVERS
 
 PAPERS = Log(alpha=2.0, beta=10)
+WORDS = {
+    "variant": ("D", "S"), "weights": ("equal", "by_samples"), "shuffle": ("period", "round"),
+    "keep": ("semantics", "samples"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,10 @@ class HFedMS(Method):
     Zeng et al., IEEE TCC 2023, arXiv 2211.03300: K = 368, T = 5, κ = 0.3, Q = 200, f = log with α = 2 and β = 10,
     b = 5, η = 0.01, windows of 50 (``data.stream = augmented``). Rounds are counted from 1, so r = 1, T + 1, … begin a
     period. The reference code (slz-ai/hfedms) differs: shuffle = "round", rule = "random", calibration_epochs = 3,
-    grouping = "icg-euclidean", objective = "distilled", groups weighted by the sizes of local sets. Other groupings by
-    name: ``exchange`` is ours, ``random`` asks for no census.
+    grouping = "icg-euclidean", objective = distilled with weight 0.1/62 (its teacher is the round's global model, here
+    the model as it arrived: the same for the first of a chain), groups weighted by the sizes of local sets (here
+    ``by_samples`` takes what devices hold, on streams a window each). Other groupings by name: ``exchange`` is ours,
+    ``random`` asks for no census and takes its place where nobody answers.
 
     Args:
         variant: ``D`` for data that stream, ``S`` for data that stay.
@@ -58,7 +64,7 @@ class HFedMS(Method):
         compensate: whether what is kept is moved with the extractor.
         rule: which features are kept: nearest to the mean of their class among ``candidates`` or in the last
             ``window``, or at ``random``.
-        keep: ``semantics``, or all ``samples`` as they were: the upper bound.
+        keep: ``semantics``, or all ``samples`` of calibration rounds as they were: the upper bound.
         calibration_epochs: of the T − 1 rounds; left out, those of ``work``.
         census_free: do not count what the census sends.
         work: what a visit does.
@@ -85,8 +91,9 @@ class HFedMS(Method):
         require(self.memory >= 0, "methods.hfedms.memory", self.memory, "a whole number of at least 0")
         epochs = self.calibration_epochs
         require(epochs is None or epochs >= 1, "methods.hfedms.calibration_epochs", epochs, "at least 1, or left out")
-        if self.grouping not in SOLVERS:
-            raise unknown("methods.hfedms.grouping", self.grouping, SOLVERS)
+        for name, known in {"grouping": SOLVERS, **WORDS}.items():
+            if getattr(self, name) not in known:
+                raise unknown(f"methods.hfedms.{name}", getattr(self, name), known)
         Replay(max(1, self.memory), self.compensate, self.rule)
         chosen_groups(self.share, self.growth.groups(1))  # later there are no fewer, unless devices are
 
@@ -147,7 +154,8 @@ class HFedMS(Method):
             raise SettingError("method 'hfedms': there is no device that may take part.")
         groups = groups_of(self.growth, period_of(view.round, self.every), len(view.devices))
         census = None if view.census is None else view.census[list(view.devices)]
-        every = formed(self.grouping, view.devices, census, groups, rng)
+        known = census is None or census.any()  # nobody answered, or nobody holds anything
+        every = formed(self.grouping if known else "random", view.devices, census if known else None, groups, rng)
         return [every[m] for m in sorted(rng.choice(groups, chosen_groups(self.share, groups), replace=False))]
 
     def _kept(self, state: State, view: View, rng: np.random.Generator) -> list[list[int]]:

@@ -27,7 +27,8 @@ class GatedHead(nn.Module):
     c is one-hot, so V c is one column, the device's: all of them stand in ``own.columns`` in the order V1 c, V2 c of
     each layer, V c of the last, and begin at 0. W1 and W2 are the halves of one matrix. Rieger et al. 2020, arXiv
     2007.04806; their biases of the client terms (d1, d2, d) add to b1, b2, b and are left out. Weights begin uniform in
-    ±√(6/(inputs + outputs)) each (Glorot and Bengio, AISTATS 2010) and biases at 0, as in the authors' code.
+    ±√(6/(inputs + outputs)) each (Glorot and Bengio, AISTATS 2010) and biases at 0, as in the authors' code; there the
+    columns begin as weights do.
 
     Args:
         features: inputs.

@@ -148,6 +148,11 @@ class Objective(Protocol):
         return ()
 
     @property
+    def counts_equally(self) -> bool:
+        """Whether what it sends beside ``w`` is to be averaged with every device counting the same."""
+        return False
+
+    @property
     def personal(self) -> bool:
         """Whether a device's own numbers are part of the model it is evaluated with; see :meth:`arrive`."""
         return False

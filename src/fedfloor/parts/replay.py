@@ -39,8 +39,8 @@ class Replay(Plain):
         compensate: whether they are moved when the extractor has moved.
         rule: which are kept; see :func:`~fedfloor.parts.semantic.nearest`.
         last: whether the visit is the last one of its period.
-        raw: keep the samples of all windows instead, as many as come, and extract their features anew: more than a
-            device can do, the upper bound.
+        raw: keep the samples of all such visits' windows instead, as many as come, and extract their features anew:
+            more than a device can do, the upper bound.
     """
 
     keep: int = 200

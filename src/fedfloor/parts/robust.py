@@ -60,7 +60,7 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
     )
     found = rows(models)
     n = len(found)
-    cut = math.floor(share * n + 1e-9)  # 0.29·100 is 28.999999999999996
+    cut = min(math.floor(share * n + 1e-9), (n - 1) // 2)  # 0.29·100 is 28.999999999999996, and somebody stays
     if cut == 0:
         return mean(found)
     out = torch.empty_like(found[0])

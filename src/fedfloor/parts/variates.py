@@ -51,6 +51,11 @@ class Variates(Objective):
         """The variate c of all devices."""
         return ("c",)
 
+    @property
+    def counts_equally(self) -> bool:
+        """c stays the mean of all c_k."""
+        return True
+
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         """Work out c − c_k.
 

@@ -25,7 +25,10 @@ def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
     return walk.fold(plan, change_one)
 
 
-def with_mix(plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None) -> tuple[Node, list[int]]:
+def with_mix(
+    plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None,
+    asked: Callable[[str, Mapping[str, Scalar]], str | None] = lambda _rule, _settings: None,
+) -> tuple[Node, list[int]]:  # fmt: skip
     """Return the plan with another rule where models meet at the cloud, and how many do in each such place.
 
     Args:
@@ -33,10 +36,19 @@ def with_mix(plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | N
         mix: the rule's name.
         settings: its numbers.
         asks: a question to be put to the devices before they set out, if the rule mixes by it.
+        asked: says what a rule of the plan mixes by; what is asked for it right before is then asked no more.
     """
     meeting: list[int] = []
 
+    def idle(one: Node, after: Node | None) -> bool:
+        if not isinstance(one, Probe) or not isinstance(after, (Parallel, Select)) or after.at != CLOUD:
+            return False
+        return one.what == asked(after.mix, after.settings)
+
     def change_one(node: Node, below: list[Node]) -> Node:
+        if isinstance(node, Sequence):
+            pairs = zip(below, node.children, (*node.children[1:], None), strict=True)
+            return replace(node, children=tuple(new for new, one, after in pairs if not idle(one, after)))
         node = _with_children(node, below)
         if not isinstance(node, (Parallel, Select)) or node.at != CLOUD:
             return node

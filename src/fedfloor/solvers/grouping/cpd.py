@@ -16,7 +16,7 @@ def cpd(p: Floats, bandwidth: float | None = None) -> Floats:
     MMD² = E k(x, x′) − 2 E k(x, y) + E k(y, y′) with classes x, x′ ~ p_m and y, y′ ~ p_m′, one-hot, and
     k(x, y) = exp(−‖x − y‖²/(2σ²)). Two different classes are √2 apart whichever they are, so all of it is
     (1 − e^{−1/σ²})·‖p_m − p_m′‖²: σ scales every distance alike, and ratios do not depend on it. HFedMS,
-    arXiv 2211.03300, Section VI; σ and what the kernel is applied to are not said there.
+    arXiv 2211.03300, Section IV; σ and what the kernel is applied to are not said there.
 
     Args:
         p: class shares [M, F].

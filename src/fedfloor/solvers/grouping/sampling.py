@@ -1,4 +1,4 @@
-"""Groups at random: the benchmark of HFedMS's ablation (Section VI), and where exchanges begin."""
+"""Groups at random: the benchmark of HFedMS's ablation (Section IV), and where exchanges begin."""
 
 from __future__ import annotations
 
