@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,11 +15,21 @@ from fedfloor.network import radio
 from fedfloor.network.profile import Network, Number
 from fedfloor.network.radio import Floats
 from fedfloor.network.routes import Routes
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import FORWARD, Work
 
 DRAWN = ("cycles_per_bit", "clock_hz", "data_bits", "distance_m", "capacitance", "transmit_w", "receive_w", "idle_w",
          "seconds_per_sample", "compute_w")  # fmt: skip
-FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
+
+
+def trained(work: Work, samples: float) -> float:
+    """Return how many passes over so many samples a visit computes as much as: its own.
+
+    The whole model: its epochs, or steps · batch size / samples. The classifier alone: the way forward through what
+    it sees of the data, once, for the features stay as they are during the visit; training on features is left out
+    (0.1 % of the parameters of HFedMS's network are its classifier's).
+    """
+    passes = work.passes(samples)
+    return passes if work.scope == "all" else FORWARD * min(1.0, passes)
 
 
 class Lists(NamedTuple):
@@ -45,6 +56,7 @@ class Sites:
             :class:`~fedfloor.network.profile.Devices`.
         distance_m: metres to the base station, where the network knows them.
         seconds_per_sample: measured, where the network knows them.
+        effort: (work, samples) → how many passes over them a visit computes as much as.
     """
 
     network: Network
@@ -60,6 +72,7 @@ class Sites:
     compute_w: Floats
     distance_m: Floats | None = None
     seconds_per_sample: Floats | None = None
+    effort: Callable[[Work, float], float] = trained
 
     @cached_property
     def pass_s(self) -> Floats:
@@ -94,20 +107,15 @@ class Sites:
         return radio.received(self.network.radio, self.distance_m)
 
     def passes(self, device: int, work: Work) -> float:
-        """Return how many passes over a device's data a visit computes as much as.
-
-        The whole model: its epochs, or steps · batch size / samples. The classifier alone: the way forward through what
-        it sees of the data, once, for the features stay as they are during the visit; training on features is left out
-        (0.1 % of the parameters of HFedMS's network are its classifier's).
-        """
-        return _passes(work, self.lists.samples[device])
+        """Return how many passes over a device's data a visit computes as much as."""
+        return self.effort(work, self.lists.samples[device])
 
     def cloud_s(self, work: Work) -> float:
         """Return the seconds of a visit to the cloud, which holds everybody's data; 0 where its clock is not known."""
         if self.network.cloud_clock_hz is None:
             return 0.0
         return (
-            _passes(work, float(self.samples.sum()))
+            self.effort(work, float(self.samples.sum()))
             * float((self.cycles_per_bit * self.data_bits).sum())
             / self.network.cloud_clock_hz
         )
@@ -139,11 +147,6 @@ def sites(
     if network.radio is not None and found.distance_m is not None:
         radio.check_reach(network.radio, radio.usable(network.radio, found.received_w), found.distance_m)
     return found
-
-
-def _passes(work: Work, samples: float) -> float:
-    passes = work.passes(samples)
-    return passes if work.scope == "all" else FORWARD * min(1.0, passes)
 
 
 def _drawn(given: Number | None, seed: int, name: str, count: int) -> Floats | None:

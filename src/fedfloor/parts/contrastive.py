@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts.frozen import features, tapped
-from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.objective import Objective, Plain, Visit, asked_once
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,6 +58,10 @@ class Contrastive(Objective):
     def least_steps(self) -> int:
         """A model after one step is hardly another one: there is nothing to contrast with."""
         return 2 if self.mu else 1
+
+    def passes(self, of: float) -> float:
+        """Add the two other streams, also at a first visit."""
+        return of + 2 * asked_once(of) if self.mu else of
 
     def adapt(
         self,

@@ -47,6 +47,10 @@ class Corrected(Objective):
         """ḡ, where there is a correction."""
         return ("grad",) if self.weight > 0 else ()
 
+    def passes(self, of: float) -> float:
+        """Add the gradients at the model as it arrives and as it leaves."""
+        return of + 2 if self.weight > 0 else of
+
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         """Work out weight·(η·ḡ − ∇F_k(w_start))."""
         if self.weight == 0:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.parts.frozen import evaluating, features, tapped
-from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.objective import Objective, Plain, Visit, asked_once
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,6 +48,10 @@ class Fusion(Objective):
     def needs_start(self) -> bool:
         """Whether there is a second stream: always."""
         return True
+
+    def passes(self, of: float) -> float:
+        """Add the second stream, the arriving model's features."""
+        return of + asked_once(of)
 
     def adapt(
         self,

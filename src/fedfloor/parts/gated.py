@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts.frozen import evaluating
-from fedfloor.parts.objective import Objective, Visit
+from fedfloor.parts.objective import Objective, Visit, asked_once
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,6 +54,10 @@ class Gated(Objective):
     def personal(self) -> bool:
         """Whether devices are evaluated with columns of their own."""
         return self.frozen
+
+    def passes(self, of: float) -> float:
+        """Ask a frozen extractor once; what the head comes to is left out."""
+        return asked_once(of) if self.frozen else of
 
     def adapt(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import require
 from fedfloor.parts.frozen import frozen
-from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.objective import Objective, Plain, Visit, asked_once
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,6 +42,10 @@ class Mmd(Objective):
     def needs_start(self) -> bool:
         """Whether there is a second stream."""
         return self.weight > 0
+
+    def passes(self, of: float) -> float:
+        """Add the second stream."""
+        return of + asked_once(of) if self.weight else of
 
     def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return the logits of the model as it arrived, [samples, classes]."""

@@ -13,6 +13,8 @@ from functools import cached_property
 Scalar = str | int | float | bool | None
 BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
 
+FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
+
 
 @dataclass(frozen=True, slots=True)
 class Site:

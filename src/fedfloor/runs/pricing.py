@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
 from fedfloor.network.payload import Asked, Payload
 from fedfloor.network.price import Price, price
-from fedfloor.network.sites import FORWARD, Sites
+from fedfloor.network.sites import Sites
 from fedfloor.park.park import Park
+from fedfloor.parts import objectives
 from fedfloor.parts.extractors.names import extractor
+from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Scalar, Work
+from fedfloor.plan.nodes import FORWARD, Node, Scalar, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 
 if TYPE_CHECKING:
@@ -160,8 +163,25 @@ def tariff(experiment: Experiment, park: Park, trained: int, classifier: int = 0
         return None
     bits = park.dataset.sample_bits
     there = sites.sites(network, experiment.seed, park.factory_of, park.holdings, bits)
+    there = replace(there, effort=effort)
     shape = park.dataset.shape
     return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained, classifier, shape)
+
+
+def effort(work: Work, samples: float) -> float:
+    """Return how many passes over so many samples a visit computes as much as, with what its objective adds.
+
+    On the classifier alone, training and objective are left out: see :func:`fedfloor.network.sites.trained`.
+    """
+    passes = sites.trained(work, samples)
+    if work.scope != "all":
+        return passes
+    return _objective(work.objective, tuple(sorted(work.settings.items()))).passes(passes)
+
+
+@lru_cache(maxsize=64)
+def _objective(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Objective:
+    return objectives.objective(name, dict(settings))
 
 
 def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
