@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import numpy as np
 import pytest
 
+from fedfloor.methods.contract import State, View
+from fedfloor.methods.hfedms import HFedMS
 from fedfloor.network import settings
 from fedfloor.network.payload import Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.network.sites import Sites, sites
+from fedfloor.parts.growth import Log
+from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Repeat, Sequence, Train, Work, device, edge
+from fedfloor.plan.outcome import Outcome
 
 TB = 2.0**40
 
@@ -127,6 +133,26 @@ def test_plans_of_hfedms_cost_what_its_equations_say(rounds: int, every: int | N
     assert taken == pytest.approx(seconds(count, rounds, every, WHOLE, CLASSIFIER), rel=1e-9)
     assert total / TB == pytest.approx(volume * 108 / 110.4, rel=0.01)
     assert taken / 3600 == pytest.approx(hours * 108 / 110.4, abs=0.6)
+
+
+@pytest.mark.parametrize("variant", ["D", "S"])
+def test_the_method_s_own_plans_cost_what_the_equations_say(variant: Literal["D", "S"]) -> None:
+    # κM·⌊K/M⌋ devices take part, other ones in each period (S: in each round)
+    of = HFedMS(variant=variant, period=3, grouping="random", growth=Log(alpha=2.0, beta=7))
+    state, plans = State({}), []
+    for number in range(1, 11):
+        view = View(number, 10, np.full(368, 50), np.zeros(368, np.int32), {})
+        plans.append(of.plan(state, view, np.random.default_rng(number)))
+        state = of.absorb(state, Outcome({}, plans[-1]))
+    counts = [len(walk.visits(plan)) for plan in plans]
+    assert counts[0] == 2 * 52  # M = 7
+    assert len(set(counts)) > 1
+    for number, (count, cost) in enumerate(zip(counts, paid(plans), strict=True)):
+        full = variant == "S" or number % 3 == 0
+        up, down = 1, 2 if full and variant == "D" else 1
+        size = WHOLE if full else CLASSIFIER
+        assert device_bytes(cost) == 4 * count * (up + down) * size
+        assert cost.seconds == pytest.approx(count * 32 * size * (up / UP + down / DOWN), rel=1e-9)
 
 
 @pytest.mark.parametrize("every", [2, 5])
