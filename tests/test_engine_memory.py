@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedfloor.config import from_table
-from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError
 from fedfloor.experiment import Experiment
@@ -52,6 +52,33 @@ def test_a_file_is_named_after_its_content_and_written_once(tmp_path: Path) -> N
     os.utime(path, (0, 0))
     assert memory.commit(4, entries(1.5)) == held
     assert path.stat().st_mtime == 0
+
+
+def test_earlier_extractors_stay_at_hand_as_far_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedfloor.engine.memory.LOADED", 2 * 12)  # two of three numbers each
+    memory, names = DeviceMemory(tmp_path), []
+    for value in range(3):
+        numbers = torch.full((3,), float(value))
+        names.append(hashlib.sha256(extractor_bytes(numbers)).hexdigest())
+        memory.keep(numbers, names[-1])
+    assert [memory.numbers(name)[0].item() for name in (*names, names[0])] == [0.0, 1.0, 2.0, 0.0]
+    for path in tmp_path.glob("extractor-*"):
+        path.unlink()
+    assert [memory.numbers(name)[0].item() for name in (names[0], names[2])] == [0.0, 2.0]
+    with pytest.raises(RunError, match="an earlier model's extractor cannot be read"):
+        memory.numbers(names[1])
+
+
+def test_an_extractor_that_was_changed_is_refused(tmp_path: Path) -> None:
+    numbers = torch.ones(3)
+    name = hashlib.sha256(extractor_bytes(numbers)).hexdigest()
+    DeviceMemory(tmp_path).keep(numbers, name)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(extractor_bytes(2 * numbers))
+    with pytest.raises(RunError, match="does not match its digest"):
+        DeviceMemory(tmp_path).numbers(name)
 
 
 def test_views_and_transposed_tensors_are_kept_by_value(tmp_path: Path) -> None:
