@@ -20,7 +20,6 @@ from fedfloor.parts.growth import (
     Linear,
     Log,
     chosen_groups,
-    group_size,
     groups_of,
     is_full,
     period_of,
@@ -45,9 +44,8 @@ def test_the_papers_groups_grow_by_ten_in_these_periods() -> None:
 
 
 def test_the_papers_groups_in_devices() -> None:
-    # ⌊368/M⌋ and ⌊0.3·M⌋ for M = 10, 20, …, 100
+    # ⌊0.3·M⌋ for M = 10, 20, …, 100; ⌊368/M⌋ stands with the method
     many = range(10, 101, 10)
-    assert [group_size(368, m) for m in many] == [36, 18, 12, 9, 7, 6, 5, 4, 4, 3]
     assert [chosen_groups(0.3, m) for m in many] == [3, 6, 9, 12, 15, 18, 21, 24, 27, 30]
 
 
@@ -132,7 +130,6 @@ def test_there_are_never_more_groups_than_devices(kind: type[Growth], alpha: int
     growth = kind(alpha / 100, 10)
     groups = groups_of(growth, q, devices)
     assert groups == min(devices, growth.groups(q))
-    assert 0 <= devices - groups * group_size(devices, groups) < groups
 
 
 def test_the_chosen_groups_are_the_floor_of_the_share_that_was_written() -> None:
@@ -207,9 +204,6 @@ def test_there_is_no_period_0(kind: type[Growth]) -> None:
 def test_parks_shares_and_rounds_out_of_range() -> None:
     with pytest.raises(SettingError, match="devices = 0"):
         groups_of(PAPER, 1, 0)
-    for groups in (0, 11):
-        with pytest.raises(SettingError, match=f"groups = {groups}: must be between 1 and the number of devices, 10"):
-            group_size(10, groups)
     for share in (0, -0.3, 1.1, math.nan):
         with pytest.raises(SettingError, match=f"share of the groups chosen = {share}: must be above 0 and at most 1"):
             chosen_groups(share, 10)

@@ -21,7 +21,7 @@ from fedfloor.solvers.grouping.cpd import cpd
 from fedfloor.solvers.grouping.exchange import exchange
 from fedfloor.solvers.grouping.icg import DISTANCES, clusters, icg
 from fedfloor.solvers.grouping.kernels import between
-from fedfloor.solvers.grouping.problem import Problem, check, shares, spread, value, verify
+from fedfloor.solvers.grouping.problem import Problem, check, shares, value, verify
 from fedfloor.solvers.grouping.sampling import random
 from fedfloor.solvers.grouping.solve import SOLVERS, solve
 from fedfloor.solvers.grouping.transport import assign
@@ -42,7 +42,6 @@ def test_values_by_hand() -> None:
     assert shares(problem, choice).tolist() == [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]
     r = math.sqrt(2)  # pairs are (1/4, −1/4), (1/4, −1/4) and (1/2, −1/2) apart
     assert value(problem, choice) == pytest.approx((r / 4 + r / 4 + r / 2) / 3)
-    assert spread(problem, choice) == pytest.approx((2 / 16 + 2 / 16 + 2 / 4) / 3)  # squares of all pairs, by M
     assert value(Problem(counts, 1), np.array([range(7)])) == 0  # no pair
 
 

@@ -132,19 +132,6 @@ def groups_of(growth: Growth, period: int, devices: int) -> int:
     return min(devices, growth.groups(period))
 
 
-def group_size(devices: int, groups: int) -> int:
-    """Return L = ⌊K/M⌋, the devices of every group; up to K − L·M devices sit the period out.
-
-    Raises:
-        SettingError: no groups, or more groups than devices.
-
-    >>> group_size(368, 10), group_size(368, 100)
-    (36, 3)
-    """
-    require(1 <= groups <= devices, "groups", groups, f"between 1 and the number of devices, {devices}")
-    return devices // groups
-
-
 def chosen_groups(share: float, groups: int) -> int:
     """Return how many of M groups train in a period, ⌊κ·M⌋.
 

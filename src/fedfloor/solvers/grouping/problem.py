@@ -104,20 +104,6 @@ def value(problem: Problem, choice: Integers) -> float:
     return total / (m * (m - 1)) if m > 1 else 0.0
 
 
-def spread(problem: Problem, choice: Integers) -> float:
-    """Return Σ_m ‖p_m − p̄‖², p̄ = Σ_m p_m/M; times M it is Σ_{m<m′} ‖p_m − p_m′‖².
-
-    Args:
-        problem: the problem.
-        choice: [M, L], the devices of each group.
-
-    >>> spread(Problem(np.array([[3.0, 1], [1, 3]]), 2), np.array([[0], [1]]))  # 2·(1/16 + 1/16) = 0.7071²/2
-    0.25
-    """
-    p = shares(problem, choice)
-    return float(((p - p.mean(0)) ** 2).sum())
-
-
 def canonical(choice: Integers) -> Integers:
     """Return the groups with the devices of each in ascending order, as :func:`check` wants them."""
     return np.sort(np.asarray(choice, np.int64), axis=1)
