@@ -45,17 +45,26 @@ class Case:
     Args:
         name: as it is printed.
         model: the network.
-        devices: that train in a round, in two groups.
+        devices: of the park.
+        groups: that they form.
+        share: κ, of the groups, drawn in a period.
         period: T.
+        warm: periods that are not timed. With κ < 1 devices come back with extractors of many periods, in time.
     """
 
     name: str
     model: str
     devices: int = 12
+    groups: int = 2
+    share: float = 1.0
     period: int = 5
+    warm: int = 1
 
 
-CASES = (Case("HFedMS CNN", "cnn-hfedms"), Case("LeNet", "lenet", devices=60))
+CASES = (
+    Case("HFedMS CNN", "cnn-hfedms"), Case("LeNet", "lenet", devices=60),
+    Case("HFedMS CNN, κ = 0.3", "cnn-hfedms", devices=40, groups=10, share=SHARE, warm=10),
+)  # fmt: skip
 
 
 def measure(cases: Sequence[Case], periods: int, said: Callable[[str], None]) -> list[Row]:
@@ -63,7 +72,7 @@ def measure(cases: Sequence[Case], periods: int, said: Callable[[str], None]) ->
 
     Args:
         cases: what to measure.
-        periods: timed, after one that is not.
+        periods: timed.
         said: told what is being measured.
     """
     torch.set_num_threads(1)
@@ -87,10 +96,11 @@ def figures(case: Case, found: Sequence[Sequence[float]]) -> Row:
     def to_full(pick: Callable[[Sequence[float]], float]) -> float:
         return round(statistics.median(pick(one[1:]) / one[0] for one in found), 3)
 
+    visits = chosen_groups(case.share, case.groups) * (case.devices // case.groups)
     return {
         "case": case.name,
         "parameters": models.count(case.model, SHAPE, CLASSES),
-        "full_visit_ms": round(1e3 * statistics.median(one[0] for one in found) / case.devices, 2),
+        "full_visit_ms": round(1e3 * statistics.median(one[0] for one in found) / visits, 2),
         "calibration_to_full": to_full(statistics.mean),
         "first_to_full": to_full(lambda rest: rest[0]),
         "others_to_full": to_full(lambda rest: statistics.mean(rest[1:])),
@@ -117,7 +127,7 @@ def ceiling(size: int, rounds: int = 500) -> float:
 
 
 def times(case: Case, periods: int, folder: Path) -> list[list[float]]:
-    """Return the seconds of each round, period by period; the first period is left out.
+    """Return the seconds of each round, period by period; the first ones, ``warm`` of them, are left out.
 
     Args:
         case: which.
@@ -125,12 +135,12 @@ def times(case: Case, periods: int, folder: Path) -> list[list[float]]:
         folder: where devices keep what they keep.
     """
     park = replace(made.park(SHAPE, CLASSES, case.devices, SAMPLES, 2, SKEW), stream=Augmented(WINDOW))
-    method = HFedMS(period=case.period, share=1.0, growth=Log(0.0, 2))
+    method = HFedMS(period=case.period, share=case.share, growth=Log(0.0, case.groups))
     network = models.build(case.model, SHAPE, CLASSES, seed=0)
     engine = Engine(park, network, Alone(), DeviceMemory(folder), seed=0)
     state, every = State({"w": network.flat.clone()}), range(park.devices)
     found: list[list[float]] = []
-    for number in range(1, (1 + periods) * case.period + 1):
+    for number in range(1, (case.warm + periods) * case.period + 1):
         began = time.perf_counter()
         census = park.census(every, number - 1, [0] * park.devices) if method.asks_census(number) else None
         view = View(number, 500, park.sizes, park.factory_of, state.packet, census=census, held=park.holdings)
@@ -139,4 +149,4 @@ def times(case: Case, periods: int, folder: Path) -> list[list[float]]:
         if (number - 1) % case.period == 0:
             found.append([])
         found[-1].append(time.perf_counter() - began)
-    return found[1:]
+    return found[case.warm :]
