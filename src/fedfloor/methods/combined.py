@@ -181,7 +181,8 @@ class Combined(Method):
 
     def _mixed(self, node: Node, mix: Mix) -> Node:
         name, settings = mixing.spoken(mix)
-        if self.objective.counts_equally and not mix.whole and mix != Equal():
+        equally = self.objective.counts_equally and self.method.objective.counts_equally  # it is what its packet is for
+        if equally and not mix.whole and mix != Equal():
             raise SettingError(
                 f"method.mix = '{name}' with method '{self.name}': what its devices send beside the model counts "
                 "equally, and this rule would weigh it as it weighs the models. Leave method.mix out, or choose "
