@@ -199,3 +199,11 @@ def test_more_groups_than_devices_are_as_many_as_devices() -> None:
 def test_a_park_nobody_may_take_part_in_is_refused() -> None:
     with pytest.raises(SettingError, match="no device that may take part"):
         planned(HFedMS(), 1, invited=())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("variant", "s"), ("keep", "sample"), ("shuffle", "rounds"), ("weights", "size")]
+)
+def test_words_it_does_not_know_are_refused_in_python_too(setting: str, value: str) -> None:
+    with pytest.raises(SettingError, match=f"unknown methods.hfedms.{setting} '{value}'"):
+        HFedMS(**{setting: value})  # type: ignore[arg-type]
