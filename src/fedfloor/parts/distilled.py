@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import require
 from fedfloor.parts.frozen import frozen
-from fedfloor.parts.objective import Objective, Plain, Visit, asked_once
+from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.plan.nodes import asked_once
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

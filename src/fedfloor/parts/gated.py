@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts.frozen import evaluating
-from fedfloor.parts.objective import Objective, Visit, asked_once
+from fedfloor.parts.objective import Objective, Visit
+from fedfloor.plan.nodes import asked_once
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

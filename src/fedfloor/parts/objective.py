@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from fedfloor.errors import RunError
-from fedfloor.plan.nodes import FORWARD, Work
+from fedfloor.plan.nodes import Work
 
 if TYPE_CHECKING:  # methods name their objective, and looking at methods does not wait for PyTorch
     from numpy.random import Generator
@@ -250,15 +250,6 @@ class Objective(Protocol):
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
         return {}
-
-
-def asked_once(of: float) -> float:
-    """Return the passes that it takes to ask a frozen network once for what a visit of so many passes sees.
-
-    >>> asked_once(5.0), asked_once(0.3)
-    (0.3333333333333333, 0.09999999999999999)
-    """
-    return FORWARD * min(1.0, of)
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,15 @@ class Work:
         return float(self.epochs or 0) if self.steps is None else self.steps * self.batch_size / samples
 
 
+def asked_once(of: float) -> float:
+    """Return the passes that it takes to ask a frozen network once for what a visit of so many passes sees.
+
+    >>> asked_once(5.0), asked_once(0.3)
+    (0.3333333333333333, 0.09999999999999999)
+    """
+    return FORWARD * min(1.0, of)
+
+
 @dataclass(frozen=True)
 class Radio:
     """The channel and transmit power (dBm) given to a visit's upload."""
