@@ -17,7 +17,8 @@ from fedfloor.engine import chain
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Key, train
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.contrastive import Contrastive
+from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.plan.nodes import Work
 
 # network, shape, classes, mini-batch, samples
@@ -26,19 +27,23 @@ CASES = (
     ("cnn-small", (1, 28, 28), 62, 5, 150), ("lenet", (3, 32, 32), 10, 50, 600),
     ("cnn-fldg-mnist", (1, 28, 28), 10, 50, 540),
 )  # fmt: skip
+MOONS = CASES[:1] + CASES[2:4]
 REPEATS = 12
 
 
-def ratio(model: str, shape: tuple[int, ...], classes: int, batch: int, samples: int) -> tuple[float, float]:
+def ratio(
+    goal: Objective, model: str, shape: tuple[int, ...], classes: int, batch: int, samples: int
+) -> tuple[float, float]:
     """Return the microseconds of a step written out, and how many times that the other takes: medians."""
-    net, rng = models.build(model, shape, classes, seed=0), np.random.default_rng(0)
+    net, rng = models.build(model, shape, classes, seed=0, adapt=goal.adapt), np.random.default_rng(0)
+    before = Visit(net.flat.clone(), {"previous": net.flat.mul(1.1)}, net)
     x, y = rng.integers(0, 256, (samples, *shape), dtype=np.uint8), rng.integers(0, classes, samples)
     data = Samples(x, y, torch.zeros(1), torch.ones(1), scale=1 / 255, channels_last=net.channels_last)
     work = Work(epochs=1, batch_size=batch, rate=0.001)
 
     def visit() -> float:
         start = time.perf_counter()
-        said = train(net, data, work, Plain(), Visit(None, {}), Key(0, 1, 0, 0, 0))
+        said = train(net, data, work, goal, before, Key(0, 1, 0, 0, 0))
         return (time.perf_counter() - start) / said.steps * 1e6
 
     visit()
@@ -54,9 +59,12 @@ def main() -> None:
     """Print a line per case."""
     torch.set_num_threads(1)
     keep_memory()
-    for case in CASES:
-        step, times = ratio(*case)
-        print(f"{case[0]}, mini-batches of {case[3]}: {step:,.0f} µs a step; differentiated {times:.2f} times")
+    for name, goal, cases in (("", Plain(), CASES), ("MOON, ", Contrastive(), MOONS)):
+        for case in cases:
+            step, times = ratio(goal, *case)
+            print(
+                f"{name}{case[0]}, mini-batches of {case[3]}: {step:,.0f} µs a step; differentiated {times:.2f} times"
+            )
 
 
 if __name__ == "__main__":

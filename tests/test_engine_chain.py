@@ -20,9 +20,11 @@ from fedfloor.engine import chain
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Key, Trained, train
 from fedfloor.models.network import Network
+from fedfloor.models.projection import Projected
 from fedfloor.models.zoo import LISTED_ON
-from fedfloor.parts.objective import Visit
+from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
+from fedfloor.parts.represented import Represented
 from fedfloor.plan.nodes import Work
 
 KEY = Key(0, 1, 0, 0, 0)
@@ -113,12 +115,19 @@ def test_layers_with_settings_of_their_own(layers: tuple[nn.Module, ...]) -> Non
 # -- a visit -----------------------------------------------------------------------------------------------------------
 
 
+SETTINGS = {"prox": {"mu": 0.5}, "contrastive": {"mu": 1.0, "dim": 7}}
+
+
+def built(model: str, goal: str) -> Network:
+    return models.build(model, (1, 28, 28), 4, seed=0, adapt=objective(goal, SETTINGS.get(goal, {})).adapt)
+
+
 def trained(net: Network, work: Work, goal: str, shape: tuple[int, ...]) -> tuple[Tensor, Trained]:
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (23, *shape), dtype=np.uint8), rng.integers(0, 4, 23)
     data = Samples(x, y, torch.zeros(1), torch.ones(1), scale=1 / 255, channels_last=net.channels_last)
-    visit = Visit(net.flat.clone(), {})
-    got = train(net, data, work, objective(goal, {"mu": 0.5} if goal == "prox" else {}), visit, KEY)
+    visit = Visit(net.flat.clone(), {"previous": net.flat.mul(1.1)}, net)
+    got = train(net, data, work, objective(goal, SETTINGS.get(goal, {})), visit, KEY)
     return net.flat.clone(), got
 
 
@@ -131,6 +140,7 @@ def trained(net: Network, work: Work, goal: str, shape: tuple[int, ...]) -> tupl
         (Work(epochs=None, steps=3, batch_size=8, rate=0.05, weight_decay=0.01), "plain"),
         (Work(epochs=2, batch_size=5, rate=0.05), "prox"),
         (Work(epochs=1, batch_size=5, rate=0.05, momentum=0.9), "prox"),
+        (Work(epochs=2, batch_size=5, rate=0.05, momentum=0.5), "contrastive"),
     ],
 )
 def test_a_visit_ends_with_the_same_model_and_says_the_same(
@@ -139,14 +149,49 @@ def test_a_visit_ends_with_the_same_model_and_says_the_same(
     ways: list[str] = []
     asked = chain.Chain.mean
     monkeypatch.setattr(chain.Chain, "mean", lambda *some: (ways.append("written"), asked(*some))[1])
-    got = trained(models.build(model, (1, 28, 28), 4, seed=0), work, goal, (1, 28, 28))
+    got = trained(built(model, goal), work, goal, (1, 28, 28))
     assert ways
     del ways[:]
     monkeypatch.setattr(chain, "of", lambda _: None)
-    wanted = trained(models.build(model, (1, 28, 28), 4, seed=0), work, goal, (1, 28, 28))
+    wanted = trained(built(model, goal), work, goal, (1, 28, 28))
     assert not ways
     assert torch.equal(got[0], wanted[0])
     assert got[1] == wanted[1]
+
+
+class Halfway(Represented):
+    """A pull on what goes into a layer that is not the last one."""
+
+    def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        return z.square().sum() / 2, z
+
+
+@pytest.mark.parametrize(("classifier", "times"), [("3", 5), ("1", 0)])
+def test_a_term_of_what_goes_into_another_layer_is_differentiated(
+    classifier: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[str] = []
+    asked = chain.Chain.mean
+    monkeypatch.setattr(chain.Chain, "mean", lambda *some: (ways.append("written"), asked(*some))[1])
+    data = Samples(
+        np.eye(5, 4, dtype=np.uint8),
+        np.zeros(5, np.int64),
+        torch.zeros(1),
+        torch.ones(1),
+        scale=1.0,
+        channels_last=False,
+    )
+
+    def visit(goal: Objective) -> Tensor:
+        torch.manual_seed(0)
+        net = Network(sequence(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), classifier)
+        train(net, data, Work(epochs=1, batch_size=1, rate=0.1), goal, Visit(None, {}, net), KEY)
+        return net.flat
+
+    got = visit(Halfway())
+    assert len(ways) == times
+    # what goes into the first layer is data: a term of it moves nothing
+    assert torch.equal(got, visit(Plain())) == (classifier == "1")
 
 
 def test_a_part_of_the_model_is_trained_by_automatic_differentiation() -> None:
@@ -171,6 +216,11 @@ class Noise(nn.Dropout):
         return 2 * x
 
 
+class Taller(Projected):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
 def sequence(*layers: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), *layers)
 
@@ -189,7 +239,13 @@ def tied(module: nn.Sequential) -> None:
     module[1].bias, module[3].bias = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
 
 
+def hooked(head: Projected) -> Projected:
+    head.projection.register_forward_hook(lambda *_: None)
+    return head
+
+
 CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
+    "a hook inside a projection head": lambda m: m.append(hooked(Projected(3, 4, 2))),
     "a hook before": lambda m: m[1].register_forward_pre_hook(lambda *_: None),
     "a hook after": lambda m: m[1].register_forward_hook(lambda *_: None),
     "a hook on the way back": lambda m: m[2].register_full_backward_hook(lambda *_: None),
@@ -236,6 +292,7 @@ def shared() -> nn.Module:
         nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(8, 3)),
         nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), nn.Flatten(), nn.Linear(8, 3)),
         nn.Sequential(nn.Flatten(0), nn.Linear(4, 3)),
+        sequence(Taller(4, 3, 2)),
         nn.Linear(4, 3),
     ],
     ids=str,

@@ -17,7 +17,7 @@ from fedfloor.errors import RunError, SettingError
 from fedfloor.models import build
 from fedfloor.models.network import Network
 from fedfloor.models.projection import Projected
-from fedfloor.parts.contrastive import Contrastive
+from fedfloor.parts.contrastive import SHORT, Contrastive, contrast
 from fedfloor.parts.frozen import features, frozen
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
@@ -83,6 +83,18 @@ def test_a_batch_is_a_mean_of_pytorchs_cosines() -> None:
     # some ten roundings of 2^-24 in cosines that are divided by τ = 0.2
     assert float((got - plain).detach()) == pytest.approx(1.5 * float(term), abs=1e-5)
     assert float(term) > 0.1
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9], ids=["usual", "shorter than the floor under the norm"])
+def test_the_terms_gradient_is_pytorchs(scale: float) -> None:
+    rng = torch.Generator().manual_seed(2)
+    z = (scale * torch.randn(6, 4, generator=rng, dtype=torch.float64)).requires_grad_()
+    apart = torch.randn(6, 4, generator=rng, dtype=torch.float64)
+    u = torch.nn.functional.normalize(z, dim=1, eps=SHORT)
+    wanted = torch.nn.functional.softplus((u * apart).sum(1) / 0.3).mean()
+    term, gradient = contrast(z.detach(), apart, 0.3)
+    assert float(term) == pytest.approx(float(wanted.detach()), rel=1e-12)
+    torch.testing.assert_close(gradient, torch.autograd.grad(wanted, z)[0], rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("remembered", [True, False])

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as everywhere
 
 from fedfloor.models.network import Network
+from fedfloor.models.projection import Projected
 
 _relu_back = torch.ops.aten.threshold_backward.default
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward.default
@@ -26,6 +27,7 @@ _convolution_back = torch.ops.aten.convolution_backward.default
 _softmax_back = torch.ops.aten._log_softmax_backward_data.default
 _loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
 Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gradient for each parameter
+Term = Callable[[Tensor], tuple[Tensor, Tensor] | None]
 MEAN, EACH = 1, 0  # how PyTorch numbers what becomes of a mini-batch's losses
 IGNORED = -100  # PyTorch's label for samples that do not count; there are none
 KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout)
@@ -160,18 +162,32 @@ class _Flatten(_Layer):
 
 
 class Chain:
-    """A network that is a chain of layers, ended by a linear one, in training mode."""
+    """A network that is a chain of layers, ended by a linear one, in training mode.
 
-    def __init__(self, layers: Sequence[_Layer]) -> None:
-        self._layers = layers
+    Args:
+        layers: their ways there and back.
+        last: the one that ends it, as the network knows it.
+    """
+
+    def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
+        self._layers, self.last = layers, last
         first = next(place for place, one in enumerate(layers) if one.trained)  # nobody asks what is before it
         self._further = [(one, place > first) for place, one in enumerate(layers) if place >= first][::-1]
 
-    def mean(self, x: Tensor, y: Tensor) -> Gradients:
-        """Return (mean cross-entropy [], logits [batch, classes], its gradient for each parameter)."""
+    def mean(self, x: Tensor, y: Tensor, term: Term | None = None) -> Gradients:
+        """Return (mean cross-entropy [], logits [batch, classes], its gradient for each parameter).
+
+        Args:
+            x: samples [batch, …].
+            y: their classes [batch].
+            term: what is added to the cross-entropy, and its gradient, given what goes into the last layer [batch, d].
+        """
         logits, said, kept = self._there(x)
         seed = torch.zeros_like(said).scatter_(1, y[:, None], -1.0 / len(y))
-        return _loss(said, y, None, MEAN, IGNORED), logits, self._back(said, seed, kept)
+        loss, more = _loss(said, y, None, MEAN, IGNORED), None if term is None else term(kept[-1])
+        if more is None:
+            return loss, logits, self._back(said, seed, kept)
+        return loss + more[0], logits, self._back(said, seed, kept, more[1])
 
     def weighted(self, x: Tensor, y: Tensor, weights: Tensor) -> Gradients:
         """Return (cross-entropies [batch], logits, gradients of Σ weights·cross-entropies)."""
@@ -186,11 +202,13 @@ class Chain:
             kept.append(needed)
         return x, x.log_softmax(1), kept
 
-    def _back(self, said: Tensor, seed: Tensor, kept: list[Any]) -> tuple[Tensor, ...]:
+    def _back(self, said: Tensor, seed: Tensor, kept: list[Any], more: Tensor | None = None) -> tuple[Tensor, ...]:
         own: list[Tensor] = []
         grown = _softmax_back(seed, said, 1, said.dtype)
         for one, further in self._further:
             grown = one.back(grown, kept.pop(), own, further=further)
+            if more is not None and further:  # behind the last layer, which is the first on the way back
+                grown, more = grown + more, None
         return tuple(reversed(own))
 
 
@@ -220,7 +238,8 @@ def _made(network: Network) -> Chain | None:
     whole = flat.numel() == network.trained and flat.device.type == "cpu" and flat.dtype == torch.float32
     if type(module) is not nn.Sequential or not whole or any(_look(one)[2] for one in module.modules()):
         return None
-    layers = [one for one in module if type(one) is not nn.Dropout or one.p]
+    inside = [part for one in module for part in (one.layers() if type(one) is Projected else (one,))]
+    layers = [one for one in inside if type(one) is not nn.Dropout or one.p]
     names = ("weight", "bias")  # in the order of gradients
     own = [id(p) for one in layers for p in map(one._parameters.get, names) if p is not None]
     hooked = any(p._backward_hooks for p in network.parameters)
@@ -229,7 +248,7 @@ def _made(network: Network) -> Chain | None:
     numbers = iter(network.own)
     made = [_layer(one, [next(numbers) for p in one._parameters.values() if p is not None]) for one in layers]
     sound = [one for one in made if one is not None]
-    return Chain(sound) if len(sound) == len(layers) and _fitting(layers) else None
+    return Chain(sound, layers[-1]) if len(sound) == len(layers) and _fitting(layers) else None
 
 
 def _fitting(layers: Sequence[nn.Module]) -> bool:

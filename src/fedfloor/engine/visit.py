@@ -19,6 +19,7 @@ from fedfloor.errors import DivergedError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.represented import Represented
 from fedfloor.plan.nodes import Work
 
 # what works a mini-batch's (loss [], logits [batch, classes], gradients) out of (x, y, what the visit says)
@@ -160,10 +161,10 @@ def _way(
     """
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
-    plain = getattr(type(objective), "loss", None) is Plain.loss and module is network.module
-    written = chain.of(network) if plain and len(kept) == len(network.parameters) else None
+    whole = module is network.module and len(kept) == len(network.parameters)
+    written = _chain(network, objective) if whole else None
     if written is not None:
-        return partial(_written, written), shaped
+        return partial(_written, written, objective), shaped
 
     def views(vector: Tensor) -> list[Tensor]:
         parts = shaped(vector)
@@ -172,8 +173,19 @@ def _way(
     return partial(_taped, objective, module, [known[i] for i in kept]), views
 
 
-def _written(written: Chain, x: Tensor, y: Tensor, visit: Visit) -> Gradients:  # noqa: ARG001
+def _chain(network: Network, objective: Objective) -> Chain | None:
+    """Return a network written out if all that is minimised is cross-entropy and a term of its last layer's input."""
+    loss = getattr(type(objective), "loss", None)
+    written = chain.of(network) if loss in (Plain.loss, Represented.loss) else None
+    if written is None or loss is Plain.loss or written.last is network.module.get_submodule(network.classifier or ""):
+        return written
+    return None
+
+
+def _written(written: Chain, objective: Objective, x: Tensor, y: Tensor, visit: Visit) -> Gradients:
     """Ask a chain of layers, without automatic differentiation."""
+    if isinstance(objective, Represented):
+        return written.mean(x, y, lambda z: objective.term(z, visit))
     return written.mean(x, y)
 
 

@@ -25,6 +25,10 @@ class Projected(nn.Module):
         self.projection = nn.Linear(features, dim)
         self.classifier = nn.Linear(dim, classes)
 
+    def layers(self) -> tuple[nn.Module, ...]:
+        """Return what :meth:`forward` asks, in turn."""
+        return self.hidden, nn.ReLU(), self.projection, self.classifier
+
     def forward(self, x: Tensor) -> Tensor:
         """Return logits [batch, C] of features [batch, f]."""
         z = self.projection(self.hidden(x).relu())

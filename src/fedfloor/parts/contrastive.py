@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, require
-from fedfloor.parts.frozen import features, tapped
-from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.frozen import features
+from fedfloor.parts.objective import Visit
+from fedfloor.parts.represented import Represented
 from fedfloor.plan.nodes import asked_once
 
 if TYPE_CHECKING:
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
     from fedfloor.models.network import Network
 
+SHORT = 1e-8  # the floor under the norm of PyTorch's cosine similarity
+
 
 @dataclass(frozen=True)
-class Contrastive(Objective):
+class Contrastive(Represented):
     """F(w) + μ·ℓ, ℓ = mean of −log(e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ})), s the cosine.
 
     z is the representation of a sample, the output of a projection head that replaces the classifier
@@ -115,43 +118,50 @@ class Contrastive(Objective):
         previous, arrived = features(visit, x, head, visit.memory["previous"]), features(visit, x, head)
         return {"apart": _directions(previous) - _directions(arrived)}
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy + μ·ℓ [], logits [batch, classes])."""
+    def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return μ·ℓ and its gradient."""
         if "apart" not in visit.aside:
-            return Plain().loss(module, x, y, visit)
-        with tapped(module.get_submodule(_head(visit.resident()))) as seen:
-            loss, logits = Plain().loss(module, x, y, visit)
-        return loss + self.mu * contrast(seen[0], visit.aside["apart"], self.temperature), logits
+            return None
+        term, gradient = contrast(z, visit.aside["apart"], self.temperature)
+        return self.mu * term, self.mu * gradient
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return the model this visit ended with, [P]."""
         return {"previous": model.clone()} if self.mu else {}
 
 
-def contrast(z: Tensor, apart: Tensor, temperature: float) -> Tensor:
-    """Return ℓ = mean of −log(e^{a/τ}/(e^{a/τ} + e^{b/τ})) = mean of log(1 + e^{(b − a)/τ}), [].
+def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return ℓ = mean of −log(e^{a/τ}/(e^{a/τ} + e^{b/τ})) = mean of log(1 + e^{(b − a)/τ}), [], and ∂ℓ/∂z [n, dim].
 
-    a and b are the cosines of z with z_glob and z_prev; b − a = (z/‖z‖)·(z_prev/‖z_prev‖ − z_glob/‖z_glob‖), so one
-    vector per sample is all that needs to be kept of the two streams.
+    a and b are the cosines of z with z_glob and z_prev; with u = z/‖z‖ and v = z_prev/‖z_prev‖ − z_glob/‖z_glob‖ it is
+    b − a = u·v, so that one vector per sample is all that needs to be kept of the two streams, and
+
+        ∂ℓ/∂z = σ(u·v/τ)/(n·τ·‖z‖) · (v − (u·v)·u), σ the logistic function.
 
     Args:
         z: representations [n, dim].
-        apart: z_prev/‖z_prev‖ − z_glob/‖z_glob‖, [n, dim].
+        apart: v, [n, dim].
         temperature: τ.
 
     >>> import torch
-    >>> round(float(contrast(torch.ones(3, 2), torch.zeros(3, 2), 0.5)), 4)  # as near to one as to the other: log 2
+    >>> term, _ = contrast(torch.ones(3, 2), torch.zeros(3, 2), 0.5)
+    >>> round(float(term), 4)  # as near to one as to the other: log 2
     0.6931
     """
     from torch.nn.functional import softplus
 
-    return softplus((_directions(z) * apart).sum(1) / temperature).mean()
+    length = z.norm(dim=1, keepdim=True)
+    u = z / length.clamp_min(SHORT)
+    nearer = (u * apart).sum(1, keepdim=True)
+    across = apart - u * (nearer * (length >= SHORT))  # below the floor u is z/SHORT: it has no length of its own
+    slope = (nearer / temperature).sigmoid() / (length.clamp_min(SHORT) * (temperature * len(z)))
+    return softplus(nearer / temperature).mean(), across * slope
 
 
 def _directions(z: Tensor) -> Tensor:
     from torch.nn.functional import normalize
 
-    return normalize(z, dim=1, eps=1e-8)  # the floor under the norm of PyTorch's cosine similarity
+    return normalize(z, dim=1, eps=SHORT)
 
 
 def _head(network: Network) -> str:
