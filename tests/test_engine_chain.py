@@ -159,16 +159,22 @@ def test_a_visit_ends_with_the_same_model_and_says_the_same(
     assert got[1] == wanted[1]
 
 
-class Halfway(Represented):
-    """A pull on what goes into a layer that is not the last one."""
-
+class Pull(Represented):
     def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         return z.square().sum() / 2, z
 
 
-@pytest.mark.parametrize(("classifier", "times"), [("3", 5), ("1", 0)])
-def test_a_term_of_what_goes_into_another_layer_is_differentiated(
-    classifier: str, times: int, monkeypatch: pytest.MonkeyPatch
+class Untouched(Pull):
+    loss = Plain.loss
+
+
+@pytest.mark.parametrize(
+    ("classifier", "goal", "times", "plain"),
+    [("4", Pull(), 5, False), ("4", Untouched(), 5, True), ("1", Pull(), 0, True)],
+    ids=["of the last layer", "a loss without it", "of another layer"],  # data go into the first: nothing is moved
+)
+def test_a_term_of_what_goes_into_the_classifier(
+    classifier: str, goal: Objective, times: int, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways: list[str] = []
     asked = chain.Chain.mean
@@ -182,16 +188,19 @@ def test_a_term_of_what_goes_into_another_layer_is_differentiated(
         channels_last=False,
     )
 
-    def visit(goal: Objective) -> Tensor:
+    def visit(goal: Objective) -> tuple[Tensor, Trained]:
         torch.manual_seed(0)
-        net = Network(sequence(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), classifier)
-        train(net, data, Work(epochs=1, batch_size=1, rate=0.1), goal, Visit(None, {}, net), KEY)
-        return net.flat
+        net = Network(sequence(nn.Linear(4, 9), nn.ReLU(), nn.Dropout(0.4), nn.Linear(9, 2)), classifier)
+        said = train(net, data, Work(epochs=1, batch_size=1, rate=0.1), goal, Visit(None, {}, net), KEY)
+        return net.flat, said
 
-    got = visit(Halfway())
-    assert len(ways) == times
-    # what goes into the first layer is data: a term of it moves nothing
-    assert torch.equal(got, visit(Plain())) == (classifier == "1")
+    got, usual = visit(goal), visit(Plain())[0]
+    assert len(ways) == times + 5
+    assert torch.equal(got[0], usual) == plain
+    monkeypatch.setattr(chain, "of", lambda _: None)
+    differentiated = visit(goal)
+    assert torch.equal(got[0], differentiated[0])
+    assert got[1] == differentiated[1]
 
 
 def test_a_part_of_the_model_is_trained_by_automatic_differentiation() -> None:
@@ -239,13 +248,7 @@ def tied(module: nn.Sequential) -> None:
     module[1].bias, module[3].bias = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
 
 
-def hooked(head: Projected) -> Projected:
-    head.projection.register_forward_hook(lambda *_: None)
-    return head
-
-
 CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
-    "a hook inside a projection head": lambda m: m.append(hooked(Projected(3, 4, 2))),
     "a hook before": lambda m: m[1].register_forward_pre_hook(lambda *_: None),
     "a hook after": lambda m: m[1].register_forward_hook(lambda *_: None),
     "a hook on the way back": lambda m: m[2].register_full_backward_hook(lambda *_: None),
@@ -299,6 +302,15 @@ def shared() -> nn.Module:
 )
 def test_layers_that_make_no_chain(module: nn.Module) -> None:
     assert chain.of(Network(module)) is None
+
+
+def test_a_projection_head_is_part_of_a_chain_unless_somebody_looks_into_it() -> None:
+    net = Network(sequence(Projected(4, 3, 2)))
+    alike(net, torch.randn(7, 4), 2)
+    head = net.module[1]
+    assert isinstance(head, Projected)
+    head.projection.register_forward_hook(lambda *_: None)
+    assert chain.of(net) is None
 
 
 def test_a_network_is_built_once_and_again_when_somebody_changes_it() -> None:

@@ -27,6 +27,7 @@ _convolution_back = torch.ops.aten.convolution_backward.default
 _softmax_back = torch.ops.aten._log_softmax_backward_data.default
 _loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
 Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gradient for each parameter
+# z [batch, d], what goes into the last layer → (g [], ∂g/∂z), or None for no such term
 Term = Callable[[Tensor], tuple[Tensor, Tensor] | None]
 MEAN, EACH = 1, 0  # how PyTorch numbers what becomes of a mini-batch's losses
 IGNORED = -100  # PyTorch's label for samples that do not count; there are none
@@ -180,14 +181,14 @@ class Chain:
         Args:
             x: samples [batch, …].
             y: their classes [batch].
-            term: what is added to the cross-entropy, and its gradient, given what goes into the last layer [batch, d].
+            term: what is added to the cross-entropy.
         """
         logits, said, kept = self._there(x)
         seed = torch.zeros_like(said).scatter_(1, y[:, None], -1.0 / len(y))
-        loss, more = _loss(said, y, None, MEAN, IGNORED), None if term is None else term(kept[-1])
+        loss, more = _loss(said, y, None, MEAN, IGNORED), None if term is None else term(kept[-1].detach())
         if more is None:
             return loss, logits, self._back(said, seed, kept)
-        return loss + more[0], logits, self._back(said, seed, kept, more[1])
+        return loss + more[0].detach(), logits, self._back(said, seed, kept, more[1])
 
     def weighted(self, x: Tensor, y: Tensor, weights: Tensor) -> Gradients:
         """Return (cross-entropies [batch], logits, gradients of Σ weights·cross-entropies)."""
@@ -205,10 +206,10 @@ class Chain:
     def _back(self, said: Tensor, seed: Tensor, kept: list[Any], more: Tensor | None = None) -> tuple[Tensor, ...]:
         own: list[Tensor] = []
         grown = _softmax_back(seed, said, 1, said.dtype)
-        for one, further in self._further:
+        for place, (one, further) in enumerate(self._further):
             grown = one.back(grown, kept.pop(), own, further=further)
-            if more is not None and further:  # behind the last layer, which is the first on the way back
-                grown, more = grown + more, None
+            if place == 0 and more is not None and further:
+                grown = grown + more
         return tuple(reversed(own))
 
 
@@ -238,7 +239,7 @@ def _made(network: Network) -> Chain | None:
     whole = flat.numel() == network.trained and flat.device.type == "cpu" and flat.dtype == torch.float32
     if type(module) is not nn.Sequential or not whole or any(_look(one)[2] for one in module.modules()):
         return None
-    inside = [part for one in module for part in (one.layers() if type(one) is Projected else (one,))]
+    inside = [part for one in module for part in (one if type(one) is Projected else (one,))]
     layers = [one for one in inside if type(one) is not nn.Dropout or one.p]
     names = ("weight", "bias")  # in the order of gradients
     own = [id(p) for one in layers for p in map(one._parameters.get, names) if p is not None]

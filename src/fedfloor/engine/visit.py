@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedfloor.chance import generator, torch_seed
 from fedfloor.engine import backward, chain, fused, scopes
 from fedfloor.engine.asides import Asides, told
-from fedfloor.engine.chain import Chain, Gradients
+from fedfloor.engine.chain import Gradients
 from fedfloor.errors import DivergedError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
@@ -162,9 +162,9 @@ def _way(
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
-    written = _chain(network, objective) if whole else None
+    written = _written(network, objective) if whole else None
     if written is not None:
-        return partial(_written, written, objective), shaped
+        return written, shaped
 
     def views(vector: Tensor) -> list[Tensor]:
         parts = shaped(vector)
@@ -173,20 +173,17 @@ def _way(
     return partial(_taped, objective, module, [known[i] for i in kept]), views
 
 
-def _chain(network: Network, objective: Objective) -> Chain | None:
-    """Return a network written out if all that is minimised is cross-entropy and a term of its last layer's input."""
+def _written(network: Network, objective: Objective) -> Way | None:
+    """Ask a chain of layers, without automatic differentiation: cross-entropy, and a term of its last one's input."""
     loss = getattr(type(objective), "loss", None)
     written = chain.of(network) if loss in (Plain.loss, Represented.loss) else None
-    if written is None or loss is Plain.loss or written.last is network.module.get_submodule(network.classifier or ""):
-        return written
+    if written is None:
+        return None
+    if loss is Plain.loss:
+        return lambda x, y, _: written.mean(x, y)
+    if isinstance(objective, Represented) and written.last is network.module.get_submodule(network.classifier or ""):
+        return lambda x, y, visit: written.mean(x, y, lambda z: objective.term(z, visit))
     return None
-
-
-def _written(written: Chain, objective: Objective, x: Tensor, y: Tensor, visit: Visit) -> Gradients:
-    """Ask a chain of layers, without automatic differentiation."""
-    if isinstance(objective, Represented):
-        return written.mean(x, y, lambda z: objective.term(z, visit))
-    return written.mean(x, y)
 
 
 def _taped(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from collections import OrderedDict
+
+from torch import nn
 
 
-class Projected(nn.Module):
+class Projected(nn.Sequential):
     """Linear f → f, ReLU, Linear f → d, whose output is the representation z, and Linear d → C on top.
 
     Li, He and Song, CVPR 2021, arXiv 2103.16257.
@@ -20,17 +22,11 @@ class Projected(nn.Module):
     """
 
     def __init__(self, features: int, dim: int, classes: int) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(features, features)
-        self.projection = nn.Linear(features, dim)
-        self.classifier = nn.Linear(dim, classes)
-
-    def layers(self) -> tuple[nn.Module, ...]:
-        """Return what :meth:`forward` asks, in turn."""
-        return self.hidden, nn.ReLU(), self.projection, self.classifier
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits [batch, C] of features [batch, f]."""
-        z = self.projection(self.hidden(x).relu())
-        logits: Tensor = self.classifier(z)
-        return logits
+        super().__init__(
+            OrderedDict(
+                hidden=nn.Linear(features, features),
+                relu=nn.ReLU(),
+                projection=nn.Linear(features, dim),
+                classifier=nn.Linear(dim, classes),
+            )
+        )

@@ -122,8 +122,8 @@ class Contrastive(Represented):
         """Return μ·ℓ and its gradient."""
         if "apart" not in visit.aside:
             return None
-        term, gradient = contrast(z, visit.aside["apart"], self.temperature)
-        return self.mu * term, self.mu * gradient
+        said, gradient = contrast(z, visit.aside["apart"], self.temperature)
+        return self.mu * said, self.mu * gradient
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return the model this visit ended with, [P]."""
@@ -133,10 +133,10 @@ class Contrastive(Represented):
 def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return ℓ = mean of −log(e^{a/τ}/(e^{a/τ} + e^{b/τ})) = mean of log(1 + e^{(b − a)/τ}), [], and ∂ℓ/∂z [n, dim].
 
-    a and b are the cosines of z with z_glob and z_prev; with u = z/‖z‖ and v = z_prev/‖z_prev‖ − z_glob/‖z_glob‖ it is
-    b − a = u·v, so that one vector per sample is all that needs to be kept of the two streams, and
+    a and b are the cosines of z with z_glob and z_prev; with u = z/max(‖z‖, 10⁻⁸) and v = z_prev/‖z_prev‖ −
+    z_glob/‖z_glob‖ it is b − a = u·v, so that one vector per sample is all that needs to be kept of both streams, and
 
-        ∂ℓ/∂z = σ(u·v/τ)/(n·τ·‖z‖) · (v − (u·v)·u), σ the logistic function.
+        ∂ℓ/∂z = σ(u·v/τ)/(n·τ·max(‖z‖, 10⁻⁸)) · (v − (u·v)·u), σ the logistic function; for ‖z‖ < 10⁻⁸ without (u·v)·u.
 
     Args:
         z: representations [n, dim].
@@ -153,7 +153,7 @@ def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tens
     length = z.norm(dim=1, keepdim=True)
     u = z / length.clamp_min(SHORT)
     nearer = (u * apart).sum(1, keepdim=True)
-    across = apart - u * (nearer * (length >= SHORT))  # below the floor u is z/SHORT: it has no length of its own
+    across = apart - u * (nearer * (length >= SHORT))
     slope = (nearer / temperature).sigmoid() / (length.clamp_min(SHORT) * (temperature * len(z)))
     return softplus(nearer / temperature).mean(), across * slope
 

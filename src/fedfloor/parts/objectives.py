@@ -16,6 +16,7 @@ from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
 from fedfloor.parts.replay import Replay
+from fedfloor.parts.represented import Represented
 from fedfloor.parts.variates import Variates
 from fedfloor.plan.nodes import Scalar
 
@@ -48,6 +49,8 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     """
     goal = named.make("objective", name, settings, OBJECTIVES)
     named.complete("objective", name, goal, Objective, writes=("loss",))
+    if isinstance(goal, Represented):
+        named.complete("objective", name, goal, Represented, writes=("term",))
     return goal  # type: ignore[no-any-return]
 
 
