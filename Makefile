@@ -63,7 +63,7 @@ CLOUD := ida,ida-intrac,ida-fedavg,fedavgm,fedadagrad,fedadam,fedyogi,qffl
 METHODS := $(DEVICES),$(CLOUD),fedsr,hierfavg,ring
 
 .PHONY: methods
-methods: $(READY)  ## All methods on FEMNIST, 20 rounds, 3 seeds, resumable (about half an hour; needs FEMNIST)
+methods: $(READY)  ## The baselines on FEMNIST, 20 rounds, 3 seeds, resumable (about half an hour; needs FEMNIST)
 	$(BIN)/fedfloor compare femnist-methods --methods $(METHODS) --seeds 0,1,2 --resume --out runs/femnist-methods
 	$(BIN)/fedfloor report runs/femnist-methods --markdown runs/femnist-methods/table.md
 
@@ -79,7 +79,7 @@ ALL := fedavg,fedsr,hierfavg,ring,fedgs,hfedms,hfedms-s,astraea,fldg,fldgl,kcent
 ALL := $(ALL),scaffold,qffl,ida,fedavgm,fedadagrad,fedadam,fedyogi
 
 .PHONY: choose
-choose: $(READY)  ## All methods on skewed data, still and streaming, on two networks (about an hour, resumable; needs Fashion-MNIST)
+choose: $(READY)  ## Nearly all methods on skewed data, still and streaming, on two networks (about an hour, resumable; needs Fashion-MNIST)
 	for park in static:0.65 stream:0.7; do name=choose-$${park%:*}; \
 		$(BIN)/fedfloor compare $$name --methods $(ALL) --seeds 0,1,2 --resume --out runs/$$name || exit; \
 		for network in 5g-edge lte-cat-m2; do rm -rf runs/$$name-$$network; \

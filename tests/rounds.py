@@ -26,7 +26,8 @@ WORK = {"epochs": 1, "batch_size": 4, "lr": 0.05}
 
 # so that parts.selection may say who takes part; so that few devices have to be chosen from, and rounds are short
 OWN: dict[str, dict[str, Any]] = {
-    "astraea": {"devices": 2}, "fedcs": {"fraction": 1.0}, "fedgs": {"iterations": 3, "devices": 2, "random": 1},
+    "astraea": {"devices": 2}, "fedcs": {"fraction": 1.0}, 
+    "fedgs": {"iterations": 3, "devices": 2, "random": 1, "work": {"epochs": None, "steps": 1}},
     "fldg": {"groups": 3, "extractor": "raw"}, "fldgl": {"groups": 3, "extractor": "raw"}, "kcenter": {"centers": 3},
     "hfedms": {"period": 2, "share": 1.0, "growth": {"kind": "log", "alpha": 2.0, "beta": 3}, "memory": 5},
 }  # fmt: skip
@@ -40,8 +41,8 @@ RADIO = {
 
 def method(name: str, parts: Mapping[str, Any] | None = None, rounds: int = 3, **settings: Any) -> Combined:
     """Return a method with settings of its own table, and parts of [method], read as from an experiment file."""
-    work = {**WORK, **settings.pop("work", {})}
     settings = {**OWN.get(name, {}), **settings}
+    work = {**WORK, **settings.pop("work", {})}
     table = {"rounds": rounds, "work": work, "method": {"name": name, **(parts or {})}, "methods": {name: settings}}
     return config.combined(config.from_table(table))
 

@@ -18,6 +18,7 @@ from fedfloor.plan.nodes import Sequence as Chain
 from fedfloor.plan.outcome import Outcome
 from floor import bits, park, plan_of, start, visits, walk
 from gates import FROZEN, WARM, gated
+from rounds import Job, method
 
 
 @pytest.mark.parametrize(("warm_up", "frozen"), [(None, [3, 4, 5]), (0, [1, 2, 3, 4, 5]), (4, [5]), (9, [])])
@@ -75,3 +76,11 @@ def test_the_methods_settings_are_checked() -> None:
     for wrong in ({"warm_up": -1}, {"layers": 0}, {"fraction": 0.0}):
         with pytest.raises(SettingError, match=next(iter(wrong))):
             CGAU(**wrong)  # type: ignore[arg-type]
+
+
+def test_its_own_objective_by_name_would_lose_the_warm_up() -> None:
+    here = park()
+    job = Job(method("cgau", {"objective": "gated"}), here)
+    with pytest.raises(SettingError, match=r"'gated' with method 'cgau'.*Leave it out; its settings are those of"):
+        job.plan(job.begin(), 1)
+    Job(method("cgau", {"objective": "gated"}, warm_up=0), here).plan(job.begin(), 1)  # there is none to lose

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +87,19 @@ def test_one_class_per_device_is_a_park(name: str, tmp_path: Path) -> None:
 
 
 @EVERY
+def test_a_dead_device_costs_its_own_visits_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfloor.engine.ranks.is_lost", lambda key, chance: key.device == 2)
+    job = Job(method(name), floor_(), folder=tmp_path)
+    state = job.run()
+    told = [one for outcome in job.outcomes for one in outcome.receipts if one.device >= 0]
+    assert all(one.lost == (one.device == 2) for one in told)
+    assert any(one.lost for one in told) or name == "centralized"
+    assert 2 not in job.engine.memory.held
+    assert bits(state.packet["w"]) != bits(job.start["w"])
+    assert all(bool(torch.isfinite(one).all()) for one in {**state.packet, **state.tensors}.values())
+
+
+@EVERY
 def test_where_every_device_is_dead_nothing_moves(name: str, tmp_path: Path) -> None:
     job = Job(method(name), floor_(), folder=tmp_path, loss=1 - 1e-9)
     state = job.begin()
@@ -94,6 +108,7 @@ def test_where_every_device_is_dead_nothing_moves(name: str, tmp_path: Path) -> 
         pytest.skip("trains at the cloud, which is never lost")
     assert all(one.lost for one in job.outcomes[0].receipts)
     assert digest(after, [])[0] == digest(state, [])[0]  # HFedMS notes whom it asked
+    assert not job.engine.memory.held
 
 
 @EVERY
@@ -113,8 +128,11 @@ def test_a_run_killed_and_resumed_on_two_ranks_is_the_same_run(name: str, tmp_pa
     first, second = ([{**json.loads(line), "wall_s": 0} for line in one] for one in said)
     assert len(first) == 4
     assert first == second
-    models = {(tmp_path / one / "model.safetensors").read_bytes() for one in ("whole", "cut")}
-    assert len(models) == 1
+    for file in (
+        "model.safetensors",
+        "checkpoint/round-00000004/state.safetensors",
+    ):  # the server's moments, control variates
+        assert len({(tmp_path / one / file).read_bytes() for one in ("whole", "cut")}) == 1
 
 
 @EVERY
@@ -124,6 +142,11 @@ def test_a_card_says_all_of_a_method(name: str) -> None:
     assert first.endswith(".")
     assert "::" in said, "five lines of pseudo-code"
     assert "Args:" in said or not settings
+    assert re.search(r"\b(is|are|makes?|becomes?|comes to)\b[^.]*\b(Fed|SGD|mini-batch|HierFAVG|ring|plain)", said), (
+        "the law"
+    )
+    assert "Travels:" in said
+    assert re.search(r"arXiv \d{4}\.\d{4,5}|\"[A-Z]|\b(19|20)\d\d\b", said), "where it comes from"
     for row in settings:
         assert f"    {str(row['setting']).partition('.')[0]}: " in said, row
 

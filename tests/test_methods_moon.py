@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -147,7 +148,14 @@ def test_the_methods_without_their_terms_are_fedavg(tmp_path: Path) -> None:
     assert after(FedMMD(weight=0.1, fraction=0.6, work=work), Plain(), "f") != fedavg
 
 
-@pytest.mark.parametrize("make", [lambda: Moon(mu=-1.0), lambda: FedMMD(weight=-1.0), lambda: Moon(fraction=0.0)])
-def test_methods_check_their_settings(make: Callable[[], object]) -> None:
-    with pytest.raises(SettingError):
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Moon(mu=-1.0), "mu = -1.0: must be a number of at least 0"),
+        (lambda: FedMMD(weight=-1.0), "weight = -1.0: must be a number of at least 0"),
+        (lambda: Moon(fraction=0.0), "methods.moon.fraction = 0.0: must be above 0"),
+    ],
+)
+def test_methods_check_their_settings(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(said)):
         make()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
+from fedfloor.parts.mix import BySamples, Equal
 from fedfloor.plan.nodes import Parallel, Probe, Sequence
 from floor import WORK, batch_norm, bits, engine, park, start, visits, walk
 
@@ -32,6 +35,14 @@ def test_the_mean_is_the_engines_to_the_bit(n: int, seed: int) -> None:
         for i, one in enumerate(of):
             tree.add(i, {"w": one}, 1.0 if weights is None else weights[i])
         assert bits(mean(of, weights)) == bits(tree.mean({})["w"])
+
+
+def test_the_mean_by_hand() -> None:
+    # (1, 4) of one sample and (5, 0) of three: (1·1 + 3·5)/4 = 4 and (1·4 + 3·0)/4 = 1; counted equally 3 and 2
+    of = torch.tensor([[1.0, 4.0], [5.0, 0.0]])
+    for rule, wanted in ((BySamples(), [4.0, 1.0]), (Equal(), [3.0, 2.0])):
+        weights = [rule.weight(1), rule.weight(3)]
+        assert mean(of, weights).tolist() == wanted
 
 
 def test_chunks_make_no_difference() -> None:
@@ -144,6 +155,14 @@ def test_q_fair_steps_by_what_is_trained_and_averages_statistics() -> None:
     # the weight as above; the statistic is the mean of 100 and 0 by F = 2 and 3, and makes no step shorter
     got = q_fair(torch.tensor([1.0, 7.0]), torch.tensor([[0.0, 100.0], [3.0, 0.0]]), [2.0, 3.0], 0.5, 1.0, trained=1)
     assert got.tolist() == pytest.approx([1 + 8 / 30, 40.0], rel=1e-6)
+
+
+def test_q_fair_with_several_learning_rates_is_refused() -> None:
+    of = engine(park())
+    apart = visits((0,)) + visits((1,), replace(WORK, rate=0.2))
+    plan = Sequence((Probe((0, 1), "loss"), Parallel(apart, mix="q_fair", settings={"q": 1.0})))
+    with pytest.raises(SettingError, match=r"'q_fair' needs one learning rate for all branches, not \[0\.1, 0\.2\]"):
+        walk(of, plan, start(of))
 
 
 def test_a_run_tells_q_fair_what_is_trained() -> None:

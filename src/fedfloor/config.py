@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +154,11 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     table = {key: one for key, one in experiment.methods.get(name, {}).items() if key not in ("method", *PARTS)}
     where = f"methods.{name}"
     if "work" not in {f.name for f in dataclasses.fields(kind)}:  # type: ignore[arg-type]
-        return checked(kind, table, where)
+        with _inside(where):
+            return checked(kind, table, where)
     own = checked(WorkSettings, table.pop("work", {}), f"{where}.work")
-    method = checked(kind, table, where)
+    with _inside(where):
+        method = checked(kind, table, where)
     published: WorkSettings = method.work  # type: ignore[attr-defined]
     work = own.over(experiment.work.over(published.over(DEFAULTS)))
     return dataclasses.replace(method, work=work)  # type: ignore[type-var]
@@ -186,7 +189,19 @@ def _part(part: str, value: Any, where: str) -> Any:
             f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(PARTS[part])}" }}.'
         )
     name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
-    return MAKE[part](name, own)
+    with _inside(where):
+        return MAKE[part](name, own)
+
+
+@contextmanager
+def _inside(where: str) -> Iterator[None]:
+    """Say which table an error is about, where it does not say so itself."""
+    try:
+        yield
+    except SettingError as error:
+        if where in str(error):
+            raise
+        raise SettingError(f"[{where}] {error}") from error
 
 
 def resolved(experiment: Experiment, folder: Path | None = None) -> str:

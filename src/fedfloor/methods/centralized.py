@@ -19,7 +19,11 @@ class Centralized(Method):
 
         for each round: E epochs of SGD on all data, in one place
 
-    The bound federated methods are measured against; it moves the data, which they do not.
+    The bound federated methods are measured against. It is FedAvg on a park of one device.
+
+    Travels: nothing; the data are where the model is, which is what federated methods do without.
+
+    Robbins and Monro, Annals of Mathematical Statistics, 1951.
 
     Args:
         work: what a round does; one epoch.

@@ -138,10 +138,17 @@ class Combined(Method):
         self._check(node)
         if self.parts.objective is not None:
             name, settings = objectives.spoken(self.parts.objective)
-            own = objectives.spoken(self.method.objective)[0]  # another one is there for a purpose of the method's
+            own = objectives.spoken(self.method.objective)  # another one is there for a purpose of the method's
 
             def changed(work: Work) -> Work:
-                return replace(work, objective=name, settings=settings) if work.objective == own else work
+                if work.objective != own[0]:
+                    return work
+                if name == own[0] and dict(work.settings) != own[1]:
+                    raise SettingError(
+                        f"method.objective = '{name}' with method '{self.name}': it is the method's own, which sets it "
+                        f"from round to round. Leave it out; its settings are those of [methods.{self.name}]."
+                    )
+                return replace(work, objective=name, settings=settings)
 
             node = change.with_work(node, changed)
         if self.parts.mix is not None and walk.rates(node):  # a round that trains nobody has nothing to mix

@@ -25,6 +25,8 @@ class FedAvg(Method):
 
     With every device and one step per visit it is one centralised step on the union of the mini-batches (equal sizes).
 
+    Travels: the model, down and up.
+
     McMahan et al., AISTATS 2017, arXiv 1602.05629.
 
     Args:

@@ -28,6 +28,8 @@ class FedSR(Method):
     With rings of one (``ring_size = 1``) and one lap this is FedAvg. With one ring of all devices and one lap it is
     ring-optimization.
 
+    Travels: the model, down to each ring, from device to device, up from its last one.
+
     Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which is what its traffic (Table
     III) counts; the order of a ring is drawn anew in each round, and the last device of a lap hands over to the first.
 

@@ -27,6 +27,8 @@ class HierFAVG(Method):
 
     With κ2 = 1 this is FedAvg up to rounding.
 
+    Travels: the model, between edges and devices κ2 times in a round, between cloud and edges once.
+
     Liu et al., ICC 2020, arXiv 1905.06641, where κ1 counts SGD steps (``work.steps``); FedSR compares with κ1 = 1
     epoch and κ2 = 5.
 

@@ -25,6 +25,8 @@ class Ring(Method):
 
     On a park of one device this is centralised SGD.
 
+    Travels: the model, from device to device.
+
     FedSR, arXiv 2403.14718, section III ("ring-optimization"), there with one lap of E = 1 per round (its Table III
     counts 20 models per round for 20 devices).
 
