@@ -53,7 +53,7 @@ def test_the_groups_of_a_period_are_as_the_paper_has_them(period: int, groups: i
     assert len({k for group in found for k in group}) == len(found) * size
 
 
-def test_a_whole_group_is_left_out_where_devices_do_not_divide() -> None:
+def test_devices_are_left_out_where_they_do_not_divide() -> None:
     found = chains(planned(HFedMS(grouping="icg", share=1.0), 5 * 90 + 1))
     assert len(found) * len(found[0]) == 300  # 68 of 368 sit out, as in b.3
 
@@ -76,6 +76,15 @@ def test_groups_are_random_where_nobody_says_what_it_holds() -> None:
     plan, again = (HFedMS().plan(State({}), silent, np.random.default_rng(seed)) for seed in (0, 1))
     assert [len(one) for one in chains(plan)] == [36] * 3
     assert chains(plan) != chains(again)
+
+
+def test_a_park_too_small_for_its_share_is_refused_and_few_that_may_take_part_are_not() -> None:
+    rng = np.random.default_rng(0)
+    of, three = HFedMS(share=0.3), View(1, 10, np.full(3, 50), np.zeros(3, np.int32), {}, census=np.ones((3, 4)))
+    with pytest.raises(SettingError, match=r"0\.3 of 3 groups is less than one group.*at least 0\.3334 here"):
+        of.plan(State({}), three, rng)
+    asleep = replace(view(1), invited=[4, 9, 17])
+    assert [len(one) for one in chains(of.plan(State({}), asleep, rng))] == [1]
 
 
 def test_groups_stay_for_a_period_and_are_drawn_anew_for_the_next() -> None:

@@ -36,7 +36,11 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "wall_s"} for line in found]
 
 
-def test_any_number_of_ranks_a_resume_and_a_forecast_come_to_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [{}, {"keep": "samples"}, {"rule": "random"}, {"rule": "window"}], ids=str)
+def test_any_number_of_ranks_a_resume_and_a_forecast_come_to_the_same(kept: dict[str, str], tmp_path: Path) -> None:
+    def experiment() -> Experiment:
+        return config.from_table({**TABLE, "methods": {"hfedms": {**TABLE["methods"]["hfedms"], **kept}}})
+
     whole = fedfloor.run(experiment(), tmp_path / "whole", ranks=1)
     two = fedfloor.run(experiment(), tmp_path / "two", ranks=2)
     for stop in (2, 5, 8):  # each within a period, of which the last is cut short

@@ -64,8 +64,9 @@ class Astraea(Method):
         require(self.devices >= 1, "methods.astraea.devices", self.devices, whole)
         require(self.mediator_epochs >= 1, "methods.astraea.mediator_epochs", self.mediator_epochs, whole)
         require(0 < self.share <= 1, "methods.astraea.share", self.share, "above 0 and at most 1")
-        if self.grouping not in SOLVERS:
-            raise unknown("methods.astraea.grouping", self.grouping, SOLVERS)
+        for name, known in {"grouping": SOLVERS, "weights": ("by_samples", "equal")}.items():
+            if getattr(self, name) not in known:
+                raise unknown(f"methods.astraea.{name}", getattr(self, name), known)
 
     def _blind(self, everyone: int) -> bool:
         """Whether who holds what makes no difference to the groups."""

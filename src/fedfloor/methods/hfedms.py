@@ -86,7 +86,8 @@ class HFedMS(Method):
     work: WorkSettings = WorkSettings(epochs=1, batch_size=5, lr=0.01)
 
     def __post_init__(self) -> None:
-        require(self.period >= 1, "methods.hfedms.period", self.period, "a whole number of at least 1")
+        whole = isinstance(self.period, int)
+        require(whole and self.period >= 1, "methods.hfedms.period", self.period, "a whole number of at least 1")
         require(0 < self.share <= 1, "methods.hfedms.share", self.share, "above 0 and at most 1")
         require(self.memory >= 0, "methods.hfedms.memory", self.memory, "a whole number of at least 0")
         epochs = self.calibration_epochs
@@ -152,11 +153,14 @@ class HFedMS(Method):
         """Form groups, draw those that take part, and put each into a random order."""
         if not view.devices:
             raise SettingError("method 'hfedms': there is no device that may take part.")
-        groups = groups_of(self.growth, period_of(view.round, self.every), len(view.devices))
+        period = period_of(view.round, self.every)
+        groups = groups_of(self.growth, period, len(view.devices))
         census = None if view.census is None else view.census[list(view.devices)]
         known = census is None or census.any()  # nobody answered, or nobody holds anything
         every = formed(self.grouping if known else "random", view.devices, census if known else None, groups, rng)
-        return [every[m] for m in sorted(rng.choice(groups, chosen_groups(self.share, groups), replace=False))]
+        chosen_groups(self.share, groups_of(self.growth, period, len(view.sizes)))  # a park too small is refused
+        many = chosen_groups(self.share, groups) if self.share * groups >= 1 else 1  # few may take part in this round
+        return [every[m] for m in sorted(rng.choice(groups, many, replace=False))]
 
     def _kept(self, state: State, view: View, rng: np.random.Generator) -> list[list[int]]:
         """Return the period's groups, without devices that may not take part now."""

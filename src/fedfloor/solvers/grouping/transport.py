@@ -3,7 +3,7 @@
 The dual has one price per cluster. With any prices, each point in its cheapest cluster is the best assignment for the
 sizes that result; then points move along shortest paths from clusters that have too many to those that have too few,
 and the prices follow (successive shortest paths: Ahuja, Magnanti, Orlin, "Network Flows", 1993, section 9.7). Costs are
-not rounded to whole numbers.
+not rounded to whole numbers, as OR-Tools' flows would have them, on which k-means of HFedMS's reference code stands.
 """
 
 from __future__ import annotations
