@@ -16,6 +16,7 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.scaffold import Scaffold
+from fedfloor.models.network import Network
 from fedfloor.parts.objective import Visit
 from fedfloor.parts.server import Sgd
 from fedfloor.parts.variates import Variates, effective, renewed
@@ -42,6 +43,18 @@ def by_hand(
         y = y - float(work.lr) * velocity  # type: ignore[arg-type]
     shares = [sum(beta**j for j in range(len(seen) - s)) for s in range(len(seen))]
     return y, sum(a * g for a, g in zip(shares, seen, strict=True)) / sum(shares)  # type: ignore[return-value]
+
+
+def test_the_term_by_hand() -> None:
+    # x = (1, 2), y = (3, 1), c = (0.5, −1), c_k = (0.25, 1): ⟨c − c_k, y − x⟩ = 0.25·2 + (−2)·(−1) = 2.5; after two
+    # steps of 0.1, c_k⁺ = (x − y)/(0.1·2) − (c − c_k) = (−10, 5) − (0.25, −2) = (−10.25, 7)
+    network, y = Network(torch.nn.Sequential(torch.nn.Linear(1, 1))), torch.tensor([3.0, 1.0])
+    visit = Visit(torch.tensor([1.0, 2.0]), {"c": torch.tensor([0.25, 1.0])}, network, {"c": torch.tensor([0.5, -1.0])},
+                  Work(epochs=1, rate=0.1), steps=2)  # fmt: skip
+    said = Variates().penalty(y, replace(visit, ready=Variates().begin(visit)))
+    assert said is not None
+    assert (float(said[0]), said[1].tolist()) == (2.5, [0.25, -2.0])
+    assert Variates().remember(y, visit)["c"].tolist() == pytest.approx([-10.25, 7.0], rel=1e-6)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5], ids=["all arrive", "half are lost"])
