@@ -49,7 +49,8 @@ def test_the_term_by_hand() -> None:
     # x = (1, 2), y = (3, 1), c = (0.5, −1), c_k = (0.25, 1): ⟨c − c_k, y − x⟩ = 0.25·2 + (−2)·(−1) = 2.5; after two
     # steps of 0.1, c_k⁺ = (x − y)/(0.1·2) − (c − c_k) = (−10, 5) − (0.25, −2) = (−10.25, 7)
     network, y = Network(torch.nn.Sequential(torch.nn.Linear(1, 1))), torch.tensor([3.0, 1.0])
-    visit = Visit(torch.tensor([1.0, 2.0]), {"c": torch.tensor([0.25, 1.0])}, network, {"c": torch.tensor([0.5, -1.0])},
+    network.flat.copy_(torch.tensor([1.0, 2.0]))
+    visit = Visit(network.flat.clone(), {"c": torch.tensor([0.25, 1.0])}, network, {"c": torch.tensor([0.5, -1.0])},
                   Work(epochs=1, rate=0.1), steps=2)  # fmt: skip
     said = Variates().penalty(y, replace(visit, ready=Variates().begin(visit)))
     assert said is not None
