@@ -35,7 +35,7 @@ class FedProx(Method):
 
     Args:
         mu: μ ≥ 0. The authors used 1 for MNIST and FEMNIST, 0.01 and 0.001 for texts, with 20 epochs; the default is
-            of ours, from the middle of their grid: 1 slows the short visits of the comparisons here.
+            ours.
         fraction: C, share of the devices drawn in a round, in (0, 1].
         work: what a visit does.
     """
