@@ -19,7 +19,7 @@ import pytest
 from commands import TINY, Command
 from fedfloor import config
 from fedfloor.deploy import live, ports
-from fedfloor.deploy.processes import Crew
+from fedfloor.deploy.processes import Crew, tail
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs import ledger
@@ -44,6 +44,21 @@ def started(folder: Path, *words: str, devices: int = 4) -> subprocess.Popen[str
     line = [sys.executable, "-m", "fedfloor", "live", "up", "tiny.toml", "--out", "live", "--devices", str(devices)]
     line += words
     return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def comes_up(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until the processes of a park are being started; fail with what was said if they are not."""
+    ended = False
+
+    def now() -> bool:
+        nonlocal ended
+        ended = process.poll() is not None
+        return ended or len(Crew.of(folder / "live").members) > 4
+
+    if not until(now, 180) or ended:
+        process.kill()
+        logs = "\n".join(f"{one.name}: {tail(one)}" for one in sorted((folder / "live" / "logs").glob("*.log")))
+        pytest.fail(f"no park came up: {process.communicate()[1]}\n{Crew.of(folder / 'live')}\n{logs}")
 
 
 @pytest.mark.slow
@@ -76,7 +91,7 @@ def test_a_park_trains_as_its_simulation_and_leaves_nothing_behind(folder: Path)
 @needs_mosquitto
 def test_ctrl_c_ends_everything(folder: Path) -> None:
     process = started(folder)
-    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 180)
+    comes_up(folder, process)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=180)
     assert process.returncode == 130, told
@@ -89,7 +104,7 @@ def test_ctrl_c_ends_everything(folder: Path) -> None:
 @needs_mosquitto
 def test_down_ends_a_park_whose_command_was_killed(folder: Path) -> None:
     process = started(folder)
-    assert until(lambda: (folder / "live" / "live.json").exists() and len(Crew.of(folder / "live").members) > 4, 180)
+    comes_up(folder, process)
     process.kill()
     process.communicate()
     with pytest.raises(RunError, match=r"a park runs in .* already: fedfloor live down"):
