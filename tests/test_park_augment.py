@@ -153,6 +153,15 @@ def test_every_tick_draws_anew_without_replacement(size: int, window: int, tick:
         assert (counts.min(), counts.max()) == (window // size, -(-window // size))
 
 
+def test_a_window_may_stay_for_some_ticks() -> None:
+    labels, stays = np.zeros(20, int), Augmented(window=6, every=5)
+    places = [stays.position(tick=tick, visits=tick) for tick in range(11)]
+    assert places == [0] * 5 + [1] * 5 + [2]
+    anew = Augmented(window=6)
+    for place in (0, 1):
+        np.testing.assert_array_equal(stays.held(labels, 3, 4, place), anew.held(labels, 3, 4, place))
+
+
 def test_another_tick_device_and_seed_are_other_draws() -> None:
     stream, labels = Augmented(20), np.zeros(30, int)
     places = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]

@@ -56,11 +56,23 @@ def test_every_cell_is_an_experiment_and_has_a_run_of_its_own() -> None:
         visit = method_of(what).work.at(1, 100)  # type: ignore[attr-defined]
         assert (visit.epochs, visit.steps, visit.batch_size) == (1, None, 5)
         assert (what.data.stream.kind == "augmented") == cell.setting.startswith("stream")
-        assert getattr(what.data.stream, "window", 50) == 50
+        assert getattr(what.data.stream, "window", 50) == (49 if cell.key.endswith(("/stays", "/code")) else 50)
     for table in TABLES:
         assert len({cell.run for cell in table.cells}) == len(table.cells) == len({cell.key for cell in table.cells})
         assert catalog.find(table.name).cells == table.cells
-    assert [len(table.cells) for table in TABLES] == [2 * (2 * 8 + 8 + 2), 2 * 6, 2 * (3 * 3 * 3 + 5)]
+    assert [len(table.cells) for table in TABLES] == [2 * (2 * 8 + 8 + 5 + 2), 2 * 6, 2 * (3 * 3 * 3 + 5)]
+
+
+def test_what_the_reference_code_does_otherwise_is_in_one_cell_together() -> None:
+    table = catalog.find("hfedms-table3")
+    whats = {cell.key: table.experiment(cell, 100) for cell in table.cells if cell.key.startswith("cnn/stream/")}
+    usual, whole = (vars(method_of(whats[f"cnn/stream/{key}"])) for key in ("hfedms-d", "code"))
+    other = {name for name in usual if usual[name] != whole[name]} - {"objective", "work"}
+    assert other == {"calibration_epochs", "rule", "shuffle", "weights", "grouping"}
+    assert vars(method_of(whats["cnn/stream/epochs"]))["calibration_epochs"] == 3
+    for key in ("distilled", "code"):
+        assert whats[f"cnn/stream/{key}"].method.objective == {"kind": "distilled", "weight": 0.0016}
+    assert whats["cnn/stream/stays"].data.stream.every == whole["period"] == 5  # type: ignore[attr-defined]
 
 
 def test_every_cell_with_hfedms_is_an_experiment() -> None:

@@ -128,6 +128,7 @@ def test_settings_are_read_and_written_again(tmp_path: Path) -> None:
     [
         ({"window": 0}, r"data\.stream\.window = 0: must be a whole number of at least 1"),
         ({"brightness": 1.5}, r"data\.stream\.brightness = 1\.5: must be from 0 to 1"),
+        ({"every": 0}, r"data\.stream\.every = 0: must be a whole number of at least 1"),
         ({"brightness": -0.1}, r"data\.stream\.brightness = -0\.1"),
         (
             {"scale": [0, 1]},

@@ -20,7 +20,7 @@ Range = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Augmented:
-    """One-shot windows of altered pictures: with every tick a device draws n = ``window`` new samples of its local set.
+    """Windows of altered pictures: with every tick a device draws n = ``window`` new samples of its local set.
 
     They are drawn by (seed, device, tick), each at most once; of a local set smaller than n all are drawn as often as
     they fit in whole, each time in another order, and the rest are some of them. Each picture is multiplied by a factor
@@ -30,13 +30,14 @@ class Augmented:
 
     The streaming data of HFedMS: Zeng et al., "HFedMS: Heterogeneous Federated Learning with Memorable Data Semantics
     in Industrial Metaverse", IEEE Transactions on Cloud Computing 2023, arXiv 2211.03300. Its reference code differs
-    from its text: it draws 49 samples, and new ones only when devices are regrouped.
+    from its text: it draws 49 samples, and new ones only when devices are regrouped, which is ``every`` = T.
 
     Args:
         window: n, samples held at a time, at least 1.
         brightness: from 0, which switches it off, to 1.
         scale: the smallest and the largest area, above 0 and at most 1; (1, 1): nothing is cut off.
         ratio: the smallest and the largest width : height of what is cut out, in units of the picture's own.
+        every: ticks for which a window stays, at least 1; 1: it is seen once.
 
     >>> stream = Augmented(window=3)
     >>> stream.held(np.zeros(5, int), seed=0, device=0, position=stream.position(tick=2, visits=0)).shape
@@ -47,12 +48,14 @@ class Augmented:
     brightness: float = 0.1
     scale: Range = (0.8, 1.0)
     ratio: Range = (0.8, 1.2)
+    every: int = 1
     kind: Literal["augmented"] = "augmented"
 
     def __post_init__(self) -> None:
         for name in ("scale", "ratio"):  # lists, where nobody has checked their types
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
+        require(self.every >= 1, "data.stream.every", self.every, "a whole number of at least 1")
         require(0 <= self.brightness <= 1, "data.stream.brightness", self.brightness, "from 0 to 1")
         two = "two numbers, the smaller one first"
         scaled = len(self.scale) == 2 and 0 < self.scale[0] <= self.scale[1] <= 1
@@ -67,9 +70,9 @@ class Augmented:
         require(reaches, "data.stream.ratio", list(self.ratio), fitting)
 
     def position(self, tick: int, visits: int) -> int:
-        """Return the tick."""
+        """Return ⌊tick / every⌋."""
         del visits
-        return tick
+        return tick // self.every
 
     def holds(self, size: int) -> int:
         """Return the window's size."""
@@ -93,7 +96,7 @@ class Augmented:
             x: uint8 [n, C, H, W], those of the device's window.
             seed: of the draws.
             device: whose.
-            position: the tick.
+            position: the window's number.
         """
         rng = generator(seed, "augment", device, position)
         factors = rng.uniform(1 - self.brightness, 1 + self.brightness, len(x))
