@@ -117,7 +117,10 @@ def listening(pid: int) -> set[int]:
 
 
 def until(what: Any, seconds: float = WAIT_S) -> bool:
-    """Wait until ``what()`` is true, for that many seconds, but for those in which the whole machine stood still."""
+    """Wait until ``what()``, which is quick, is true; sleep for that many seconds in all.
+
+    A time in which the whole machine stood still does not count.
+    """
     for _ in range(round(seconds / PACE_S)):
         if what():
             return True

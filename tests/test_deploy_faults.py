@@ -25,6 +25,7 @@ from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park
 from live_park import Broker, InMemory, Live, edge_settings, experiment, figures, live, simulated
+from parks import until
 
 WHO, WHEN = 3, 2  # the device that fails, and the round
 Fails = Callable[[Live, Any], Any]
@@ -190,14 +191,14 @@ def test_a_device_does_not_do_again_what_it_was_asked_before_it_was_started(tmp_
                 return
             recorded = [one for one in park.broker.said if one[0].endswith(f"/d{WHO}") and "/in/" in one[0]]
             park.links[WHO].die()
-            until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
+            assert until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
             park.join(WHO)
-            until(lambda: all(WHO in edge.line.here for edge in park.edges.values()))
+            assert until(lambda: all(WHO in edge.line.here for edge in park.edges.values()))
             for topic, payload in recorded:
                 park.broker.deliver(topic, payload, False)
 
         got = park.run(report=again)
-        until(lambda: park.agents[WHO].gate.counts() == {f"e{edge_of(park, WHO)}": {"stale": 1}})
+        assert until(lambda: park.agents[WHO].gate.counts() == {f"e{edge_of(park, WHO)}": {"stale": 1}})
     assert [line.lost for line in got] == [0, 0]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
 
@@ -240,25 +241,15 @@ def test_devices_that_leave_and_join_in_every_round_do_not_stop_it(tmp_path: Pat
         def change(line: ledger.Line) -> None:
             for k in gone:
                 park.join(k)
-            until(lambda: all(len(edge.line.here) == 10 for edge in park.edges.values()))
+            assert until(lambda: all(len(edge.line.here) == 10 for edge in park.edges.values()))
             gone[:] = rng.sample(range(10), 3)
             for k in gone:
                 park.links[k].die()
-            until(lambda: all(len(edge.line.here) == 7 for edge in park.edges.values()))
+            assert until(lambda: all(len(edge.line.here) == 7 for edge in park.edges.values()))
 
         got = park.run(report=change)
     assert [line.lost for line in got] == [0] + [3] * 4
     assert got[-1].accuracy is not None
-
-
-def until(true: Callable[[], bool]) -> None:
-    import time
-
-    for _ in range(500):
-        if true():
-            return
-        time.sleep(0.01)
-    raise TimeoutError
 
 
 @pytest.mark.parametrize("method", ["fedsr", "hfedms"])

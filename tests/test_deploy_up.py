@@ -48,17 +48,12 @@ def started(folder: Path, *words: str, devices: int = 4) -> subprocess.Popen[str
 
 def comes_up(folder: Path, process: subprocess.Popen[str]) -> None:
     """Wait until the processes of a park are being started; fail with what was said if they are not."""
-    ended = False
-
-    def now() -> bool:
-        nonlocal ended
-        ended = process.poll() is not None
-        return ended or len(Crew.of(folder / "live").members) > 4
-
-    if not until(now, 180) or ended:
+    up = until(lambda: process.poll() is not None or len(Crew.of(folder / "live").members) > 4, 180)
+    if not up or process.poll() is not None:
         process.kill()
         logs = "\n".join(f"{one.name}: {tail(one)}" for one in sorted((folder / "live" / "logs").glob("*.log")))
-        pytest.fail(f"no park came up: {process.communicate()[1]}\n{Crew.of(folder / 'live')}\n{logs}")
+        live.down(folder / "live")
+        pytest.fail(f"no park came up: {process.communicate()[1]}\n{logs}")
 
 
 @pytest.mark.slow

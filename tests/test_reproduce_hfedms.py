@@ -67,12 +67,14 @@ def test_what_the_reference_code_does_otherwise_is_in_one_cell_together() -> Non
     table = catalog.find("hfedms-table3")
     whats = {cell.key: table.experiment(cell, 100) for cell in table.cells if cell.key.startswith("cnn/stream/")}
     usual, whole = (vars(method_of(whats[f"cnn/stream/{key}"])) for key in ("hfedms-d", "code"))
-    other = {name for name in usual if usual[name] != whole[name]} - {"objective", "work"}
+    other = {name for name in usual if usual[name] != whole[name]}
     assert other == {"calibration_epochs", "rule", "shuffle", "weights", "grouping"}
     assert vars(method_of(whats["cnn/stream/epochs"]))["calibration_epochs"] == 3
+    for key in ("stays", "code"):
+        stream = whats[f"cnn/stream/{key}"].data.stream
+        assert (stream.window, stream.every) == (49, whole["period"]) == (49, 5)  # type: ignore[attr-defined]
     for key in ("distilled", "code"):
         assert whats[f"cnn/stream/{key}"].method.objective == {"kind": "distilled", "weight": 0.0016}
-    assert whats["cnn/stream/stays"].data.stream.every == whole["period"] == 5  # type: ignore[attr-defined]
 
 
 def test_every_cell_with_hfedms_is_an_experiment() -> None:

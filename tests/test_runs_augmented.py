@@ -116,8 +116,8 @@ def experiment(stream: dict[str, object], **changes: object) -> Experiment:
 
 def test_settings_are_read_and_written_again(tmp_path: Path) -> None:
     assert experiment({}).data.stream == Augmented(50, 0.1, (0.8, 1.0), (0.8, 1.2))
-    read = experiment({"window": 8, "brightness": 0, "scale": [1, 1], "ratio": [0.9, 1.1]})
-    assert read.data.stream == Augmented(8, 0.0, (1.0, 1.0), (0.9, 1.1))
+    read = experiment({"window": 8, "brightness": 0, "scale": [1, 1], "ratio": [0.9, 1.1], "every": 3})
+    assert read.data.stream == Augmented(8, 0.0, (1.0, 1.0), (0.9, 1.1), every=3)
     for said in (config.resolved(read), config.brief(read)):
         (tmp_path / "one.toml").write_text(said)
         assert config.read(tmp_path / "one.toml").data.stream == read.data.stream

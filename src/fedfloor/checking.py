@@ -73,6 +73,11 @@ def checked(kind: type[T], table: Table, where: str) -> T:
         raise SettingError(_explain(error.errors(include_url=False), where)) from error
 
 
+@lru_cache(maxsize=256)
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 @lru_cache(maxsize=256)  # making one takes some ms: longer than everything else that is done with a small experiment
 def _adapter(kind: Hashable) -> pydantic.TypeAdapter[Any]:
     import pydantic
@@ -90,7 +95,7 @@ def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     if not isinstance(table, dict):
         raise SettingError(f"{where} = {table!r}: must be a table.")
     names = [f.name for f in dataclasses.fields(kind)]
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast(Hashable, kind))
     for key, value in table.items():
         path = f"{where}.{key}".lstrip(".")
         if key not in names:
@@ -103,7 +108,7 @@ def _check_keys(kind: type[Any], table: Any, where: str) -> None:
 
 
 def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
-    tag = typing.get_type_hints(choices[0]).get("kind")
+    tag = _hints(typing.cast(Hashable, choices[0])).get("kind")
     if len(typing.get_args(tag)) != 1:  # of several kinds in one table, such as [engine], none names a dataclass
         return choices[0]
     kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
@@ -116,7 +121,7 @@ def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
 
 
 def _construct(kind: type[Any], table: Table) -> Any:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast(Hashable, kind))
     values = dict(table)
     for key, value in table.items():
         choices = _choices(hints[key])

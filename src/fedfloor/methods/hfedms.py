@@ -47,10 +47,10 @@ class HFedMS(Method):
     Zeng et al., IEEE TCC 2023, arXiv 2211.03300: K = 368, T = 5, κ = 0.3, Q = 200, f = log with α = 2 and β = 10,
     b = 5, η = 0.01, windows of 50 (``data.stream = augmented``). Rounds are counted from 1, so r = 1, T + 1, … begin a
     period. The reference code (slz-ai/hfedms) differs: shuffle = "round", rule = "random", calibration_epochs = 3,
-    grouping = "icg-euclidean", objective = distilled with weight 0.1/62 (its teacher is the round's global model, here
-    the model as it arrived: the same for the first of a chain), groups weighted by the sizes of local sets (here
-    ``by_samples`` takes what devices hold, on streams a window each). Other groupings by name: ``exchange`` is ours,
-    ``random`` asks for no census and takes its place where nobody answers.
+    grouping = "icg-euclidean", a stream of ``window = 49, every = T``, objective = distilled with weight 0.1/62 (its
+    teacher is the round's global model, here the model as it arrived: the same for the first of a chain), groups
+    weighted by the sizes of local sets (here ``by_samples`` takes what devices hold, on streams a window each). Other
+    groupings by name: ``exchange`` is ours, ``random`` asks for no census and takes its place where nobody answers.
 
     Args:
         variant: ``D`` for data that stream, ``S`` for data that stay.

@@ -1,4 +1,4 @@
-"""Augmented streams: with every tick other samples of the local set, made brighter or darker, cropped and resized."""
+"""Augmented streams: other samples of the local set at every tick, brighter or darker, cropped and resized."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Range = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Augmented:
-    """Windows of altered pictures: with every tick a device draws n = ``window`` new samples of its local set.
+    """Windows of altered pictures: each is n = ``window`` samples of the local set, number ⌊tick / ``every``⌋ in turn.
 
-    They are drawn by (seed, device, tick), each at most once; of a local set smaller than n all are drawn as often as
+    They are drawn by (seed, device, number), each at most once; of a local set smaller than n all are drawn as often as
     they fit in whole, each time in another order, and the rest are some of them. Each picture is multiplied by a factor
     uniform in 1 ± ``brightness`` and clipped to 0 … 255 (:func:`brightened`); then a part of it is cut out, of an area
     uniform in ``scale`` of the whole (:func:`crops`), and resized to the picture's own size (:func:`resized`). Labels

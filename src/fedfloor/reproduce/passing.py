@@ -217,7 +217,8 @@ def unseen(park: Park, devices: Sequence[int], tick: int) -> tuple[Values, Label
     if isinstance(park.stream, Altering):
         x, of = x.copy(), park.test_devices[rows]
         for device in np.unique(of).tolist():
-            x[of == device] = park.stream.shown(x[of == device], park.seed, device, tick)
+            place = park.stream.position(tick, visits=0)  # no altering stream counts visits
+            x[of == device] = park.stream.shown(x[of == device], park.seed, device, place)
     return x, y
 
 
