@@ -202,16 +202,24 @@ def _table4() -> tuple[Cell, ...]:
     found = []
     for network in NETWORKS:
         for every, printed in TABLE4.items():
-            rounds, volume, hours = printed if network == "cnn" else (None, None, None)
-            figures = Rounds(rounds, TARGET), Spent(volume, TARGET, "bytes"), Spent(hours, TARGET, "seconds")
+            figures = _to_target(network, printed)
             if every is None:
                 label, method, own = baseline("fedavg")
-                key, words = "fedavg", "stream"
-            else:
-                key, words, method, label = f"T{every}", f"stream, T = {every}", "hfedms", _interval(every)
-                own = hfedms(_by_interval(every))
-            found.append(_cell(network, "stream", key, label, method, merged(own, CELLULAR), figures, words))
+                found.append(_cell(network, "stream", "fedavg", label, method, merged(own, CELLULAR), figures))
+                continue
+            own, words = merged(hfedms(_by_interval(every)), CELLULAR), f"stream, T = {every}"
+            found.append(_cell(network, "stream", f"T{every}", _interval(every), "hfedms", own, figures, words))
+        label, settings, _ = CODE["epochs"]
+        own, figures = merged(hfedms(settings), CELLULAR), _to_target(network, TABLE4[PERIOD])
+        words = f"stream, T = {PERIOD}"
+        found.append(_cell(network, "stream", f"T{PERIOD}-epochs", label, "hfedms", own, figures, words))
     return tuple(found)
+
+
+def _to_target(network: str, paper: tuple[int, float, int]) -> tuple[Figure, ...]:
+    """Return rounds, TB and hours to the target; the paper's are those of its CNN."""
+    rounds, volume, hours = paper if network == "cnn" else (None, None, None)
+    return Rounds(rounds, TARGET), Spent(volume, TARGET, "bytes"), Spent(hours, TARGET, "seconds")
 
 
 def _growth() -> tuple[Cell, ...]:
