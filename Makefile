@@ -46,7 +46,7 @@ test-live: $(READY)  ## Whole parks of real processes; needs Mosquitto, and root
 check: $(READY)  ## Style, types, doctests and quick tests (about 4 minutes on 2 cores)
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src -q
 	$(BIN)/pytest -m 'not slow' -n 2 --maxschedchunk 8
 
