@@ -20,6 +20,7 @@ from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.models import build
 from fedfloor.models.network import Network
+from fedfloor.outside import load
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Node, Parallel, Train, Work, device
@@ -145,6 +146,7 @@ class Counting(Objective):
         return {"seen": seen + 1, "last": model.clone()}
 
 
+load("floor:Counting", "objective")
 COUNTING = Work(objective="floor:Counting", epochs=1, batch_size=4, rate=0.1)
 
 

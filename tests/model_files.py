@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import save
 
-from fedfloor.models import build
+from networks import build
 
 SENSORS = {"kind": "table", "columns": ["temp", "torque"], "window": None, "missing": "refuse"}
 WINDOWS = SENSORS | {"window": {"length": 4, "step": 2}}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.models.network import Network
+from fedfloor.outside import load
 from fedfloor.parts.objective import Plain, Visit
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe
 from fedfloor.plan.nodes import Sequence as Chain
@@ -100,6 +101,8 @@ class Ridge(Plain):
 
 
 SEEN: list[tuple[int, int]] = []
+for name in ("First", "Personal", "Ridge"):
+    load(f"scoped:{name}", "objective")
 
 
 class Counted(nn.Module):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedfloor.methods.contract import Method, State, View
+from fedfloor.outside import load
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.parts.objective import Objective, Visit
@@ -53,6 +54,7 @@ class Seeing(Objective):
 
 
 SEEN: list[list[int]] = []
+load("streaming:Seeing", "objective")
 
 
 def streamed(stream: Fifo | Recycle, sizes: Several[int] = (6, 10, 4, 9, 5), **more: object) -> Park:

@@ -4,40 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fedfloor import __version__, config
-from fedfloor.deploy import broker, gate, live, topics, worker
+from fedfloor import __version__
+from fedfloor.deploy import broker, gate, live, topics
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
-from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, decode, encode
+from fedfloor.deploy.message import SHORT_HEADER, Message, decode, encode
 from fedfloor.deploy.processes import LIST
 from live_park import NOWHERE, experiment
 from live_park import live as park_of
 from parks import plant, until
-
-
-def test_no_message_makes_a_device_import_what_its_experiment_does_not_name(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    asked = {"objective": "subprocess:call", "epochs": 1, "settings": {"args": f"touch {mark}", "shell": True}}
-    what = config.read(experiment(tmp_path, "fedavg"), [])
-    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
-        agent = park.agents[0]
-        about = {"device": 0, "held": None, "trained": 0, "work": asked, "tick": 0, "visit": 0}
-        kind, told, _ = agent._done("e0", Message("visit", "e0", round=1, about=about))
-    assert (kind, told["reason"]) == ("refused", "foreign code")
-    assert not mark.exists()
-    assert worker.modules(what) == frozenset()
-    own = replace(what, method=replace(what.method, name="plant.methods:Ours"))
-    assert worker.modules(own) == {"plant"}
-    assert worker._work({"objective": "plant.goals:Ours", "epochs": 1}, worker.modules(own)).objective
-    with pytest.raises(RefusedError, match="foreign code"):
-        worker._work(asked, worker.modules(own))
 
 
 @pytest.mark.parametrize("tick", [float("inf"), float("nan"), -1, 10**400, [], None])

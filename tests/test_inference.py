@@ -18,9 +18,9 @@ from commands import Command, lines
 from fedfloor.data.labels import labels
 from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
-from fedfloor.models import build
 from fedfloor.models.zoo import NETWORKS
 from model_files import SENSORS, write_model
+from networks import build
 
 # -- the same as the evaluation ----------------------------------------------------------------------------------------
 

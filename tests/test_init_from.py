@@ -15,12 +15,13 @@ from commands import Command, lines
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.errors import SettingError
 from fedfloor.experiment import ModelSettings
-from fedfloor.models.network import Adapt, Network, build
+from fedfloor.models.network import Adapt, Network
 from fedfloor.park.park import Park
 from fedfloor.parts.gated import Gated
 from fedfloor.runs.start import begin, matched
 from floor import bits, engine, park
 from model_files import write_model
+from networks import build
 
 SHAPE, CLASSES = (1, 18, 18), ("a", "b", "c")
 HERE = park(shape=SHAPE)

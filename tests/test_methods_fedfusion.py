@@ -13,13 +13,13 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.contract import View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedfusion import FedFusion
-from fedfloor.models import build
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Train
 from fedfloor.plan.outcome import Outcome
 from floor import adapted, bits, park, plan_of, start, walk
+from networks import build
 
 DRAWS = generator(0, "plan", 1)
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedfloor.errors import SettingError
-from fedfloor.models import build, count
+from fedfloor.models import count
 from fedfloor.models.network import Network, plain
+from networks import build
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 

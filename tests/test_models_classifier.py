@@ -13,9 +13,9 @@ from torch import nn
 from commands import Command
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, ModelSettings
-from fedfloor.models import build
 from fedfloor.models.network import Network
 from fedfloor.models.zoo import LISTED_ON, NETWORKS
+from networks import build
 
 GREY, WINDOW = (1, 28, 28), (4, 9)
 

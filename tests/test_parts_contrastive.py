@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import floor
 from fedfloor.engine.visit import Key
 from fedfloor.errors import RunError, SettingError
-from fedfloor.models import build
 from fedfloor.models.network import Network
 from fedfloor.models.projection import Projected
 from fedfloor.parts.contrastive import SHORT, Contrastive, contrast
@@ -23,6 +22,7 @@ from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.plan.nodes import Train, Work, device
 from floor import batch_norm, bits, dropout, park, walk
+from networks import build
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedfloor.errors import RunError, SettingError
+from fedfloor.outside import load
 from fedfloor.park.build import build
 from fedfloor.park.partition import Dominant
 from fedfloor.parts.extractors.extractor import FeatureExtractor, Scaling, block_rows, mean_features
@@ -274,6 +275,8 @@ class Half(FeatureExtractor):
 def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_extractor.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
+    load("own_extractor:Brightness", "extractor")
+    load("own_extractor:Half", "extractor")
     made = extractor("own_extractor:Brightness", {"times": 2.0})
     x = stored(3)
     np.testing.assert_allclose(mean_features(made, x, BYTES), [2 * x.mean() / 255], rtol=1e-5)

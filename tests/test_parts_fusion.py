@@ -13,7 +13,6 @@ import floor
 from fedfloor.engine.visit import Key, train
 from fedfloor.errors import SettingError
 from fedfloor.methods.fedfusion import FedFusion
-from fedfloor.models import build
 from fedfloor.models.fusion import Fused, Gate, Mixture, fused
 from fedfloor.models.network import Network
 from fedfloor.parts.fusion import OPERATORS, Fusion
@@ -21,6 +20,7 @@ from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective, spoken
 from fedfloor.plan.nodes import Train, Work, device
 from floor import bits, park, start, walk
+from networks import build
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 SHAPE = (1, 18, 18)

@@ -16,13 +16,14 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.models.gated import GatedHead, head_of, through
-from fedfloor.models.network import Network, build
+from fedfloor.models.network import Network
 from fedfloor.parts.gated import Gated
 from fedfloor.parts.objective import Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.plan.nodes import Parallel, Train, Work, device
 from floor import bits, digest, park, start, visits, walk
 from gates import FROZEN, WARM, columns, gated
+from networks import build
 
 # -- the head ----------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.network import settings
+from fedfloor.outside import SPEC, load
 from fedfloor.parts import named
 from fedfloor.parts.mix import MIXES, rule
 from fedfloor.parts.objectives import OBJECTIVES, objective
@@ -167,13 +168,45 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
 def combined(experiment: Experiment, name: str | None = None) -> Combined:
     """Return the experiment's method as it is carried out: with the parts that its own table or [method] exchanges.
 
+    Everything of the user's own that the experiment names, as ``module:Name``, is imported here.
+
     Raises:
         SettingError: unknown method, part or setting, or parts that do not go together.
     """
     name = name or experiment.method.name
+    for key, text in texts(experiment, name):
+        if key in ("model", "extractor", *PARTS) and SPEC.fullmatch(text):
+            load(text, "mixing rule" if key == "mix" else key)
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in PARTS}, "method")
     return Combined(name, method_of(experiment, name), own.over(general))
+
+
+def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, str]]:
+    """Return every text with its key that an experiment gives its model and its method, published defaults included.
+
+    The order depends on keys alone, so that two machines with equal experiments number them alike.
+
+    Raises:
+        SettingError: unknown method or setting.
+    """
+    name = name or experiment.method.name
+    own = {key: one for key, one in experiment.methods.get(name, {}).items() if key in ("method", *PARTS)}
+    tables = {
+        "model": experiment.model.name, "method": {**_plain(experiment.method), "name": ""},
+        "methods": own, "settings": _plain(method_of(experiment, name)),
+    }  # fmt: skip
+    found: list[tuple[str, str]] = []
+
+    def collect(key: str, value: Any) -> None:
+        if isinstance(value, str) and value:
+            found.append((key, value))
+        elif isinstance(value, Mapping):
+            for inner in sorted(value):
+                collect(key if inner == "kind" else inner, value[inner])
+
+    collect("", tables)
+    return found
 
 
 def _parts(table: Mapping[str, Any], where: str) -> Parts:

@@ -1,13 +1,21 @@
-"""Names from outside the package: ``module:name`` of a user's own method, model or objective."""
+"""Names from outside the package: ``module:name`` of a user's own method, model or objective.
+
+A name is imported by :func:`load` alone, which is called for what a process reads in its own experiment file or was
+given in Python. Everything that may run because of a message uses :func:`loaded`, which imports nothing.
+"""
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from fedfloor.errors import SettingError, nearest
+
+SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_LOADED: dict[str, Any] = {}  # as sys.modules: what this process has imported by name
 
 
 def load(spec: str, what: str) -> Any:
@@ -41,4 +49,30 @@ def load(spec: str, what: str) -> Any:
     if not name or not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise SettingError(f"{what} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
-    return getattr(module, name)
+    _LOADED[spec] = getattr(module, name)
+    return _LOADED[spec]
+
+
+def name_of(kind: type[Any]) -> str:
+    """Return the name of a class that this process holds an instance of; :func:`loaded` knows it from now on."""
+    spec = f"{kind.__module__}:{kind.__qualname__}"
+    _LOADED[spec] = kind
+    return spec
+
+
+def loaded(spec: str, what: str) -> Any:
+    """Return what :func:`load` has imported before; nothing is imported here.
+
+    Args:
+        spec: such as ``my_module:MyMethod``.
+        what: what it is to be, for the error message.
+
+    Raises:
+        SettingError: this process has not loaded the name.
+    """
+    if spec not in _LOADED:
+        raise SettingError(
+            f"{what} '{spec}' is not loaded: a plan names parts of your own only where the experiment file or the "
+            "method's module names them, too. Name it under [method], or import it in the method's module."
+        )
+    return _LOADED[spec]

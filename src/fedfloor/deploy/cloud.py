@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import answers as answers_of
 from fedfloor.deploy import errands, joining, packing
@@ -20,6 +21,7 @@ from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.tally import KINDS, Tally
 from fedfloor.engine.attend import Still
@@ -54,11 +56,13 @@ class Cloud:
         settings: the cloud's.
         edges: the way to them.
         factory_of: the factory of each device; empty until they are gathered.
+        names: the names from outside the package that messages refer to.
     """
 
     at_once = True
 
-    def __init__(self, settings: CloudSettings, edges: Edges, factory_of: Sequence[int]) -> None:
+    def __init__(self, settings: CloudSettings, edges: Edges, factory_of: Sequence[int], names: Names) -> None:
+        self._parts = names
         self._settings, self._edges, self._factory_of = settings, edges, factory_of
         self._names = {one.factory: one.name for one in settings.edges}
         lacking = sorted(set(factory_of) - set(self._names))
@@ -103,7 +107,7 @@ class Cloud:
             mine.setdefault(self._factory_of[errands.first(child)], []).append(index)
         asked = {}
         for factory, indices in mine.items():
-            about, arrays = errands.errand(errand, indices)
+            about, arrays = errands.errand(errand, indices, self._parts)
             known = {k for index in indices for k in walk.devices(errand.node.children[index])}
             asked[factory] = ("walk", about | errands.standing(engine, known, self._kept), arrays)
         sizes = {one.numel() for one in errand.start.values()}
@@ -144,7 +148,7 @@ class Cloud:
             RunError: nobody does.
         """
         arrays = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
-        about = {"tick": tick, "what": node.what, "settings": dict(node.settings)}
+        about = {"tick": tick, "what": node.what, "settings": self._parts.reference(dict(node.settings))}
         found: dict[int, Any] = {}
         for answer, some in zip(*self._by_edge(engine, "ask", devices, about, arrays), strict=True):
             if answer is not None:
@@ -286,9 +290,10 @@ def run(
         interrupted: says whether the user wants to stop; Ctrl-C does where it is left out.
     """
     experiment = read_experiment(Path(settings.experiment), [])
-    away = settings.samples == "devices"
+    combined(experiment)
+    away, names = settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
-    live = Cloud(settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist())
+    live = Cloud(settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist(), names)
     park = live.gather(experiment) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), processes.interrupts() as asked:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfloor._version import __version__
+from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import own, topics
+from fedfloor.deploy import names, own, topics
 from fedfloor.deploy.facts import Facts, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
@@ -53,6 +54,8 @@ class Agent:
     ) -> None:  # fmt: skip
         self.settings, self.experiment, self.park = settings, experiment, park
         self.gate = Gate(header=SHORT_HEADER)
+        self._method, self._names = combined(experiment), names.table(experiment)
+        own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
         self._status = topics.status(settings.park, settings.name)
         will = self._status, encode(self._message("gone", about={"why": "lost"}))
@@ -145,7 +148,7 @@ class Agent:
         if self._worker is None:
             from fedfloor.deploy.worker import Worker  # from here on there is PyTorch
 
-            self._worker = Worker(self.settings, self.experiment, self._here())
+            self._worker = Worker(self.settings, self.experiment, self._method, self._names, self._here())
         return self._worker
 
     def _here(self) -> Park:
@@ -194,6 +197,5 @@ def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
 
     what = experiment or read_experiment(Path(settings.experiment), [])
     if settings.data.kind != "partition":
-        own.check(settings)
         return Agent(settings, what, None)
     return Agent(settings, what, own.alone(build_park(what), what, settings.device))

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import errands, joining, packing
+from fedfloor.deploy import errands, joining, names, packing
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.asking import Line
 from fedfloor.deploy.door import Door
@@ -54,6 +54,7 @@ class Edge:
 
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Link) -> None:
         self.settings, self.experiment = settings, experiment
+        self._method, self._names = combined(experiment), names.table(experiment)
         self.gate = Gate(seen=settings.state / f"{settings.name}.seen.json")
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
         self.line = Line(settings.park, settings.name, link, everyone)
@@ -64,9 +65,9 @@ class Edge:
 
     def _begin(self, park: Park) -> None:
         _check_places(self.settings, park)
-        self.engine, _ = made.engine(self.experiment, combined(self.experiment), park, Alone(), DeviceMemory(None))
+        self.engine, _ = made.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None))
         layout = packing.layout(self.engine.network)
-        self.factory = Factory(self.line, self.settings.deadlines, layout, joining=self.joining)
+        self.factory = Factory(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
         self.engine.shortcuts, self.engine.floor = False, self.factory
         self.ready = True
 
@@ -148,7 +149,7 @@ class Edge:
         return "ready", {}, {}
 
     def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        errand, mine = errands.read_errand(message, self.engine)
+        errand, mine = errands.read_errand(message, self.engine, self._names)
         parts = ranks.share(self.engine, errand, mine)
         return "walked", *errands.shown(parts, self.engine.network.flat.numpy().dtype)
 
@@ -162,7 +163,8 @@ class Edge:
     def _ask(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         about = message.about
         devices = [int(k) for k in about["devices"]]
-        node, packet = Probe(tuple(devices), str(about["what"]), settings=dict(about["settings"])), message.arrays
+        settings = dict(self._names.resolved(about["settings"]))
+        node, packet = Probe(tuple(devices), str(about["what"]), settings=settings), message.arrays
         said = self.factory.answers(self.engine, node, packing.tensors(packet), int(about["tick"]), devices)
         vectors = {str(k): one.numpy() for k, one in said.items() if hasattr(one, "numpy")}
         return "answers", {"answers": {str(k): one for k, one in said.items() if str(k) not in vectors}}, vectors

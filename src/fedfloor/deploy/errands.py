@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedfloor.deploy import answers, packing
 from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.names import Names
 from fedfloor.engine import scopes
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand
@@ -60,7 +61,7 @@ def read_standing(about: Mapping[str, Any]) -> Standing:
         raise RefusedError("header", f"it does not say what devices keep: {error}") from error
 
 
-def errand(one: Errand, mine: Sequence[int]) -> tuple[Told, dict[str, NDArray[Any]]]:
+def errand(one: Errand, mine: Sequence[int], names: Names) -> tuple[Told, dict[str, NDArray[Any]]]:
     """Return an errand as a message says it: its header's ``about`` and its arrays."""
     known = {k for index in mine for k in walk.devices(one.node.children[index])}
     heard = {
@@ -69,13 +70,13 @@ def errand(one: Errand, mine: Sequence[int]) -> tuple[Told, dict[str, NDArray[An
         if k in known
     }
     about = {
-        "plan": text.to_json(one.node), "mine": list(mine), "tick": one.tick, "frozen": one.frozen, "heard": heard,
-        "visits": {str(k): n for k, n in one.visits.items() if n},
+        "plan": names.refer(text.to_json(one.node)), "mine": list(mine), "tick": one.tick, "frozen": one.frozen,
+        "heard": heard, "visits": {str(k): n for k, n in one.visits.items() if n},
     }  # fmt: skip
     return about, packing.arrays(one.start, slice(0, one.start["w"].numel()))
 
 
-def read_errand(message: Message, engine: Engine) -> tuple[Errand, list[int]]:
+def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand, list[int]]:
     """Return the errand of a message, and which branches are meant.
 
     Raises:
@@ -83,7 +84,7 @@ def read_errand(message: Message, engine: Engine) -> tuple[Errand, list[int]]:
     """
     about, flat = message.about, engine.network.flat
     try:
-        node = text.from_json(about["plan"])
+        node = text.from_json(names.resolve(about["plan"]))
         mine = [int(index) for index in about["mine"]]
         visits = Counter({int(k): int(n) for k, n in about["visits"].items()})
         heard = {int(k): dict(one) for k, one in about["heard"].items()}

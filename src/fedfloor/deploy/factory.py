@@ -16,6 +16,7 @@ from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, RefusedError, fits
+from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.deploy.tally import Failure, failed
 from fedfloor.engine.attend import Still
@@ -37,6 +38,7 @@ class Factory:
         line: to the devices.
         deadlines: how long it waits.
         layout: of the model; see :func:`fedfloor.deploy.packing.layout`.
+        names: the names from outside the package that messages may refer to.
         run: the run's name.
         round: the round under way.
         kept: device → digests of its memories that checkpoints name.
@@ -48,6 +50,7 @@ class Factory:
     line: Line
     deadlines: Deadlines
     layout: str
+    names: Names
     run: str = ""
     round: int = 0
     kept: Mapping[int, Sequence[str]] | None = None
@@ -65,7 +68,7 @@ class Factory:
         within = packing.part(engine.network, work.scope)
         model = packet["w"]
         about = self._about(engine, key.device) | {
-            "tick": key.tick, "visit": key.visit, "work": _told(work), "frozen": still.frozen,
+            "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": still.frozen,
             "rest": packing.rest(model, within), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
         answer = self._ask(
@@ -107,10 +110,10 @@ class Factory:
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Ask devices; return what those answer who do, and as the question wants it."""
         sent = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
-        found: dict[int, Any] = {}
+        settings, found = self.names.reference(dict(node.settings)), dict[int, Any]()
 
         def ask(device: int) -> None:
-            about = self._about(engine, device) | {"tick": tick, "what": node.what, "settings": dict(node.settings)}
+            about = self._about(engine, device) | {"tick": tick, "what": node.what, "settings": settings}
             answer = self._ask(device, "probe", self.deadlines.probe_s, about, sent)
             try:
                 if answer is not None and answer.kind != "answer":

@@ -20,7 +20,7 @@ from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import Experiment
-from fedfloor.outside import load
+from fedfloor.outside import load, loaded
 from fedfloor.park.local import LocalSets
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import noisy
@@ -150,7 +150,7 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     name, stream, device = str(settings.data.name), experiment.data.stream, settings.device
     if stream.kind not in ("static", "fifo"):
         raise SettingError(f"[data] stream kind = '{stream.kind}': a function knows ticks only. Use static or fifo.")
-    function, most = load(name, "[data] name"), [0]
+    function, most = loaded(name, "[data] name"), [0]
 
     @lru_cache(maxsize=1)
     def sense(tick: int) -> Seen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,20 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfloor.config import combined
+from fedfloor.deploy import names as names_of
 from fedfloor.deploy import packing
 from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine import probe
 from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.engine.visit import Key
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
-from fedfloor.plan.nodes import Probe, Work
+from fedfloor.plan.nodes import Probe
 from fedfloor.runs import made
 
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
@@ -35,14 +35,18 @@ class Worker:
     Args:
         settings: the device's.
         experiment: what is trained.
+        method: the experiment's, made when this process read it.
+        names: likewise; messages name nothing else.
         park: holds its samples.
     """
 
-    def __init__(self, settings: DeviceSettings, experiment: Experiment, park: Park) -> None:
-        self.device, self._modules = settings.device, modules(experiment)
+    def __init__(
+        self, settings: DeviceSettings, experiment: Experiment, method: Combined, names: Names, park: Park
+    ) -> None:
+        self.device, self._names = settings.device, names
         memory = DeviceMemory(settings.memory)
         memory.tidy()
-        self.engine, _ = made.engine(experiment, combined(experiment), park, Alone(), memory)
+        self.engine, _ = made.engine(experiment, method, park, Alone(), memory)
         self.engine.shortcuts = False
         self.layout = packing.layout(self.engine.network)
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
@@ -74,7 +78,7 @@ class Worker:
 
     def _visit(self, message: Message) -> Reply:
         about, network = message.about, self.engine.network
-        work = _work(about.get("work"), self._modules)
+        work = names_of.work(about.get("work"), self._names)
         within = packing.part(network, message.scope)
         goal = objectives.objective(work.objective, work.settings)
         packing.check_visit(message.arrays, network, within, goal)
@@ -113,7 +117,9 @@ class Worker:
 
     def _probe(self, message: Message) -> Reply:
         about, network = message.about, self.engine.network
-        settings = about.get("settings", {})
+        settings = self._names.resolved(about.get("settings", {}))
+        if not isinstance(settings, dict):
+            raise RefusedError("header", "the settings of its question are no table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
         packet = packing.tensors(message.arrays)
         if packet:
@@ -124,22 +130,3 @@ class Worker:
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}
         return "answer", {"answer": said}, {}
-
-
-def modules(experiment: Experiment) -> frozenset[str]:
-    """Return the packages of which an experiment names parts of its owner's, as ``module:Name``."""
-    return frozenset(one.partition(".")[0] for one in re.findall(r"'([A-Za-z_][\w.]*):[A-Za-z_]\w*'", repr(experiment)))
-
-
-def _work(said: object, allowed: frozenset[str]) -> Work:
-    """Return the work of a message; what it names is imported only where the experiment names the same package."""
-    if not isinstance(said, dict):
-        raise RefusedError("header", "it does not say what is to be done.")
-    try:
-        made = Work(**said)
-        module, colon, _ = made.objective.partition(":")
-    except (TypeError, AttributeError, SettingError) as error:
-        raise RefusedError("header", f"its work cannot be done: {error}.") from error
-    if colon and module.partition(".")[0] not in allowed:
-        raise RefusedError("foreign code", f"objective '{made.objective}' is of no package that the experiment names.")
-    return made

@@ -16,6 +16,7 @@ from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
+from fedfloor.outside import SPEC, load
 from fedfloor.parts.objectives import objective
 from fedfloor.threads import one_thread
 
@@ -118,7 +119,11 @@ def load_model(folder: Path | str) -> Trained:
         classes, number = tuple(str(one) for one in about["classes"]), int(about["round"])
         scale, mean, std = (about["normalise"][key] for key in ("scale", "mean", "std"))
         inputs, made = about.get("inputs") or {"kind": "image"}, about.get("made") or {}
-        goal = objective(*made.get("objective", ("plain", {})))
+        goal_name, goal_settings = made.get("objective", ("plain", {}))
+        for what, spec in (("model", name), ("objective", goal_name)):
+            if SPEC.fullmatch(spec):
+                load(spec, what)
+        goal = objective(goal_name, goal_settings)
         sensors, scaled = Sensors.of(inputs), bool(inputs.get("scaled"))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(

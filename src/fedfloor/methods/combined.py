@@ -10,6 +10,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, State, View
+from fedfloor.outside import SPEC, load
 from fedfloor.parts import mix as mixing
 from fedfloor.parts import objectives, selection, server
 from fedfloor.parts.mix import Equal, Mix
@@ -122,8 +123,9 @@ class Combined(Method):
         return self.method.asks_census(round_number)
 
     def setup(self, view: View) -> Node | None:
-        """Ask what the method asks."""
-        return self.method.setup(view)
+        """Return the questions of the method before round 1."""
+        node = self.method.setup(view)
+        return None if node is None else self._loaded(node)
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Return the method's first state, and how much of the model the server steps along."""
@@ -134,7 +136,7 @@ class Combined(Method):
         """Return the method's plan with the exchanged parts."""
         if self.parts.selection is not None:
             view = replace(view, invited=selection.drawn(self.parts.selection, view.devices, view.sizes, rng))
-        node = self.method.plan(state, view, rng)
+        node = self._loaded(self.method.plan(state, view, rng))
         self._check(node)
         if self.parts.objective is not None:
             name, settings = objectives.spoken(self.parts.objective)
@@ -206,6 +208,12 @@ class Combined(Method):
         for branches in meeting:  # the engine checks too, but a drawing asks nobody else
             mixing.check(mix, name, branches)
         return changed
+
+    def _loaded(self, node: Node) -> Node:
+        """Return a plan once the parts that a method from outside the package names in it are imported."""
+        if not type(self.method).__module__.startswith("fedfloor."):
+            walk.fold(node, lambda at, _: [load(spec, key) for key, spec in walk.names(at) if SPEC.fullmatch(spec)])
+        return node
 
     def _check(self, node: Node) -> None:
         if self.parts.selection not in (None, Everyone()) and walk.cloud_visits(node) and not walk.devices(node):

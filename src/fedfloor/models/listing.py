@@ -9,6 +9,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.models.classifier import layers
 from fedfloor.models.network import Network, build, builder
 from fedfloor.models.zoo import LISTED_ON, NETWORKS, Shape
+from fedfloor.outside import SPEC, load
 
 Row = dict[str, Any]
 
@@ -45,6 +46,8 @@ def card(name: str, shape: Shape | None = None, classes: int | None = None) -> t
     Raises:
         SettingError: no such network, or it does not fit; or your own without a shape.
     """
+    if SPEC.fullmatch(name):
+        load(name, "model")
     shape, classes = _samples(name, shape, classes)
     network = build(name, shape, classes, seed=0)
     return _text(name), _facts(network, shape, classes), [_layer(network, path) for path in layers(network.module)]

@@ -16,7 +16,7 @@ from fedfloor.models import classifier as classifiers
 from fedfloor.models.fit import as_found, check
 from fedfloor.models.order import pool_first
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
-from fedfloor.outside import load as load_outside
+from fedfloor.outside import loaded
 
 SCOPES = ("all", "classifier")  # the parts of a model that a visit can train
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
@@ -264,10 +264,10 @@ def builder(name: str) -> Builder:
     """Return the function that makes a network of this name.
 
     Raises:
-        SettingError: unknown name, or a module of your own that cannot be imported.
+        SettingError: unknown name, or a function of your own that was not loaded before.
     """
     if ":" in name:
-        return load_outside(name, "model")  # type: ignore[no-any-return]
+        return loaded(name, "model")  # type: ignore[no-any-return]
     if name not in NETWORKS:
         raise unknown("model", name, NETWORKS)
     return NETWORKS[name]

@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, unknown
-from fedfloor.outside import load as load_outside
+from fedfloor.outside import loaded, name_of
 from fedfloor.plan.nodes import Scalar
 
 WORDS = {
@@ -29,10 +29,10 @@ def maker(what: str, name: str, known: Makers) -> Callable[..., Any]:
         known: the house's own.
 
     Raises:
-        SettingError: no such part; the nearest one is named.
+        SettingError: no such part; the nearest one is named. One of your own that was not loaded before.
     """
     if ":" in name:
-        made = load_outside(name, what)
+        made = loaded(name, what)
         if not callable(made):
             raise SettingError(f"{what} '{name}' is {made!r:.40}: must be the name of a dataclass.")
         bare = isinstance(made, type) and "__dataclass_fields__" not in vars(made)
@@ -125,6 +125,16 @@ def _hints(made: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
+def literals(made: Callable[..., Any]) -> set[str]:
+    """Return the texts that settings of a part may have, where they are listed.
+
+    >>> from fedfloor.parts.fusion import Fusion
+    >>> sorted(literals(Fusion))
+    ['conv', 'multi', 'single']
+    """
+    return {one for hint in _hints(made).values() for one in _wanted(hint) if isinstance(one, str)}
+
+
 def _wanted(hint: Any) -> tuple[Any, ...]:
     """Return the scalar types or texts a type hint allows; nothing where it allows others too."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType, Literal) else (hint,)
@@ -143,7 +153,7 @@ def spoken(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
     """Return a part's name and settings, as a plan writes them down: the other way round than :func:`make`."""
     names = {made: name for name, made in known.items()}
     kind = type(part)
-    name = names.get(kind, f"{kind.__module__}:{kind.__qualname__}")
+    name = names.get(kind) or name_of(kind)
     shown = fields(part) if is_dataclass(part) else ()
     said = {f.name: getattr(part, f.name) for f in shown if f.name != "kind"}
     return name, {key: value for key, value in said.items() if value is not None}

@@ -23,6 +23,19 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def names(node: Node) -> list[tuple[str, str]]:
+    """Return the parts that a node names, each with the field or setting that names it; not those of its children.
+
+    >>> from fedfloor.plan.nodes import Train, Work, device
+    >>> names(Train(device(0), Work("prox", epochs=1, settings={"mu": 0.1})))
+    [('objective', 'prox')]
+    """
+    found = [("mix", node.mix)] if isinstance(node, (Parallel, Select)) else []
+    found += [("objective", node.work.objective)] if isinstance(node, (Train, Select)) else []
+    settings = [getattr(node, "settings", {}), node.work.settings if isinstance(node, (Train, Select)) else {}]
+    return found + [(key, one) for some in settings for key, one in some.items() if isinstance(one, str)]
+
+
 def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
     """Fold a plan from its leaves up: ``combine(node, results of its children)``.
 

@@ -1,0 +1,174 @@
+"""Names on the wire: a number in a table that each process makes of its own experiment, or a word of the house.
+
+No message can make a machine import, open or download anything by name. A work, a rule or a question names its parts by
+
+- words of a closed list: the house's objectives, mixing rules and extractors, and the words that their settings take;
+- ``{"name": i, "digest": d}`` for everything else (``module:Name``, files, names at a hub): entry i of the receiver's
+  own table, and the digest of what the sender means by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from inspect import getsourcefile, signature
+from pathlib import Path
+from typing import Any
+
+from fedfloor.config import kind_of, texts
+from fedfloor.deploy.message import RefusedError
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.outside import SPEC, load, loaded
+from fedfloor.parts import named
+from fedfloor.parts.extractors.extractor import FeatureExtractor
+from fedfloor.parts.extractors.names import EXTRACTORS
+from fedfloor.parts.mix import MIXES, Mix
+from fedfloor.parts.objective import Objective
+from fedfloor.parts.objectives import OBJECTIVES
+from fedfloor.plan.nodes import Work
+
+FIELDS = ("objective", "mix", "settings")  # of nodes and works: those that name parts
+SCOPES = frozenset({"all", "classifier"})  # of a work, which is the settings of a question for profiles
+CONTRACTS = (Objective, Mix, FeatureExtractor)
+MOST = 1 << 31  # epochs, steps, samples of a mini-batch
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names from outside the package that an experiment gives its method, numbered.
+
+    Args:
+        entries: the text of each, and the digest of its source or file.
+    """
+
+    entries: tuple[tuple[str, str], ...]
+
+    def refer(self, value: Any) -> Any:
+        """Return a plan, a work or settings as JSON in which entries of the table stand by number.
+
+        >>> Names((("goals:Smooth", "ab"),)).refer({"objective": "goals:Smooth", "epochs": 1})
+        {'objective': {'name': 0, 'digest': 'ab'}, 'epochs': 1}
+        """
+        if isinstance(value, list):
+            return [self.refer(one) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        return {key: self.reference(one) if key in FIELDS else self.refer(one) for key, one in value.items()}
+
+    def reference(self, value: Any) -> Any:
+        """Return one field that names parts, or the settings of one, as :meth:`refer` does."""
+        if isinstance(value, Mapping):
+            return {key: self.reference(one) for key, one in value.items()}
+        number = {text: i for i, (text, _) in enumerate(self.entries)}.get(value) if isinstance(value, str) else None
+        return value if number is None else {"name": number, "digest": self.entries[number][1]}
+
+    def resolve(self, value: Any) -> Any:
+        """Return what :meth:`refer` was given.
+
+        Raises:
+            RefusedError: a name that is neither in the table nor a word of the house, a digest of something else, or
+                JSON of another form.
+        """
+        if isinstance(value, list):
+            return [self.resolve(one) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        return {key: self.resolved(one) if key in FIELDS else self.resolve(one) for key, one in value.items()}
+
+    def resolved(self, value: Any) -> Any:
+        """Return one field that names parts, or the settings of one, as :meth:`resolve` does."""
+        if isinstance(value, Mapping) and set(value) != {"name", "digest"}:
+            return {key: self._text(one) for key, one in value.items()}
+        return self._text(value)
+
+    def _text(self, value: Any) -> Any:
+        if isinstance(value, str):
+            if value not in words():
+                raise RefusedError("foreign code", f"{value!r:.80} is no name that the house or the experiment gives.")
+            return value
+        if not isinstance(value, Mapping):
+            if value is None or isinstance(value, (bool, int, float)):
+                return value
+            raise RefusedError("header", "a setting is a number, a text, or true or false.")
+        number = value.get("name")
+        if set(value) != {"name", "digest"} or type(number) is not int or not 0 <= number < len(self.entries):
+            raise RefusedError("foreign code", "it refers to a name that the experiment here does not give.")
+        text, digest = self.entries[number]
+        if value["digest"] != digest:
+            raise RefusedError("foreign code", f"'{text}' is not what the sender has by that name: compare files.")
+        return text
+
+
+def table(experiment: Experiment) -> Names:
+    """Return the table of an experiment whose method :func:`~fedfloor.config.combined` has made.
+
+    Beside what the experiment names it holds the parts that the method's module defines or imports, as a plan of that
+    method may name them.
+
+    Raises:
+        SettingError: a part cannot be imported.
+    """
+    given = [text for key, text in texts(experiment) if key != "model"]  # which no message names
+    named_here = [loaded(text, "part") for text in given if SPEC.fullmatch(text)]
+    kinds = [kind_of(experiment, experiment.method.name), *(one for one in named_here if isinstance(one, type))]
+    parts = {
+        f"{one.__module__}:{one.__qualname__}"
+        for module in {kind.__module__ for kind in kinds}
+        for one in vars(sys.modules[module]).values()
+        if isinstance(one, type) and set(CONTRACTS) & set(one.__mro__) and not one.__module__.startswith("fedfloor.")
+    }
+    for spec in sorted(parts):
+        load(spec, "part")
+    names = dict.fromkeys(text for text in (*given, *sorted(parts)) if text not in words())
+    return Names(tuple((text, _digest(text)) for text in names))
+
+
+def _digest(text: str) -> str:
+    """Return 16 digits of the SHA-256 of what a name stands for: its source, the file, or the text itself."""
+    content = text.encode()
+    try:
+        if SPEC.fullmatch(text):
+            content += Path(getsourcefile(loaded(text, "part")) or "").read_bytes()
+        elif Path(text).is_file():
+            content = Path(text).read_bytes()  # where it lies may differ
+    except (OSError, TypeError, SettingError):  # built in, or read by nobody
+        pass
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def words() -> frozenset[str]:
+    """Return the closed list: names of the house's parts, and the texts that their settings may have.
+
+    Extractors that read a file or download one are not in it: only an experiment that names them has them.
+    """
+    extractors = {name: one for name, one in EXTRACTORS.items() if "weights" not in signature(one).parameters}
+    known: dict[str, Any] = {**OBJECTIVES, **MIXES, **extractors}
+    return frozenset(known) | SCOPES | {text for made in known.values() for text in named.literals(made)}
+
+
+def work(value: object, names: Names) -> Work:
+    """Return the work of a message.
+
+    Raises:
+        RefusedError: it is none, or names what this process has not resolved itself.
+    """
+    if not isinstance(value, Mapping):
+        raise RefusedError("header", "it holds no work.")
+    body = names.resolve(value)
+    settings = body.pop("settings", {})
+    try:
+        if not isinstance(settings, dict):
+            raise SettingError("settings must be a table.")
+        named.check("work", "of a message", Work, body)
+        made = Work(**body, settings=settings)
+    except (TypeError, SettingError) as error:
+        raise RefusedError("header", f"its work cannot be done: {error}.") from error
+    counts = [one for one in (made.epochs, made.steps) if one is not None]
+    if len(counts) != 1 or not all(1 <= one < MOST for one in (*counts, made.batch_size)):
+        raise RefusedError("header", "its work needs epochs or steps, and a batch size, of at least 1.")
+    return made

@@ -1,0 +1,16 @@
+"""Networks by name, your own among them: loaded first, as reading an experiment file does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedfloor import models
+from fedfloor.models.network import Network
+from fedfloor.outside import load
+
+
+def build(name: str, *given: Any, **more: Any) -> Network:
+    """Build a network as :func:`fedfloor.models.build` does."""
+    if ":" in name:
+        load(name, "model")
+    return models.build(name, *given, **more)
