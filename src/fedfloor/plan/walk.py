@@ -248,7 +248,7 @@ def rebuilt(node: Node, resolved: list[Node]) -> Node:
     if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
         return node
     if not isinstance(node, Repeat):
-        return nodes.Sequence(tuple(resolved))
+        return replace(node, children=tuple(resolved))
     if all(one == resolved[0] for one in resolved):
         return replace(node, child=resolved[0])
-    return nodes.Sequence(tuple(Repeat(1, one) if node.tick else one for one in resolved))
+    return nodes.Sequence(tuple(replace(node, times=1, child=one) if node.tick else one for one in resolved))
