@@ -28,10 +28,11 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
-from fedfloor.runs import checkpoint, checks, folder, ledger, made, pricing, privacy, results
+from fedfloor.runs import checkpoint, checks, diverged, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.prepare import record
 from fedfloor.runs.pricing import Tariff
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,8 @@ def execute(
         RunError: training failed, or the disk is full; the last checkpoint stays.
     """
     method = combined(experiment)
-    point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
-    place = orders.out / "memory" if live is None else None
+    records, place = orders.out / "ledger.jsonl", orders.out / "memory" if live is None else None
+    point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
     engine, costs = made.engine(experiment, method, park, team, memory)
     if live is not None:
@@ -78,9 +79,14 @@ def execute(
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
         checks.packet_fits(point.state.packet, engine.network, method.objective)
+    ledger.check(records, point.line if point else None)
     checks.agree(team, experiment, park, point, start)
-    if team.rank == 0:
-        ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
+    if team.rank == 0:  # nothing was changed so far
+        checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
+        ledger.cut(records, point.line if point else None)
+        if orders.resume:
+            record(experiment, orders.out, park)
+        diverged.forget(orders.out)
         memory.tidy()
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))  # after a power cut the others may be damaged
     team.gather([])
