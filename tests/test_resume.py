@@ -291,3 +291,22 @@ def test_a_ledger_without_a_checkpoint_is_begun_anew(tmp_path: Path) -> None:
     path.write_bytes(b'{"round": 1}\n\xff')
     ledger.cut(path, None)
     assert path.read_bytes() == b""
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0.1, 0.5, 1.0], ids=["header", "middle", "last"])
+def test_a_flipped_bit_in_the_model_is_refused_and_a_resume_writes_it_anew(
+    command: Command, cut: Path, at: float
+) -> None:
+    model = (cut / "model.safetensors").read_bytes()
+    flip(cut / "model.safetensors", at)
+    for words in (("export", "out", "--out", "m.onnx"), ("predict", "out", "x.png")):
+        (command.folder / "x.png").touch()
+        command.refused(command(*words), "model.safetensors is damaged: its SHA-256 is not the one in model.safe")
+    said = command("run", "tiny.toml", "--out", "begun", "--set", "model.init_from=out")
+    assert (said.code, "is damaged: its SHA-256" in said.err) == (2, True)
+    assert resumed(command, "--stop-after", str(STOPPED)).code == 0
+    assert (cut / "model.safetensors").read_bytes() == model
+    assert command("export", "out", "--out", "m.onnx").code == 0
