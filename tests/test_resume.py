@@ -1,4 +1,4 @@
-"""Resuming from damaged folders: what is damaged is named and passed over, and who is refused changed nothing."""
+"""Resuming from damaged folders: damage is named and passed over, and a refused resume changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = ("run", "tiny.toml", "--ranks", "1", "--set", "method.name=scaffold", "-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run that nobody disturbed, ``whole``, and one that was stopped, ``cut``; do not write in it."""
+    """A folder with an uninterrupted run, ``whole``, and one that was stopped, ``cut``; do not write in it."""
     place = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "CHECKPOINT_S", 0.0)
@@ -112,7 +112,7 @@ def test_a_flipped_bit_in_a_devices_memory_changes_no_bit_of_the_run(
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-3])])
-def test_so_do_files_that_are_missing_or_cut_short(
+def test_a_missing_or_truncated_file_changes_no_bit_of_the_run(
     command: Command, cut: Path, runs: Path, name: str, damage: Callable[[Path], object]
 ) -> None:
     damage(cut / NEW / name)
@@ -166,7 +166,7 @@ def test_the_first_rounds_plan_is_not_needed(
 @pytest.mark.parametrize(
     "tail", [b'{"round": 4, "acc\xff', b'{"round": 4, "acc\xff\n', b"\0" * 50, b'{"round": 9}\n{"round": 4}\n']
 )
-def test_what_stands_behind_the_checkpoints_line_is_cut_whatever_it_is(
+def test_lines_after_the_checkpoint_are_cut_even_if_damaged(
     command: Command, cut: Path, runs: Path, tail: bytes
 ) -> None:
     with (cut / "ledger.jsonl").open("ab") as file:
@@ -176,14 +176,14 @@ def test_what_stands_behind_the_checkpoints_line_is_cut_whatever_it_is(
 
 
 @pytest.mark.parametrize("left", [0, 1, 40])
-def test_the_checkpoints_own_line_is_in_the_checkpoint(command: Command, cut: Path, runs: Path, left: int) -> None:
+def test_the_checkpoints_own_line_is_restored_from_it(command: Command, cut: Path, runs: Path, left: int) -> None:
     first, second, third = (cut / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     (cut / "ledger.jsonl").write_bytes(first + second + third[:left])
     assert resumed(command).code == 0
     assert bits(cut) == bits(runs / "whole")
 
 
-def test_a_flipped_bit_in_the_checkpoints_line_is_mended(command: Command, cut: Path, runs: Path) -> None:
+def test_a_flipped_bit_in_the_checkpoints_line_is_repaired(command: Command, cut: Path, runs: Path) -> None:
     text = (cut / "ledger.jsonl").read_bytes()
     at = text.rindex(b'"accuracy": 0.') + len(b'"accuracy": 0.')
     (cut / "ledger.jsonl").write_bytes(text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :])
@@ -230,10 +230,10 @@ REFUSED: dict[str, tuple[Callable[[Path], None], tuple[str, ...], int, str]] = {
         lambda out: [flip(memory(out, point, 2)) for point in (NEW, OLD)] and None, (), 1, "device 2's memory 2-",
     ),
     "a bad byte": (line(1, lambda text: text[:9] + b"\xff" + text[10:]), (), 1, "line 1 is damaged"),
-    "a line that is none": (line(2, lambda _: b"\n"), (), 1, "line 2 is damaged"),
+    "an empty line": (line(2, lambda _: b"\n"), (), 1, "line 2 is damaged"),
     "an unknown key": (line(2, lambda text: text.replace(b"accuracy", b"bccuracy", 1)), (), 1, "line 2 is damaged"),
-    "a line too few": (line(2, lambda _: b""), (), 1, "line 2 is of round 3"),
-    "a line break that is gone": (line(1, lambda text: text[:-1]), (), 1, "line 1 is damaged"),
+    "a missing line": (line(2, lambda _: b""), (), 1, "line 2 is of round 3"),
+    "a missing line break": (line(1, lambda text: text[:-1]), (), 1, "line 1 is damaged"),
     "no ledger": (lambda out: (out / "ledger.jsonl").unlink(), (), 1, "line 1 is missing"),
     "no experiment": (lambda out: (out / "experiment.toml").unlink(), (), 2, "holds no run"),
     "an experiment that is no TOML": (
@@ -255,7 +255,9 @@ def test_a_refused_resume_changes_nothing(command: Command, cut: Path, case: str
     assert snapshot(cut) == before
 
 
-def test_nor_does_one_of_another_release(command: Command, cut: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resume_by_another_release_changes_nothing(
+    command: Command, cut: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder, "__version__", "0.0.0")
     before = snapshot(cut)
     said = resumed(command)
@@ -263,7 +265,7 @@ def test_nor_does_one_of_another_release(command: Command, cut: Path, monkeypatc
     assert snapshot(cut) == before
 
 
-def test_nor_does_one_while_another_process_works_there(command: Command, cut: Path) -> None:
+def test_a_resume_of_a_locked_folder_changes_nothing(command: Command, cut: Path) -> None:
     before = snapshot(cut)
     with FileLock(cut / ".lock"):
         said = resumed(command)

@@ -47,8 +47,8 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         SettingError: it is damaged or of another format.
     """
-    _check_digest(path)
     try:
+        _check_digest(path)
         with safe_open(path, "pt") as file:
             header = (file.metadata() or {}).get("fedfloor", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)

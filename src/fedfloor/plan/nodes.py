@@ -17,7 +17,7 @@ BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
 FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
 
 
-def only(part: object, *names: str) -> bool:
+def only(part: Any, *names: str) -> bool:
     """Return whether every field of a node or a work that differs from its default is among ``names``.
 
     A fast path names the fields that it implements and leaves the rest to the general path: a field that is added later
@@ -34,7 +34,7 @@ def only(part: object, *names: str) -> bool:
     return at_defaults(part, remaining_fields(type(part), *names))
 
 
-def at_defaults(part: object, rest: tuple[tuple[str, object], ...]) -> bool:
+def at_defaults(part: Any, rest: tuple[tuple[str, object], ...]) -> bool:
     """Return whether fields have their defaults: :func:`only` for very many nodes of one class."""
     for name, default in rest:  # noqa: SIM110  (all() takes three times as long)
         if getattr(part, name) != default:

@@ -166,11 +166,11 @@ def check(path: Path, last: Line | None) -> int:
     texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):
         try:
-            found = Line(**json.loads(text)).round
+            held = Line(**json.loads(text)).round
         except (ValueError, TypeError) as error:
             raise _unusable(path, number, before, f"is damaged ({error})") from error
-        if found != number:
-            raise _unusable(path, number, before, f"is of round {found}")
+        if held != number:
+            raise _unusable(path, number, before, f"is of round {held}")
         kept += len(text) + 1
     if len(texts) < before:
         raise _unusable(path, len(texts) + 1, before, "is missing, or its end is")

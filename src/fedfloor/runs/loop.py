@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -68,7 +69,7 @@ def execute(
         RunError: training failed, or the disk is full; the last checkpoint stays.
     """
     method = combined(experiment)
-    records, place = orders.out / "ledger.jsonl", orders.out / "memory" if live is None else None
+    place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
     engine, costs = made.engine(experiment, method, park, team, memory)
@@ -79,19 +80,24 @@ def execute(
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
         checks.packet_fits(point.state.packet, engine.network, method.objective)
-    ledger.check(records, point.line if point else None)
+    ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
     if team.rank == 0:  # nothing was changed so far
-        checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
-        ledger.cut(records, point.line if point else None)
         if orders.resume:
             record(experiment, orders.out, park)
-        diverged.forget(orders.out)
-        memory.tidy()
-        memory.sweep(checkpoint.memories(orders.out / "checkpoint"))  # after a power cut the others may be damaged
+        _clear(orders.out, point, memory)
     team.gather([])
     job = _Run(experiment, orders, engine, method, costs, report, interrupted, live)
     return job.go(start, point or job.begin(start))
+
+
+def _clear(out: Path, point: Checkpoint | None, memory: DeviceMemory) -> None:
+    """Delete what an earlier attempt left behind the checkpoint that the run goes on from."""
+    checkpoint.discard_after(out / "checkpoint", point.round if point else 0)
+    ledger.cut(out / "ledger.jsonl", point.line if point else None)
+    diverged.forget(out)
+    memory.tidy()
+    memory.sweep(checkpoint.memories(out / "checkpoint"))  # after a power cut the others may be damaged
 
 
 class _Run:
