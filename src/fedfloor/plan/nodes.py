@@ -31,7 +31,7 @@ def only(part: Any, *names: str) -> bool:
     >>> only(ring, "children", "mix"), only(ring, "children")
     (True, False)
     """
-    return at_defaults(part, remaining_fields(type(part), *names))
+    return at_defaults(part, remaining_fields(part.__class__, *names))
 
 
 def at_defaults(part: Any, rest: tuple[tuple[str, object], ...]) -> bool:
