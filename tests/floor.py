@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -89,6 +90,17 @@ def walk(of: Engine, plan: Node, packet: Mapping[str, Tensor] | None = None, num
 def visits(devices: Sequence[int], work: Work = WORK) -> tuple[Train, ...]:
     """Return a visit to each device."""
     return tuple(Train(device(k), work) for k in devices)
+
+
+@functools.cache
+def _extended(kind: type[Any]) -> type[Any]:
+    return make_dataclass(f"New{kind.__name__}", [("added", float, field(default=0.0))], bases=(kind,), frozen=True)
+
+
+def extended(part: T, added: float = 1.0) -> T:
+    """Return a work or a node as it is once its class has a field more, which no fast path knows."""
+    same = {one.name: getattr(part, one.name) for one in fields(part)}  # type: ignore[arg-type]
+    return _extended(type(part))(**same, added=added)  # type: ignore[no-any-return]
 
 
 def plan_of(method: Method, here: Park, seed: int = 0, number: int = 1, rounds: int = 10) -> Node:

@@ -27,7 +27,7 @@ from fedfloor.models.network import Network
 from fedfloor.park.stream import Fifo, Recycle, batch_order
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import Node, Parallel, Work
-from floor import batch_norm, dropout, everywhere, park, start, visits, walk
+from floor import batch_norm, dropout, everywhere, extended, park, start, visits, walk
 from rounds import Job, method
 
 # -- every method ------------------------------------------------------------------------------------------------------
@@ -221,6 +221,18 @@ def test_an_objective_of_your_own_goes_through_the_loop(tmp_path: Path, caplog: 
     same(*told)
     assert [one.memory for one in told[0].receipts] == [one.memory for one in told[1].receipts]
     assert "objective 'floor:Counting'" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["plain", "momentum and decay", "classifier"])
+def test_work_with_a_field_that_is_not_known_goes_through_the_loop_to_the_bit(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, cohort = (engine(floor_(), "mlp-2nn", torch.float32, one) for one in (None, Cohort()))
+    plan = Parallel(visits(range(4), extended(WORKS[name])))
+    with caplog.at_level(logging.INFO):
+        one, other = walk(loop, plan), walk(cohort, plan)
+    assert one.packet["w"].equal(other.packet["w"])
+    assert "one by one: their work has fields that a cohort does not implement" in caplog.text
 
 
 def test_a_loss_that_diverges_names_the_device() -> None:

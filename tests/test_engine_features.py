@@ -19,7 +19,7 @@ from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Sequence, Train, Work, device
-from floor import bits, digest, everywhere, park, start, visits, walk
+from floor import bits, digest, everywhere, extended, park, start, visits, walk
 from scoped import PART, layered
 
 HERE = park()  # five devices with 6, 10, 4, 9 and 5 samples
@@ -63,6 +63,17 @@ def test_features_extracted_once_come_to_what_the_whole_network_comes_to(what: s
     for a, b in zip(one.receipts, other.receipts, strict=True):
         assert (a.device, a.steps, a.samples, a.accuracy) == (b.device, b.steps, b.samples, b.accuracy)
         assert (a.loss_first, a.loss_last) == pytest.approx((b.loss_first, b.loss_last), abs=1e-12)
+
+
+@pytest.mark.parametrize("what", ["epochs", "by hand"])
+def test_a_field_that_is_not_known_is_never_dropped(what: str) -> None:
+    work = extended(WORKS[what])
+    short, whole = of(), of(shortcuts=False)
+    assert not features.once(short, work)
+    assert not head.fits(features.head(short.network), work, Plain())
+    one, other = walk(short, Train(device(1), work)), walk(whole, Train(device(1), WORKS[what]))
+    assert bits(one.packet["w"]) == bits(other.packet["w"])
+    assert features.once(short, extended(WORKS[what], 0.0))  # it is not set
 
 
 def test_steps_written_out_are_those_of_replay_too(tmp_path: Path) -> None:

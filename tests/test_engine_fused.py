@@ -17,6 +17,7 @@ from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.plan.nodes import Work
+from floor import extended
 
 WORK = Work(epochs=2, batch_size=5, rate=0.05)
 KEY = Key(0, 1, 0, 0, 0)
@@ -67,6 +68,7 @@ def test_where_a_gradient_is_wanted_there_is_one() -> None:
     assert not fused.layers(net, replace(WORK, weight_decay=0.1), Plain())
     assert not fused.layers(net, replace(WORK, scope="classifier"), Plain())
     assert not fused.layers(net, WORK, objective("prox", {"mu": 0.1}))
+    assert not fused.layers(net, extended(WORK), Plain())  # a field that is not known may need it
 
 
 def test_the_first_layer_writes_its_gradient_down() -> None:

@@ -19,7 +19,7 @@ from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Select, Sequence, Train, Work, device, edge
 from fedfloor.plan.outcome import Outcome
-from floor import batch_norm, digest, dropout, engine, everywhere, network, park, start, visits, walk
+from floor import batch_norm, bits, digest, dropout, engine, everywhere, extended, network, park, start, visits, walk
 
 STEP = Work(steps=1, batch_size=4, rate=0.1)
 TINY = (6, 10, 4, 9, 5)
@@ -210,3 +210,24 @@ def test_a_step_too_far_names_the_device() -> None:
     of = engine(park(TINY))
     with pytest.raises(DivergedError, match=r"the loss of device 0 became (nan|inf) in round 1"):
         walk(of, Repeat(9, Parallel(visits((0, 1), replace(STEP, rate=1e30)), at=edge(0))))
+
+
+UNKNOWN = {
+    "work": Parallel(visits((0, 1, 3), extended(STEP)), at=edge(0)),
+    "a visit": Parallel((*visits((0, 1), STEP), extended(Train(device(3), STEP))), at=edge(0)),
+    "the meeting": extended(Parallel(visits((0, 1, 3), STEP), at=edge(0))),
+}
+
+
+@pytest.mark.parametrize("plan", UNKNOWN.values(), ids=UNKNOWN)
+def test_a_field_that_is_not_known_is_never_dropped(plan: Parallel) -> None:
+    fused, plain, known = (
+        engine(park(TINY)),
+        engine(park(TINY), shortcuts=False),
+        Parallel(visits((0, 1, 3), STEP), edge(0)),
+    )
+    assert union.fits(fused, known, start(fused))
+    assert not union.fits(fused, plan, start(fused))
+    one, other, shortcut = walk(fused, plan), walk(plain, known), walk(fused, known, start(plain))
+    assert bits(one.packet["w"]) == bits(other.packet["w"]) != bits(shortcut.packet["w"])
+    assert union.fits(fused, Parallel(visits((0, 1), extended(STEP, 0.0)), at=edge(0)), start(fused))  # it is not set

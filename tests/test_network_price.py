@@ -6,6 +6,7 @@ import pytest
 
 from fedfloor.network.price import Price
 from fedfloor.network.profile import Link
+from fedfloor.network.walk import Walk
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -17,6 +18,7 @@ from fedfloor.plan.nodes import (
     Work,
     edge,
 )
+from floor import extended
 from priced import BYTES, EPOCH, chain, far, near, network, priced, star, visit
 
 NEAR = {"device_edge_down": BYTES, "device_edge_up": BYTES}
@@ -179,6 +181,14 @@ def test_a_repeat_is_its_turns_written_out(tick: bool) -> None:
     child = Parallel((chain(0, 3), star(1, 2, at=edge(0)), visit(4)))
     on = network(device_edge=near(sharing="serial"), edge_cloud=far(sharing="serial", over="park"))
     assert priced(Repeat(3, child, tick), on) == priced(Sequence((child, child, child)), on)
+
+
+def test_a_visit_with_a_field_that_is_not_known_takes_no_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, whole = star(0, 1, 3), priced(star(0, 1, 3))
+    monkeypatch.delattr(Walk, "_there_and_back")
+    with pytest.raises(AttributeError):
+        priced(plan)
+    assert priced(Parallel(tuple(extended(one) for one in plan.children))) == whole
 
 
 def test_no_branches_no_devices() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.plan import walk
+from fedfloor.plan import choice, walk
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -28,8 +28,10 @@ from fedfloor.plan.nodes import (
     Work,
     device,
     edge,
+    only,
 )
 from fedfloor.plan.text import KINDS, digest, from_json, site, to_json
+from floor import extended
 from plans import CASES, EPOCH, SIZES, Case, chain, plans, sites, star
 
 VISIT = Train(device(3), EPOCH)
@@ -249,6 +251,29 @@ def test_what_a_plan_became_is_put_back() -> None:
     assert walk.rebuilt(turns, [one, star((1,))]) == Repeat(2, one)
     assert walk.rebuilt(turns, [one, other]) == Sequence((Repeat(1, one), Repeat(1, other)))
     assert walk.rebuilt(replace(turns, tick=False), [one, other]) == Sequence((one, other))
+
+
+def test_a_field_is_known_by_name_or_at_its_default() -> None:
+    work = Work(steps=1, settings={"mu": 1.0})
+    assert work.only("steps", "settings")
+    assert not work.only("steps")
+    assert only(Parallel((), settings={}), "children")
+    assert not only(Parallel(()))  # what has no default is always set
+    for part in (work, Parallel(()), VISIT, Select("uniform", (1, 2), 1, EPOCH), Repeat(2, VISIT)):
+        names = tuple(one.name for one in fields(part))
+        assert only(part, *names)
+        assert only(extended(part, 0.0), *names)
+        assert not only(extended(part), *names)
+
+
+def test_a_plan_that_is_resolved_keeps_unknown_fields() -> None:
+    select = Select("uniform", (1, 2), 1, EPOCH, edge(1), "equal", {"q": 1})
+    chosen = choice.visits(select, (2,))
+    assert chosen == Parallel((Train(device(2), EPOCH),), edge(1), "equal", {"q": 1})
+    for around in (extended(Parallel((select,))), extended(Sequence((select,)))):
+        assert choice.resolved(around, iter([(2,)])) == replace(around, children=(chosen,))
+    turns = choice.resolved(extended(Repeat(2, select)), iter([(1,), (2,)]))
+    assert [turn.added for turn in turns.children] == [1.0, 1.0]  # type: ignore[union-attr]
 
 
 # -- laws ------------------------------------------------------------------------------------------------------------

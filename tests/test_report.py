@@ -84,7 +84,6 @@ def test_rounds_that_go_back_are_refused(tmp_path: Path) -> None:
     [
         ("park.json", "{}"),
         ("park.json", "{"),
-        ("plan.json", '{"plan": {"node": "dance"}}'),
         ("experiment.toml", "seed = 1"),
     ],
 )
@@ -93,6 +92,16 @@ def test_a_damaged_file_is_named(tmp_path: Path, file: str, text: str) -> None:
     (folder / file).write_text(text)
     with pytest.raises(SettingError, match=file):
         collect([folder])
+
+
+@pytest.mark.parametrize("text", ['{"plan": {"node": "dance"}}', "{", "[]", '{"plan": 3}', "\ud800"])
+def test_a_damaged_plan_is_left_out(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    folder = make_run(tmp_path / "run", [0.5])
+    (folder / "plan.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    runs = collect([folder])
+    assert runs[0].plan is None
+    assert "plan.json is damaged and left out" in caplog.text
+    assert "no plan.json that can be read" in render(runs)
 
 
 def test_a_loss_that_diverged_and_an_empty_spread_are_read_as_missing(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
 
 ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
+# of a work, what training on features implements
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "scope")
 
 
 class Features:
@@ -138,7 +140,7 @@ def once(engine: Engine, work: Work) -> bool:
         engine: shortcuts must be on, and its network must treat every sample by itself and end in its classifier.
         work: trains the classifier alone, by an objective that looks at nothing but the network's outputs.
     """
-    fits = engine.shortcuts and work.scope == "classifier" and work.objective in ALIKE
+    fits = engine.shortcuts and work.scope == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
     return fits and engine.separable and engine.headed is not None
 
 

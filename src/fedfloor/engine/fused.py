@@ -28,7 +28,7 @@ def layers(network: Network, work: Work, objective: Objective) -> list[nn.Linear
     Plain cross-entropy asks a chain of layers once for each mini-batch, so that no layer is needed after its step.
     Momentum, weight decay and other objectives read gradients or weights afterwards.
     """
-    if type(objective) is not Plain or work.momentum or work.weight_decay or work.scope != "all":
+    if type(objective) is not Plain or not work.only("objective", "epochs", "steps", "batch_size", "rate"):
         return []
     chain = network.module
     if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):

@@ -18,11 +18,12 @@ from fedfloor.plan.nodes import Work
 
 
 def fits(layer: nn.Module, work: Work, objective: Objective) -> bool:
-    """Return whether a visit comes to these steps: a linear layer, no momentum or decay, cross-entropy alone."""
+    """Return whether a visit comes to these steps: a linear layer, plain SGD, cross-entropy alone."""
     kind = type(objective)
     plain = kind.loss is Plain.loss and kind.penalty is Objective.penalty and kind.aside is Objective.aside
     trained = type(layer) is nn.Linear and layer.bias is not None and all(p.requires_grad for p in layer.parameters())
-    return plain and trained and work.momentum == 0 and work.weight_decay == 0
+    known = work.only("objective", "settings", "epochs", "steps", "batch_size", "rate", "scope")
+    return plain and trained and known
 
 
 def train(layer: nn.Linear, data: Batched, work: Work, key: Key) -> Trained:

@@ -61,6 +61,18 @@ class DeviceMemory:
         digest = self.held[device].partition(TO)[0]
         return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
+    def verify(self) -> None:
+        """Check that every file that is held is there and has the content that its digest names.
+
+        Raises:
+            RunError: one is gone or changed; names it.
+        """
+        for device, held in sorted(self.held.items()):
+            digest = held.partition(TO)[0]
+            _checked(self._path(device, digest), digest, f"device {device}'s memory")
+        for digest in sorted({name for device in self.held if (name := self.extractor(device))}):
+            _checked(self._path("extractor", digest), digest, "an earlier model's extractor")
+
     def extractor(self, device: int) -> str:
         """Return the digest of the extractor that belongs to what a device keeps; nothing where there is none."""
         return self.held.get(device, "").partition(TO)[2]
@@ -183,13 +195,17 @@ def extractor_bytes(numbers: Tensor) -> bytes:
 
 
 def _read(path: Path, digest: str, what: str, *, sure: bool = False) -> dict[str, Tensor]:
+    return load(_checked(path, digest, what, sure=sure))
+
+
+def _checked(path: Path, digest: str, what: str, *, sure: bool = False) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise RunError(f"{what} cannot be read: {error}. It belongs to the run's folder.") from error
     if not sure and hashlib.sha256(data).hexdigest() != digest:
         raise RunError(f"{what} {path.name} does not match its digest: the file was changed.")
-    return load(data)
+    return data
 
 
 def _write(path: Path, data: bytes) -> None:

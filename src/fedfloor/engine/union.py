@@ -25,12 +25,14 @@ from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix
-from fedfloor.plan.nodes import Parallel, Scalar, Train, Work
+from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, at_defaults, only, remaining_fields
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
 
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
+# of a work, what one step on the union implements
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
 PROBES = 8
 NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
@@ -47,12 +49,12 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     """
     if not engine.shortcuts or node.at.kind != "edge" or engine.air is not None or set(packet) != {"w"}:
         return False
-    first = node.children[0] if node.children else None
-    if not isinstance(first, Train) or first.work.scope != "all" or first.work.objective not in ALIKE:
+    first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
+    if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
         return False
-    known, held = set(), engine.park.holdings
+    known, held, rest = set(), engine.park.holdings, remaining_fields(Train, "site", "work")
     for one in node.children:
-        if not isinstance(one, Train) or one.site.kind != "device" or one.radio is not None:
+        if type(one) is not Train or one.site.kind != "device" or not at_defaults(one, rest):
             return False
         if one.work is not first.work and one.work != first.work:
             return False

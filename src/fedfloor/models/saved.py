@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from fedfloor.errors import SettingError, nearest
 
 FORMAT = "fedfloor 1"
+DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
 
 def found(path: Path) -> Path:
@@ -46,6 +48,7 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         SettingError: it is damaged or of another format.
     """
     try:
+        _check_digest(path)
         with safe_open(path, "pt") as file:
             header = (file.metadata() or {}).get("fedfloor", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
@@ -61,3 +64,16 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} has format '{kind}': this version reads '{FORMAT}', the model.safetensors of a run's folder."
         )
     return about, tensors
+
+
+def _check_digest(path: Path) -> None:
+    """Refuse a model that has changed since its digest was written beside it; one without is not checked."""
+    beside = path.with_name(path.name + DIGEST)
+    if not beside.is_file() or not path.is_file():
+        return
+    listed = beside.read_text(encoding="utf-8", errors="replace").split()
+    if listed[:1] != [hashlib.sha256(path.read_bytes()).hexdigest()]:
+        raise SettingError(
+            f"{path} is damaged: its SHA-256 is not the one in {beside.name}. Resume its run, which writes both anew, "
+            f"or put it back from a copy. Delete {beside.name} if another model was put here on purpose."
+        )

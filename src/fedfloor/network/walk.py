@@ -13,7 +13,7 @@ from fedfloor.network.payload import Payload
 from fedfloor.network.places import first_scope, first_stop, placed, pulled, surveyed
 from fedfloor.network.sites import Sites
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Site, Train, device
+from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Site, Train, device, only
 
 Walking = Generator["float | None", None, Stand]
 
@@ -98,7 +98,7 @@ class Walk:
 
         def then(i: int, there: Stand, own: Branch) -> Steps:
             child = node.children[i]
-            if isinstance(child, Train):
+            if isinstance(child, Train) and only(child, "site", "work", "radio"):
                 return self._there_and_back(child, there, own, numbers[i], node.at)
             return self._branch(child, there, own, numbers[i], node.at)
 

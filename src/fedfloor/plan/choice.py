@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Select
+
+MEETING = tuple(one.name for one in fields(Parallel))[1:]  # all but the branches; a Select has the same
 
 
 def visits(node: Select, chosen: Sequence[int]) -> Parallel:
@@ -15,7 +18,7 @@ def visits(node: Select, chosen: Sequence[int]) -> Parallel:
     >>> visits(Select("uniform", (3, 5, 7), 2, Work(steps=1), edge(0)), (3, 7)).children[1].site
     Site(kind='device', index=7)
     """
-    return Parallel(tuple(node.visit[k] for k in chosen), node.at, node.mix, node.settings)
+    return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in MEETING))
 
 
 def made(node: Select, visited: Node) -> Node:
@@ -35,7 +38,7 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
     if isinstance(node, Parallel):
         below = tuple(resolved(child, choices) for child in node.children)
         same = all(a is b for a, b in zip(below, node.children, strict=True))
-        return node if same else Parallel(below, node.at, node.mix, node.settings)
+        return node if same else replace(node, children=below)
     if isinstance(node, (Repeat, nodes.Sequence)):
         turns = (node.child,) * node.times if isinstance(node, Repeat) else node.children
         return walk.rebuilt(node, [resolved(child, choices) for child in turns]) if turns else node

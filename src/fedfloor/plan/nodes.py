@@ -7,13 +7,46 @@ tree. All are frozen dataclasses of JSON scalars and other nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache, cached_property
+from typing import Any
 
 Scalar = str | int | float | bool | None
 BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
 
 FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
+
+
+def only(part: Any, *names: str) -> bool:
+    """Return whether every field of a node or a work that differs from its default is among ``names``.
+
+    A fast path names the fields that it implements and leaves the rest to the general path: a field that is added later
+    makes it step aside, and is never dropped. A field without a default has to be named.
+
+    Args:
+        part: a node, or a work.
+        names: fields.
+
+    >>> ring = Parallel((), mix="equal")
+    >>> only(ring, "children", "mix"), only(ring, "children")
+    (True, False)
+    """
+    return at_defaults(part, remaining_fields(part.__class__, *names))
+
+
+def at_defaults(part: Any, rest: tuple[tuple[str, object], ...]) -> bool:
+    """Return whether fields have their defaults: :func:`only` for very many nodes of one class."""
+    for name, default in rest:  # noqa: SIM110  (all() takes three times as long)
+        if getattr(part, name) != default:
+            return False
+    return True
+
+
+@cache
+def remaining_fields(kind: type[Any], *names: str) -> tuple[tuple[str, object], ...]:
+    """Return a class's fields outside of ``names`` with their defaults; MISSING equals nothing that is set."""
+    rest = [one for one in fields(kind) if one.name not in names]
+    return tuple((f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +124,14 @@ class Work:
         (2.0, 2.0)
         """
         return float(self.epochs or 0) if self.steps is None else self.steps * self.batch_size / samples
+
+    def only(self, *names: str) -> bool:
+        """Return whether every field that differs from its default is among ``names``: see :func:`only`.
+
+        >>> Work(steps=1, rate=0.1).only("steps", "rate"), Work(steps=1, momentum=0.9).only("steps", "rate")
+        (True, False)
+        """
+        return only(self, *names)
 
 
 def asked_once(of: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from fedfloor.errors import SettingError
 from fedfloor.plan import nodes
@@ -261,7 +261,7 @@ def rebuilt(node: Node, resolved: list[Node]) -> Node:
     if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
         return node
     if not isinstance(node, Repeat):
-        return nodes.Sequence(tuple(resolved))
+        return replace(cast(nodes.Sequence, node), children=tuple(resolved))
     if all(one == resolved[0] for one in resolved):
         return replace(node, child=resolved[0])
-    return nodes.Sequence(tuple(Repeat(1, one) if node.tick else one for one in resolved))
+    return nodes.Sequence(tuple(replace(node, times=1, child=one) if node.tick else one for one in resolved))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from fedfloor.plan.text import from_json
 from fedfloor.report.evaluation import Evaluation, evaluation
 from fedfloor.report.numbers import finite
 from fedfloor.report.price import Price, added
+
+log = logging.getLogger(__name__)
 
 # Where a run was made and which copy of an experiment it is does not change what the experiment is.
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
@@ -94,7 +97,7 @@ class Run:
         key: the experiment without its name, seed and provenance; equal for seeds of one experiment.
         rounds: the ledger; empty only where training diverged in the first round.
         park: devices, classes and who holds what.
-        plan: the first round's plan, where the run wrote one.
+        plan: the first round's plan, where the run's folder has one that can be read.
         config: the resolved configuration as text.
         planned: rounds of its schedule; None where the configuration does not say.
         on: what its accuracy was measured on, ``"test"`` or ``"validation"`` data.
@@ -261,11 +264,11 @@ def _park(path: Path) -> Park:
 def _plan(path: Path) -> Node | None:
     if not path.is_file():
         return None
-    body = _json(path)
     try:
-        return from_json(body["plan"])
-    except (KeyError, TypeError, AttributeError, SettingError) as error:
-        raise SettingError(f"{path}: not a plan ({error!r}). Run the experiment again.") from error
+        return from_json(_json(path)["plan"])
+    except (KeyError, TypeError, AttributeError, SettingError) as error:  # a picture less; no figure depends on it
+        log.warning("%s is damaged and left out (%s).", path, error)
+        return None
 
 
 def _evaluation(path: Path) -> Evaluation | None:

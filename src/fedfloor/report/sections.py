@@ -137,7 +137,7 @@ def plan_section(found: Sequence[Group]) -> str:
         run = group.runs[0]
         parts.append(f"<h3>{escape(spoken(group.label))}</h3>")
         if run.plan is None:
-            parts.append('<p class="soft">This run folder has no plan.json.</p>')
+            parts.append('<p class="soft">This run folder has no plan.json that can be read.</p>')
             continue
         factories = {device.number: device.factory for device in run.park.devices}
         known = run.park.of_devices == len(factories)  # else no edges are drawn that only relay

@@ -1,8 +1,14 @@
-"""Checkpoints: the last two states of a run, each a folder that appears whole or not at all."""
+"""Checkpoints: the last two states of a run, each a folder that appears whole or not at all.
+
+The digests of its files lie beside them (``sha256sum -c SHA256SUMS`` checks them, too) and are checked on reading.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +18,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import RunError, disk_error
 from fedfloor.methods.contract import State
 from fedfloor.plan.outcome import Receipt
-from fedfloor.runs.folder import flush, write, write_json
+from fedfloor.runs.folder import flush, write
 from fedfloor.runs.ledger import Line, told
 
+log = logging.getLogger(__name__)
+
 KEPT = 2
+TENSORS, ABOUT, DIGESTS = "state.safetensors", "state.json", "SHA256SUMS"
+FORMAT = 2  # with digests; a checkpoint of an earlier release has none, and no format either
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
     Raises:
         RunError: the disk is full; what was there before stays.
     """
-    place = folder / f"round-{point.round:08d}"
+    place = folder / _name(point.round)
     temporary = folder / f".{place.name}.part"
     if place.exists():
         return
@@ -63,8 +74,8 @@ def save_to(folder: Path, point: Checkpoint) -> None:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        write(temporary / "state.safetensors", save(tensors))
         about = {
+            "format": FORMAT,
             "round": point.round,
             "tick": point.tick,
             "notes": dict(point.state.notes),
@@ -75,7 +86,11 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "reports": {str(device): count for device, count in point.reports.items()},
             "holders": sorted(point.holders),
         }
-        write_json(temporary / "state.json", about)
+        files = {TENSORS: save(tensors), ABOUT: json.dumps(about, separators=(",", ":")).encode()}
+        for name, data in files.items():
+            write(temporary / name, data)
+        write(temporary / DIGESTS, "".join(f"{_sha256(data)}  {name}\n" for name, data in files.items()))
+        flush(temporary)
         temporary.rename(place)
         flush(folder)
     except OSError as error:
@@ -86,14 +101,47 @@ def save_to(folder: Path, point: Checkpoint) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def latest(folder: Path) -> Checkpoint | None:
-    """Load the newest checkpoint, or None where there is none yet.
+def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Checkpoint | None:
+    """Load the newest checkpoint that is undamaged, or None where there is none yet.
+
+    Args:
+        folder: with the checkpoints; nothing in it is changed.
+        memory: the folder of the devices' memories, if they are kept here: those that a checkpoint names belong to it.
+        warn: log a warning where a damaged checkpoint is passed over.
 
     Raises:
-        RunError: a checkpoint is there, but damaged.
+        RunError: there are checkpoints, but all are damaged; names the files.
     """
-    places = _all(folder)
-    return _load(places[-1]) if places else None
+    damage: list[str] = []
+    for place in reversed(_all(folder)):
+        try:
+            point = _load(place, memory)
+        except RunError as error:
+            damage.append(str(error).removesuffix("."))
+            continue
+        if damage and warn:
+            log.warning("%s. The run resumes from round %d, whose checkpoint is good.", "; ".join(damage), point.round)
+        return point
+    if damage:
+        raise RunError(
+            f"no checkpoint of this run is good: {'; '.join(damage)}. Nothing was changed. Put the damaged files back "
+            "from a copy, or begin again with another --out."
+        )
+    return None
+
+
+def discard_after(folder: Path, number: int) -> None:
+    """Delete the checkpoints of rounds after ``number``: those that :func:`latest` passed over.
+
+    Raises:
+        RunError: one cannot be deleted.
+    """
+    for place in _all(folder):
+        if place.name > _name(number):
+            try:
+                shutil.rmtree(place)
+            except OSError as error:
+                raise disk_error(place, error) from error
 
 
 def memories(folder: Path) -> set[str]:
@@ -102,11 +150,12 @@ def memories(folder: Path) -> set[str]:
 
 
 def named(folder: Path) -> dict[int, set[str]]:
-    """Return for each device the digests of its memories that the kept checkpoints name."""
+    """Return for each device the digests of its memories that the kept checkpoints name, if they can be read."""
     found: dict[int, set[str]] = {}
     for place in _all(folder)[-KEPT:]:  # a kill may have left some of an older one
-        for device, digest in json.loads((place / "state.json").read_text())["memory"].items():
-            found.setdefault(int(device), set()).add(digest)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # it is damaged
+            for device, digest in json.loads((place / ABOUT).read_bytes())["memory"].items():
+                found.setdefault(int(device), set()).add(digest)
     return found
 
 
@@ -114,21 +163,54 @@ def _all(folder: Path) -> list[Path]:
     return sorted(folder.glob("round-*"))
 
 
-def _load(place: Path) -> Checkpoint:
+def _name(number: int) -> str:
+    return f"round-{number:08d}"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _load(place: Path, memory: Path | None = None) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        RunError: a file of it, or a device's memory that it names, is missing or damaged.
+    """
+    path = place / DIGESTS
     try:
-        tensors = load_file(place / "state.safetensors")
-        about = json.loads((place / "state.json").read_text())
+        digests = _digests(path) if path.exists() else {}
+        for name, digest in digests.items():
+            path = place / name
+            if _sha256(path.read_bytes()) != digest:
+                raise ValueError(f"its SHA-256 is not the one in {DIGESTS}")
+        path = place / ABOUT
+        about = json.loads(path.read_bytes())
+        if "format" in about and not digests:
+            raise ValueError(f"{DIGESTS} is missing")
+        path = place / TENSORS
+        tensors = load_file(path)
         state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
         receipts = tuple(Receipt(*row) for row in about["receipts"])
-        memory = {int(device): digest for device, digest in about["memory"].items()}
+        held = {int(device): digest for device, digest in about["memory"].items()}
         line = Line(**about["line"]) if about["line"] else None
         visits, reports = ({int(k): n for k, n in about.get(what, {}).items()} for what in ("visits", "reports"))
         holders = frozenset(about.get("holders", ()))
-        return Checkpoint(about["round"], about["tick"], state, receipts, memory, line, visits, reports, holders)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RunError(
-            f"checkpoint {place} is damaged ({error}). Delete that folder to go on from the one before it."
-        ) from error
+        point = Checkpoint(about["round"], about["tick"], state, receipts, held, line, visits, reports, holders)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise RunError(f"{path} is damaged ({error}).") from error
+    if memory is not None:
+        DeviceMemory(memory, held).verify()
+    return point
+
+
+def _digests(path: Path) -> dict[str, str]:
+    """Return the digests of a checkpoint's files."""
+    pairs = [line.split("  ", 1) for line in path.read_text(encoding="ascii").splitlines()]
+    digests = {name: digest for digest, name in pairs}
+    if set(digests) != {TENSORS, ABOUT}:
+        raise ValueError(f"it lists {sorted(digests)}, not {ABOUT} and {TENSORS}")
+    return digests
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -17,20 +17,24 @@ NAME = "diverged.json"
 
 @contextmanager
 def noted(folder: Path) -> Iterator[None]:
-    """Write down in which round training diverged, where it does in the body; what was noted before is forgotten.
+    """Write down in which round training diverged, where it does in the body.
 
     The round is the one after the ledger's last.
 
     Args:
         folder: the run's.
     """
-    (folder / NAME).unlink(missing_ok=True)
     try:
         yield
     except DivergedError as error:
         with contextlib.suppress(RunError):  # the first error is the one to be told
             write_json(folder / NAME, {"round": _done(folder) + 1, "why": str(error)})
         raise
+
+
+def forget(folder: Path) -> None:
+    """Delete the note of an earlier attempt, as the run goes on."""
+    (folder / NAME).unlink(missing_ok=True)
 
 
 def _done(folder: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -143,34 +144,44 @@ def append(path: Path, new: Line) -> None:
 
 
 def cut(path: Path, last: Line | None) -> None:
-    """Cut a ledger behind the checkpoint's line ``last`` (None: cut everything), and add that one if it is missing.
+    """Cut a ledger behind the checkpoint's line ``last``, which is written anew; None: cut everything.
 
     Raises:
-        RunError: lines before it are missing.
+        RunError: a line before it is damaged or missing; the ledger is as it was.
     """
-    kept, seen = 0, 0
+    kept = check(path, last)
     if path.exists():
-        with path.open("r+b") as file:
-            for text in file:
-                number = _round(text)
-                if number != seen + 1 or last is None or number > last.round:
-                    break
-                kept, seen = kept + len(text), number
-            file.truncate(kept)
-    if last is not None and seen < last.round - 1:
-        raise RunError(
-            f"{path} ends after round {seen}, but the checkpoint is of round {last.round}: lines are missing. Put the "
-            "ledger back as it was, or begin again with another --out."
-        )
-    if last is not None and seen < last.round:
+        os.truncate(path, kept)
+    if last is not None:
         append(path, last)
 
 
-def _round(text: bytes) -> int | None:
-    try:
-        return int(json.loads(text)["round"]) if text.endswith(b"\n") else None
-    except (ValueError, KeyError, TypeError):
-        return None
+def check(path: Path, last: Line | None) -> int:
+    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; what comes after them is made anew.
+
+    Raises:
+        RunError: one of these lines is damaged or missing; names it.
+    """
+    kept, before = 0, 0 if last is None else last.round - 1
+    texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
+    for number, text in enumerate(texts, start=1):
+        try:
+            held = Line(**json.loads(text)).round
+        except (ValueError, TypeError) as error:
+            raise _unusable(path, number, before, f"is damaged ({error})") from error
+        if held != number:
+            raise _unusable(path, number, before, f"is of round {held}")
+        kept += len(text) + 1
+    if len(texts) < before:
+        raise _unusable(path, len(texts) + 1, before, "is missing, or its end is")
+    return kept
+
+
+def _unusable(path: Path, number: int, before: int, why: str) -> RunError:
+    return RunError(
+        f"{path}: line {number} {why}, and the checkpoint is of round {before + 1}: the {before} lines before it are "
+        "needed. Nothing was changed. Put the ledger back as it was, or begin again with another --out."
+    )
 
 
 def read(path: Path) -> list[Line]:

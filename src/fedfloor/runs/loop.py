@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -28,10 +29,11 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
-from fedfloor.runs import checkpoint, checks, folder, ledger, made, pricing, privacy, results
+from fedfloor.runs import checkpoint, checks, diverged, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.prepare import record
 from fedfloor.runs.pricing import Tariff
 
 log = logging.getLogger(__name__)
@@ -67,8 +69,8 @@ def execute(
         RunError: training failed, or the disk is full; the last checkpoint stays.
     """
     method = combined(experiment)
-    point = checkpoint.latest(orders.out / "checkpoint") if orders.resume else None
     place = orders.out / "memory" if live is None else None
+    point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
     engine, costs = made.engine(experiment, method, park, team, memory)
     if live is not None:
@@ -78,14 +80,24 @@ def execute(
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
         checks.packet_fits(point.state.packet, engine.network, method.objective)
+    ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
-    if team.rank == 0:
-        ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
-        memory.tidy()
-        memory.sweep(checkpoint.memories(orders.out / "checkpoint"))  # after a power cut the others may be damaged
+    if team.rank == 0:  # nothing was changed so far
+        if orders.resume:
+            record(experiment, orders.out, park)
+        _clear(orders.out, point, memory)
     team.gather([])
     job = _Run(experiment, orders, engine, method, costs, report, interrupted, live)
     return job.go(start, point or job.begin(start))
+
+
+def _clear(out: Path, point: Checkpoint | None, memory: DeviceMemory) -> None:
+    """Delete what an earlier attempt left behind the checkpoint that the run goes on from."""
+    checkpoint.discard_after(out / "checkpoint", point.round if point else 0)
+    ledger.cut(out / "ledger.jsonl", point.line if point else None)
+    diverged.forget(out)
+    memory.tidy()
+    memory.sweep(checkpoint.memories(out / "checkpoint"))  # after a power cut the others may be damaged
 
 
 class _Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from fedfloor.config import resolved
 from fedfloor.engine.place import placed
@@ -16,22 +17,32 @@ from fedfloor.runs.start import digest
 
 
 def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
-    """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, write what describes it.
+    """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, describe a new run.
+
+    A resume leaves the folder as it is until nothing can refuse it any more, and then calls :func:`record`.
 
     Raises:
         SettingError: the folder holds a run and this is no resume, or a resume does not fit.
     """
     out = orders.out
     began = (out / "experiment.toml").exists()
-    here = placed(experiment.engine.kind, experiment.engine.device)
-    made = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
-    stamped = replace(experiment, provenance=made)
-    document = resolved(stamped, out)
     if orders.resume:
         if not began:
             raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
-        folder.check_same(out, document, force=orders.force)
-    elif began or (out / "ledger.jsonl").exists():
+        folder.check_same(out, _document(experiment, out, park), force=orders.force)
+    elif began or (out / "ledger.jsonl").exists() or any((out / "checkpoint").glob("round-*")):
         raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
-    folder.write(out / "experiment.toml", document)
+    else:
+        record(experiment, out, park)
+
+
+def record(experiment: Experiment, out: Path, park: Park) -> None:
+    """Write what describes a run: ``experiment.toml`` and ``park.json``."""
+    folder.write(out / "experiment.toml", _document(experiment, out, park))
     folder.write_json(out / "park.json", describe(park))
+
+
+def _document(experiment: Experiment, out: Path, park: Park) -> str:
+    here = placed(experiment.engine.kind, experiment.engine.device)
+    made = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
+    return resolved(replace(experiment, provenance=made), out)

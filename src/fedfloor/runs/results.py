@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.experiment import Experiment
-from fedfloor.models.saved import FORMAT
+from fedfloor.models.saved import DIGEST, FORMAT
 from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
@@ -46,7 +47,7 @@ def write_memory(out: Path, memory: DeviceMemory) -> None:
 
 
 def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkpoint) -> None:
-    """Write ``model.safetensors``: named tensors, and in the metadata all that is needed to use them.
+    """Write ``model.safetensors``: named tensors, and in the metadata all that is needed to use them; and its digest.
 
     Args:
         out: the run's folder.
@@ -69,4 +70,8 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkp
     }
     tensors = engine.network.state(point.state.packet["w"])
     # one metadata key: several would be written in an order that differs from process to process
-    folder.write(out / "model.safetensors", save(tensors, metadata={"fedfloor": json.dumps(about)}))
+    file, path = save(tensors, metadata={"fedfloor": json.dumps(about)}), out / "model.safetensors"
+    beside = path.with_name(path.name + DIGEST)
+    beside.unlink(missing_ok=True)  # first, as a kill may come in between: a model without a digest is not checked
+    folder.write(path, file)
+    folder.write(beside, f"{hashlib.sha256(file).hexdigest()}  {path.name}\n")

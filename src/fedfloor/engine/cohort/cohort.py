@@ -114,6 +114,8 @@ class Cohort:
             why = self.refused(engine) or goals.refused(
                 work.objective, objectives.objective(work.objective, work.settings)
             )
+            if not why and not work.only(*visits.FIELDS):
+                why = "their work has fields that a cohort does not implement"
             if why:
                 self._say(engine, f"visits are done one by one: {why}.")
                 return [self._alone(one, still) for one in asks if isinstance(one, Visiting)]

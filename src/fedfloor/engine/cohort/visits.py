@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
 
 
+# of a work, what visits side by side implement
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "scope")
+
+
 @dataclass(frozen=True, eq=False)
 class _Guests:
     """Devices whose models are about to be trained side by side.
