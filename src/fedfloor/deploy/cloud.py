@@ -100,7 +100,7 @@ class Cloud:
         self._round = errand.round
         mine: dict[int, list[int]] = {}
         for index, child in enumerate(errand.node.children):
-            mine.setdefault(self._factory_of[errands.first(child)], []).append(index)
+            mine.setdefault(self._factory_of[walk.first_device(child)], []).append(index)
         asked = {}
         for factory, indices in mine.items():
             about, arrays = errands.errand(errand, indices)
@@ -190,6 +190,9 @@ class Cloud:
     def there(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those whom their edges saw when they last answered; all until then."""
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
+
+    def refuse(self, device: int, why: str) -> None:
+        """Do nothing: edges name the devices whose updates are refused."""
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Note which memories devices must not delete."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedfloor.deploy import answers, packing
 from fedfloor.deploy.message import Message, RefusedError
-from fedfloor.engine import scopes
+from fedfloor.engine import limit, scopes
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand
 from fedfloor.engine.meeting import Meeting
@@ -70,7 +70,7 @@ def errand(one: Errand, mine: Sequence[int]) -> tuple[Told, dict[str, NDArray[An
     }
     about = {
         "plan": text.to_json(one.node), "mine": list(mine), "tick": one.tick, "frozen": one.frozen, "heard": heard,
-        "visits": {str(k): n for k, n in one.visits.items() if n},
+        "visits": {str(k): n for k, n in one.visits.items() if n}, "updates": limit.to_json(one.updates),
     }  # fmt: skip
     return about, packing.arrays(one.start, slice(0, one.start["w"].numel()))
 
@@ -88,6 +88,7 @@ def read_errand(message: Message, engine: Engine) -> tuple[Errand, list[int]]:
         visits = Counter({int(k): int(n) for k, n in about["visits"].items()})
         heard = {int(k): dict(one) for k, one in about["heard"].items()}
         tick, frozen = int(about["tick"]), bool(about["frozen"])
+        updates = limit.from_json(about["updates"])
     except (KeyError, ValueError, TypeError, AttributeError, SettingError) as error:
         raise RefusedError("header", f"it holds no errand: {error}") from error
     if not isinstance(node, Parallel) or not all(0 <= index < len(node.children) for index in mine):
@@ -96,7 +97,7 @@ def read_errand(message: Message, engine: Engine) -> tuple[Errand, list[int]]:
     if "w" not in start or start["w"].shape != flat.shape or start["w"].dtype != flat.dtype:
         raise RefusedError("shape", "its model is not the experiment's: compare the experiment files.")
     walk.check(node, engine.park.devices)
-    return Errand(node, start, message.round, tick, visits, heard, frozen), mine
+    return Errand(node, start, message.round, tick, visits, heard, frozen, updates), mine
 
 
 def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, NDArray[Any]]]:
@@ -180,21 +181,6 @@ def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine)
         raise RefusedError("device", f"it shows answers of {strange}, whom it was not to ask.")
     said = {known[k]: answers.read(node, {}, {"answer": one}, engine) for k, one in message.arrays.items()}
     return said | {known[k]: answers.read(node, {"answer": one}, {}, engine) for k, one in words.items()}
-
-
-def first(node: Node) -> int:
-    """Return the device that a branch visits or asks first.
-
-    Raises:
-        SettingError: there is none, as in centralised training.
-    """
-    if isinstance(node, Train) and node.site.kind == "device":
-        return node.site.index
-    if isinstance(node, (Select, Probe, Broadcast)):
-        return (node.candidates if isinstance(node, Select) else node.devices)[0]
-    for child in walk.children(node):
-        return first(child)
-    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
 
 
 def numbers(engine: Engine, scope: str) -> int:

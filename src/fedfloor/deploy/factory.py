@@ -145,6 +145,10 @@ class Factory:
 
         return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
 
+    def refuse(self, device: int, why: str) -> None:
+        """Name a device whose update is refused."""
+        self._spoilt(device, "visit", RefusedError("length", why))
+
     def there(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those who said hello and are not gone."""
         return [k for k in devices if k in self.line.here]

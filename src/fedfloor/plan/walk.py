@@ -218,6 +218,21 @@ def sites(node: Node) -> set[Site]:
     return fold(node, lambda at, below: {at.site} if isinstance(at, Train) else set[Site]().union(*below))
 
 
+def first_device(node: Node) -> int:
+    """Return the device that a plan visits or asks first.
+
+    Raises:
+        SettingError: there is none, as in centralised training.
+    """
+    if isinstance(node, Train) and node.site.kind == "device":
+        return node.site.index
+    if isinstance(node, (Select, Probe, Broadcast)):
+        return (node.candidates if isinstance(node, Select) else node.devices)[0]
+    for child in children(node):
+        return first_device(child)
+    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+
+
 def cloud_visits(node: Node) -> int:
     """Return how often the cloud trains.
 

@@ -12,6 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from fedfloor.engine import limit
+from fedfloor.engine.limit import Update
 from fedfloor.errors import RunError, disk_error
 from fedfloor.methods.contract import State
 from fedfloor.plan.outcome import Receipt
@@ -35,6 +37,7 @@ class Checkpoint:
         visits: device → how often it was trained so far.
         reports: device → how often it reported a census so far, where these carry noise.
         holders: the devices that hold the model's frozen part as it is, where rounds are priced.
+        updates: scope → device → its last update, where the length of updates is limited.
     """
 
     round: int
@@ -46,6 +49,7 @@ class Checkpoint:
     visits: Mapping[int, int] = field(default_factory=dict)
     reports: Mapping[int, int] = field(default_factory=dict)
     holders: frozenset[int] = frozenset()
+    updates: Mapping[str, Mapping[int, Update]] = field(default_factory=dict)
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
@@ -74,6 +78,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "visits": {str(device): count for device, count in point.visits.items()},
             "reports": {str(device): count for device, count in point.reports.items()},
             "holders": sorted(point.holders),
+            "updates": limit.to_json(point.updates),
         }
         write_json(temporary / "state.json", about)
         temporary.rename(place)
@@ -119,12 +124,13 @@ def _load(place: Path) -> Checkpoint:
         tensors = load_file(place / "state.safetensors")
         about = json.loads((place / "state.json").read_text())
         state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
-        receipts = tuple(Receipt(*row) for row in about["receipts"])
+        receipts = tuple(map(Receipt.of, about["receipts"]))
         memory = {int(device): digest for device, digest in about["memory"].items()}
         line = Line(**about["line"]) if about["line"] else None
         visits, reports = ({int(k): n for k, n in about.get(what, {}).items()} for what in ("visits", "reports"))
         holders = frozenset(about.get("holders", ()))
-        return Checkpoint(about["round"], about["tick"], state, receipts, memory, line, visits, reports, holders)
+        updates, place_in_time = limit.from_json(about.get("updates", {})), (about["round"], about["tick"])
+        return Checkpoint(*place_in_time, state, receipts, memory, line, visits, reports, holders, updates)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunError(
             f"checkpoint {place} is damaged ({error}). Delete that folder to go on from the one before it."

@@ -1,0 +1,199 @@
+"""How long an update may be: a visit whose update is far longer than those of other devices counts as lost.
+
+The length ‖Δ‖ of an update is measured against the model that the visit received, part by part: the trained numbers,
+the statistics behind them, and each packet entry beside the model. A part is too long where both ‖Δ‖ and ‖Δ‖/(rate ·
+steps) are more than ``factor`` times the median over the devices' last updates of the same scope, this one among them.
+Both, as neither alone is fair: a device that takes more steps moves farther, and one that has converged moves less per
+step. The median counts every device once, whether its update was accepted or not: a minority cannot move it, and where
+all updates grow together (new data in a stream) it follows within a round. Until three devices are known, an absolute
+bound stands in for the median.
+
+An update that changes the weights by at most a hundredth of their own length is never refused: late in training, when
+most devices hardly move, one with harder data may.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fedfloor.engine.tree import Packet
+from fedfloor.parts.means import spans
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Work
+from fedfloor.plan.outcome import Receipt
+
+if TYPE_CHECKING:
+    from fedfloor.models.network import Network
+
+KNOWN = 3  # devices that a median needs
+HARMLESS = 0.01  # of the weights' own length
+# Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
+# and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
+BOUND = 10.0
+OTHERS = 1e6  # the same of statistics and of entries beside the model, which have the scale of activations and gradients
+MOST = 1e300  # a length that is infinite or undefined counts as this
+Update = tuple[float, ...]  # rate · steps, then the length of each part
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a packet, before and after a visit.
+
+    Args:
+        weights: whether it is the trained part of the model.
+        start: the numbers that the visit received.
+        end: those that it sent on.
+    """
+
+    weights: bool
+    start: Tensor
+    end: Tensor
+
+    @property
+    def length(self) -> float:
+        """‖end − start‖."""
+        return _norm(self.end, self.start)
+
+    @property
+    def harmless(self) -> float:
+        """The length up to which a change is never refused."""
+        return (HARMLESS if self.weights else 1.0) * _norm(self.start)
+
+    @property
+    def bound(self) -> float:
+        """The most where no median is known."""
+        return (BOUND if self.weights else OTHERS) * (_norm(self.start) + math.sqrt(self.start.numel()))
+
+
+def parts(network: Network, scope: str, start: Packet, end: Packet) -> list[Part]:
+    """Return the parts of a packet that a visit of a scope may change; those without numbers are left out."""
+    within = slice(0, network.flat.numel()) if scope == "all" else network.part(scope)
+    cut = min(max(network.trained, within.start), within.stop)
+    model = [(True, slice(within.start, cut)), (False, slice(cut, within.stop))]
+    found = [Part(weights, start["w"][span], end["w"][span]) for weights, span in model if span.stop > span.start]
+    return found + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
+
+
+def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
+    """Return what is kept of an update; steps are those that the work takes, not those that a receipt claims."""
+    return (work.rate * max(1, work.batches(samples)), *(one.length for one in changed))
+
+
+@dataclass
+class Limit:
+    """The limit on the length of updates, and the updates it goes by.
+
+    Args:
+        factor: how many times the median an update may be; above 1.
+        known: scope → device → its last update.
+    """
+
+    factor: float
+    known: dict[str, dict[int, Update]] = field(default_factory=dict)
+
+    def copy(self) -> Limit:
+        """Return a limit that goes on from here by itself, as a branch does."""
+        return Limit(self.factor, {scope: dict(updates) for scope, updates in self.known.items()})
+
+    def settled(self, node: Node) -> bool:
+        """Return whether enough devices are known for each scope that a node trains."""
+        return all(len(self.known.get(scope, ())) >= KNOWN for scope in walk.scopes(node))
+
+    def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
+        """Note an update; return why it is refused, or nothing.
+
+        Args:
+            scope: of the visit.
+            device: whose update it is.
+            new: the update.
+            changed: the packet's parts before and after the visit.
+        """
+        self.known.setdefault(scope, {})[device] = new
+        return self.reason(scope, new, changed)
+
+    def reason(self, scope: str, new: Update, changed: Sequence[Part]) -> str:
+        """Return why an update is refused by the updates that are known, or nothing."""
+        for place, (one, length) in enumerate(zip(changed, new[1:], strict=True), 1):
+            middle = self._medians(scope, place, len(new))
+            if middle is None:
+                if not length <= one.bound:
+                    return f"its update has the length {length:.3g}; at most {one.bound:.3g} is taken of the first devices."
+                continue
+            ratio = min(_ratio(length, middle[0]), _ratio(length / new[0], middle[1]))
+            if not ratio <= self.factor and not length <= one.harmless:
+                count = len(self.known[scope])
+                return (
+                    f"its update is {ratio:.3g} times as long as the median of {count} devices; "
+                    f"norm_limit = {self.factor:g}."
+                )
+        return ""
+
+    def most(self, scope: str, place: int, one: Part) -> float:
+        """Return the greatest length that a part of an update may have, whatever its rate and steps."""
+        middle = self._medians(scope, place, 0)
+        return one.bound if middle is None else max(self.factor * middle[0], one.harmless)
+
+    def note(self, resolved: Node, receipts: Sequence[Receipt]) -> None:
+        """Note the updates of a walk's visits, in plan order."""
+        for visit, receipt in zip(walk.in_order(resolved), receipts, strict=True):
+            if receipt.update:
+                self.known.setdefault(visit.work.scope, {})[receipt.device] = receipt.update
+
+    def _medians(self, scope: str, place: int, size: int) -> tuple[float, float] | None:
+        """Return the medians of a part's lengths and of its lengths per rate and step; None where too few are known."""
+        rows = [one for one in self.known.get(scope, {}).values() if len(one) == size or (not size and len(one) > place)]
+        if len(rows) < KNOWN:
+            return None
+        return median(one[place] for one in rows), median(one[place] / one[0] for one in rows)
+
+
+def to_json(known: Mapping[str, Mapping[int, Update]]) -> dict[str, dict[str, list[float]]]:
+    """Return known updates as JSON."""
+    return {scope: {str(k): list(one) for k, one in updates.items()} for scope, updates in known.items()}
+
+
+def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Update]]:
+    """Return what :func:`to_json` wrote."""
+    return {scope: {int(k): tuple(map(float, one)) for k, one in rows.items()} for scope, rows in table.items()}
+
+
+def _ratio(length: float, middle: float) -> float:
+    return length / middle if middle > 0 else 1.0  # where most change nothing there is nothing to compare with
+
+
+def _norm(values: Tensor, less: Tensor | None = None) -> float:
+    """Return the 2-norm of values, or of a difference, in float64; at most ``MOST``."""
+    total = 0.0
+    for span in spans(values.numel()):
+        chunk = values.flatten()[span].double()
+        chunk = chunk if less is None else chunk - less.flatten()[span].double()
+        total += float(chunk.square_().sum() if less is not None else chunk.square().sum())
+    return min(math.sqrt(total), MOST) if total < math.inf else MOST
+
+
+def offenders(
+    limit: Limit, network: Network, start: Packet, branches: Sequence[tuple[Node, Sequence[Receipt]]]
+) -> Iterator[tuple[int, int, str]]:
+    """Yield (branch, receipt, reason) of updates that are too long once those of all branches are known.
+
+    Args:
+        limit: knows the updates before the branches, and then those in them.
+        network: the model.
+        start: the packet that went into the branches.
+        branches: each branch with its choices made, and its receipts in plan order.
+    """
+    for resolved, receipts in branches:
+        limit.note(resolved, receipts)
+    for index, (resolved, receipts) in enumerate(branches):
+        for place, (visit, receipt) in enumerate(zip(walk.in_order(resolved), receipts, strict=True)):
+            if receipt.update and not receipt.lost:
+                scope = visit.work.scope
+                why = limit.reason(scope, receipt.update, parts(network, scope, start, start))
+                if why:
+                    yield index, place, why
