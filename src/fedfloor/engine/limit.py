@@ -125,7 +125,7 @@ class Limit:
                 if not length <= one.bound:
                     return f"its update has the length {length:.3g}; at most {one.bound:.3g} is taken of the first devices."
                 continue
-            ratio = min(_ratio(length, middle[0]), _ratio(length / new[0], middle[1]))
+            ratio = min(length / middle[0], length / new[0] / middle[1])
             if not ratio <= self.factor and not length <= one.harmless:
                 count = len(self.known[scope])
                 return (
@@ -146,11 +146,15 @@ class Limit:
                 self.known.setdefault(visit.work.scope, {})[receipt.device] = receipt.update
 
     def _medians(self, scope: str, place: int, size: int) -> tuple[float, float] | None:
-        """Return the medians of a part's lengths and of its lengths per rate and step; None where too few are known."""
+        """Return the medians of a part's lengths and of its lengths per rate and step.
+
+        None where too few are known, or most change nothing.
+        """
         rows = [one for one in self.known.get(scope, {}).values() if len(one) == size or (not size and len(one) > place)]
         if len(rows) < KNOWN:
             return None
-        return median(one[place] for one in rows), median(one[place] / one[0] for one in rows)
+        middle = median(one[place] for one in rows)
+        return (middle, median(one[place] / one[0] for one in rows)) if middle > 0 else None
 
 
 def to_json(known: Mapping[str, Mapping[int, Update]]) -> dict[str, dict[str, list[float]]]:
@@ -161,10 +165,6 @@ def to_json(known: Mapping[str, Mapping[int, Update]]) -> dict[str, dict[str, li
 def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Update]]:
     """Return what :func:`to_json` wrote."""
     return {scope: {int(k): tuple(map(float, one)) for k, one in rows.items()} for scope, rows in table.items()}
-
-
-def _ratio(length: float, middle: float) -> float:
-    return length / middle if middle > 0 else 1.0  # where most change nothing there is nothing to compare with
 
 
 def _norm(values: Tensor, less: Tensor | None = None) -> float:
