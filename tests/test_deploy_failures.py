@@ -221,12 +221,13 @@ def test_a_census_that_no_number_can_hold_costs_its_device_only(tmp_path: Path) 
 def test_resources_are_told_as_two_numbers() -> None:
     node = Probe((0,), "resources")
     engine: Any = None
-    assert answers.read(node, {"answer": {"pass_s": 1, "distance_m": 2.5}}, {}, engine) == {
+    assert answers.read(node, 0, {"pass_s": 1, "distance_m": 2.5}, {}, engine) == {
         "pass_s": 1.0, "distance_m": 2.5,
     }  # fmt: skip
-    for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0]):
+    far, slow = {"pass_s": 1.0, "distance_m": 1e10}, {"pass_s": 1e9}
+    for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0], far, slow):
         with pytest.raises(RefusedError):
-            answers.read(node, {"answer": wrong}, {}, engine)
+            answers.read(node, 0, wrong, {}, engine)
 
 
 def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:

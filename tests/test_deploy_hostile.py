@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf as INF
+from math import nan as NAN
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedfloor import __version__, config
@@ -17,6 +23,9 @@ from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
+from fedfloor.engine import ranks
+from fedfloor.errors import FedfloorError
+from fedfloor.runs import ledger
 from live_park import NOWHERE, experiment
 from live_park import live as park_of
 from parks import plant, until
@@ -155,3 +164,140 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
         assert until(lambda: edge.line.gate.counts() == {"d0": {"oversized": 1}})
         assert park.run()[0].lost == 0
     assert Gate().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans
+
+
+# -- forged answers of an edge ----------------------------------------------------------------------------------------
+
+DEEP: Any = []
+for _ in range(200):
+    DEEP = [DEEP]
+FORGED: list[Any] = [
+    None, True, "x", "\x1b[2J[red]\n\u202e" * 100, -1, 0, 1.5, 10**12, 10**400, -(10**400), 1e30, 1e300, 1.7e308, NAN, INF,
+    [], {}, [[]], DEEP, {"a": {"b": []}}, ["x"] * 10_000, [0] * 10_000, "x" * 1_000_000,
+]  # fmt: skip
+GONE = object()
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place within a JSON value; of a long list the first three entries and the last."""
+    yield at
+    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    for key in keys if len(keys) < 6 or isinstance(value, dict) or len(keys) in (12, 14) else [*keys[:3], keys[-1]]:
+        yield from places(value[key], (*at, key))
+
+
+def forged(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    """The value with another one in a place."""
+    if not at:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    if len(at) == 1 and new is GONE:
+        del copy[at[0]]
+    else:
+        copy[at[0]] = forged(value[at[0]], at[1:], new)
+    return copy
+
+
+def forgeries(true: Message) -> Iterator[tuple[str, Message]]:
+    """A true answer with every field of its header, and every array, replaced."""
+    for at in places(true.about):
+        for new in [*FORGED, GONE] if at else [{}]:
+            yield f"{at} = {str(new)[:40]}", replace(true, about=forged(true.about, at, new))
+    for name, one in true.arrays.items():
+        others = {k: v for k, v in true.arrays.items() if k != name}
+        for by in (-1, 100, 1e6, 1e30, 3e38):
+            yield f"{name} times {by}", replace(true, arrays={**others, name: (one * by).astype(one.dtype)})
+        for new in (one[:-1], one[:0], one.astype(np.float64), np.zeros((2, 2), one.dtype)):
+            yield f"{name} of {new.dtype} {new.shape}", replace(true, arrays={**others, name: new})
+        yield f"no {name}", replace(true, arrays=others)
+        yield f"{name} renamed", replace(true, arrays={**others, "99": one})
+    for kind in ("failed", "refused", "lacks", "", "ready"):
+        yield f"kind {kind}", replace(true, kind=kind)
+
+
+@dataclass
+class Replayed:
+    """Edges that answer as they once did, one of them with a forgery."""
+
+    true: dict[tuple[int, str], Message]
+    forged: dict[str, Message] = field(default_factory=dict)
+    number: int = 1 << 40
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        found = {}
+        for factory, frame in messages.items():
+            kind, self.number = decode(frame).kind, self.number + 1
+            answer = self.true.get((factory, kind))
+            answer = self.forged.get(kind, answer) if factory == 0 else answer
+            if answer is not None:
+                found[factory] = encode(replace(answer, number=self.number, answers=""))
+        return found
+
+
+FORGING = {
+    "fedavg": "", "fedsr": "methods.fedsr = { laps = 2, ring_size = 2 }", "fedl": "", "qffl": "",
+    "fedgs": "data.stream = { kind = 'fifo', window = 10 }\n"
+    "methods.fedgs = { iterations = 2, devices = 2, random = 1, work.batch_size = 5 }",
+    "krum": "method.mix = { kind = 'krum', outliers = 1 }",
+    "astraea": "methods.astraea.devices = 2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", FORGING)
+def test_no_forged_answer_of_an_edge_ends_a_run_or_moves_the_model_far(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    walks: list[tuple[Any, ...]] = []
+    usual = ranks.run
+
+    def run(engine: Any, plan: Any, packet: Any, **more: Any) -> Any:
+        if engine.factories is not None:
+            walks.append((engine, plan, {k: v.clone() for k, v in packet.items()}, more))
+        return usual(engine, plan, packet, **more)
+
+    monkeypatch.setattr(ranks, "run", run)
+    true: dict[int, dict[tuple[int, str], Message]] = {}
+    name = "fedavg" if method == "krum" else method
+    with park_of(tmp_path, experiment(tmp_path, name, rounds=1, more=FORGING[method])) as park:
+        for m, edge in park.edges.items():
+
+            def answer(frame: bytes, m: int = m, usual: Any = edge.answer) -> bytes:
+                got = usual(frame)
+                true.setdefault(len(walks), {})[m, decode(frame).kind] = decode(got)
+                return bytes(got)
+
+            edge.answer = answer  # type: ignore[method-assign]
+        park.run()
+    tried, harmed = 0, list[str]()
+    for number, (engine, plan, packet, more) in enumerate(walks, 1):
+        cloud, edges = engine.factories, Replayed(true.get(number, {}))
+        cloud._edges = edges
+        before = Counter(engine.memory.visits)
+
+        def once() -> Any:
+            engine.memory.visits = Counter(before)  # noqa: B023
+            outcome = usual(engine, plan, dict(packet), **more)  # noqa: B023
+            told = json.dumps([ledger.told(ledger.line(1, None, outcome.receipts, "", 0, {})), cloud.measured()])  # noqa: B023
+            assert len(told) < 20_000, "the ledger is flooded"
+            assert "\x1b" not in told.encode().decode("unicode_escape"), "an escape sequence is in the ledger"
+            return outcome
+
+        wanted = once()
+        far = max(float((wanted.packet[name] - packet[name]).norm()) for name in packet)
+        for (factory, kind), message in edges.true.items():
+            tries = list(forgeries(message)) if factory == 0 else []
+            for said, one in tries if method == "fedavg" else tries[::5]:
+                edges.forged, tried = {kind: one}, tried + 1
+                caplog.clear()
+                try:
+                    outcome = once()
+                except FedfloorError as error:
+                    harmed.append(f"{kind} {said}: ended with {error}")
+                    continue
+                off = max(float((outcome.packet[k] - wanted.packet[k]).norm()) for k in packet)
+                if not off <= 20 * far + 1e-6:
+                    harmed.append(f"{kind} {said}: moved by {off:.3g}, {off / far:.3g} times as far as honest edges")
+                assert "Traceback" not in caplog.text
+                assert all(len(r.getMessage()) < 2000 and r.getMessage().isprintable() for r in caplog.records)
+    assert not harmed, f"{len(harmed)} of {tried}: " + "\n".join(harmed[:30])
+    assert tried > (1000 if method == "fedavg" else 150)

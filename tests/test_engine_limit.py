@@ -121,7 +121,9 @@ def poison(park: Live, by: float, when: Callable[[int, int], bool], devices: tup
                 kind, about, arrays = usual().reply(message)
                 if kind == "update" and when(k, message.round):
                     start = message.arrays
-                    arrays = {name: start[name] + (one - start[name]) * one.dtype.type(by) for name, one in arrays.items()}
+                    arrays = {
+                        name: start[name] + (one - start[name]) * one.dtype.type(by) for name, one in arrays.items()
+                    }
                 return kind, about, arrays
 
             return SimpleNamespace(reply=reply)
@@ -174,7 +176,9 @@ def test_honest_devices_are_never_refused_and_the_limit_changes_no_bit(tmp_path:
     simulated(experiment(tmp_path, method, rounds=6, more=more), tmp_path / "without")
     _, lines = simulated(experiment(tmp_path, method, rounds=6, more=more + SIMULATE), tmp_path / "with")
     assert [line.info.get("refused") for line in lines] == [None] * 6
-    assert [figures(line) for line in ledger.read(tmp_path / "without/ledger.jsonl")] == [figures(line) for line in lines]
+    assert [figures(line) for line in ledger.read(tmp_path / "without/ledger.jsonl")] == [
+        figures(line) for line in lines
+    ]
     assert model(tmp_path / "with") == model(tmp_path / "without")
 
 

@@ -36,8 +36,11 @@ HARMLESS = 0.01  # of the weights' own length
 # Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
 # and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
 BOUND = 10.0
-OTHERS = 1e6  # the same of statistics and of entries beside the model, which have the scale of activations and gradients
+OTHERS = (
+    1e6  # the same of statistics and of entries beside the model, which have the scale of activations and gradients
+)
 MOST = 1e300  # a length that is infinite or undefined counts as this
+TINY = 1e-30  # a rate of 0 counts as this
 Update = tuple[float, ...]  # rate · steps, then the length of each part
 
 
@@ -82,7 +85,7 @@ def parts(network: Network, scope: str, start: Packet, end: Packet) -> list[Part
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
     """Return what is kept of an update; steps are those that the work takes, not those that a receipt claims."""
-    return (work.rate * max(1, work.batches(samples)), *(one.length for one in changed))
+    return (max(work.rate, TINY) * max(1, work.batches(samples)), *(one.length for one in changed))
 
 
 @dataclass
@@ -123,7 +126,8 @@ class Limit:
             middle = self._medians(scope, place, len(new))
             if middle is None:
                 if not length <= one.bound:
-                    return f"its update has the length {length:.3g}; at most {one.bound:.3g} is taken of the first devices."
+                    most = f"at most {one.bound:.3g} is taken of the first devices."
+                    return f"its update has the length {length:.3g}; {most}"
                 continue
             ratio = min(length / middle[0], length / new[0] / middle[1])
             if not ratio <= self.factor and not length <= one.harmless:
@@ -134,10 +138,12 @@ class Limit:
                 )
         return ""
 
-    def most(self, scope: str, place: int, one: Part) -> float:
-        """Return the greatest length that a part of an update may have, whatever its rate and steps."""
-        middle = self._medians(scope, place, 0)
-        return one.bound if middle is None else max(self.factor * middle[0], one.harmless)
+    def most(self, scope: str, place: int, new: Update, one: Part) -> float:
+        """Return the greatest length that a part of an update may have, as :meth:`reason` goes by."""
+        middle = self._medians(scope, place, len(new))
+        if middle is None:
+            return one.bound
+        return max(self.factor * middle[0], self.factor * middle[1] * new[0], one.harmless)
 
     def note(self, resolved: Node, receipts: Sequence[Receipt]) -> None:
         """Note the updates of a walk's visits, in plan order."""
@@ -150,7 +156,7 @@ class Limit:
 
         None where too few are known, or most change nothing.
         """
-        rows = [one for one in self.known.get(scope, {}).values() if len(one) == size or (not size and len(one) > place)]
+        rows = [one for one in self.known.get(scope, {}).values() if len(one) == size]
         if len(rows) < KNOWN:
             return None
         middle = median(one[place] for one in rows)

@@ -125,8 +125,8 @@ class _Walk:
         meeting, done = self._branches(node, packet, tick, shares[team.rank])
         whole = Meeting(node, meeting.start, meeting.part)
         branches: list[Passed] = []
-        for rank, (heard, *parts) in enumerate(team.gather([said(done), *meeting.unfinished()])):
-            whole.take(parts)
+        for rank, (heard, *sums) in enumerate(team.gather([said(done), *meeting.unfinished()])):
+            whole.take(sums)
             branches += done if rank == team.rank else heard_of([node.children[i] for i in shares[rank]], heard)
         return self._met(node, whole, branches)
 
