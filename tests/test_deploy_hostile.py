@@ -8,8 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf as INF
-from math import nan as NAN
+from math import inf, nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +17,16 @@ import numpy as np
 import pytest
 
 from fedfloor import __version__, config
-from fedfloor.deploy import broker, gate, live, topics, worker
+from fedfloor.data.dataset import Inputs
+from fedfloor.deploy import broker, facts, gate, live, ranges, topics, worker
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
 from fedfloor.engine import ranks
-from fedfloor.errors import FedfloorError
+from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.plan.nodes import Work
 from fedfloor.runs import ledger
 from live_park import NOWHERE, experiment
 from live_park import live as park_of
@@ -166,13 +168,124 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
     assert Gate().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans
 
 
+def claims(park: Any, change: Any, device: int = 3) -> None:
+    """Let a device change the receipts that it sends."""
+    agent = park.agents[device]
+    usual = agent._work
+
+    def reply(message: Message) -> Any:
+        kind, about, arrays = usual().reply(message)
+        if kind == "update":
+            about = {**about, **change(dict(about, receipt=list(about["receipt"])))}
+        return kind, about, arrays
+
+    agent._work = lambda: SimpleNamespace(reply=reply)
+
+
+FIELDS = ("device", "visit", "tick", "steps", "samples", "loss_first", "loss_last", "accuracy", "bytes", "lost",
+          "memory", "seconds")  # fmt: skip
+CLAIMS = [
+    ("samples", 10**12), ("samples", 10**30), ("samples", 25), ("steps", 10**6), ("steps", 0), ("steps", 10**400),
+    ("loss_first", 1e7), ("loss_last", 1e308), ("loss_last", nan), ("loss_last", "0"), ("accuracy", nan),
+    ("accuracy", 1.01), ("accuracy", -0.01), ("memory", "x" * 1_000_000), ("memory", "../" * 21 + "a"), ("memory", 7),
+    ("bytes", 10**30), ("lost", True), ("tick", 1), ("visit", 3), ("device", 2), ("seconds", 1e9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "value"), CLAIMS)
+def test_a_receipt_with_a_field_out_of_its_range_is_a_lost_visit(what: str, value: Any) -> None:
+    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    row: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
+    assert ranges.receipt(list(row), known).steps == 3
+    row[FIELDS.index(what)] = value
+    with pytest.raises(RefusedError):
+        ranges.receipt(row, known)
+
+
+@pytest.mark.parametrize("row", [None, {}, [], [3] * 11, [3] * 14, [[]] * 12, "x" * 12])
+def test_what_is_no_receipt_is_refused(row: Any) -> None:
+    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    with pytest.raises(RefusedError):
+        ranges.receipt(row, known)
+
+
+@pytest.mark.parametrize(("method", "change"), [
+    ("ida", {7: nan}), ("qffl", {6: 1e308}), ("fedavg", {4: 10**30}), ("fedavg", {10: "x" * 1_000_000}),
+])  # fmt: skip
+def test_a_claim_out_of_range_costs_its_device_only(tmp_path: Path, method: str, change: dict[int, Any]) -> None:
+    more = "methods.ida.factors = 'accuracy'" if method == "ida" else ""
+    what = experiment(tmp_path, method, rounds=1, more=more)
+
+    def changed(about: dict[str, Any]) -> dict[str, Any]:
+        return {"receipt": [change.get(place, one) for place, one in enumerate(about["receipt"])]}
+
+    with park_of(tmp_path, what) as park:
+        claims(park, changed)
+        got = park.run()
+    assert got[0].lost == 1
+    assert set(got[0].measured["failed"]) == {"d3"}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("by", [1e3, 1e5])
+def test_a_claimed_loss_does_not_take_the_whole_mean_of_q_ffl(tmp_path: Path, by: float) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "qffl", rounds=1)) as park:
+        agent = park.agents[3]
+        usual = agent._work
+
+        def reply(message: Message) -> Any:
+            kind, about, arrays = usual().reply(message)
+            return kind, ({"answer": about["answer"] * by} if message.kind == "probe" else about), arrays
+
+        agent._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
+        got = park.run()
+    assert "its answer to 'loss' is" in got[0].measured["failed"]["device 3"]  # type: ignore[index]
+
+
+def test_a_diagnosis_reaches_the_log_and_the_ledger_as_one_short_printable_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = "\x1b[2J\x07[bold red]\n\u202eERROR" + "y" * 100_000
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+
+        def reply(_: Message) -> Any:
+            return "failed", {"error": bad, "text": bad}, {}
+
+        park.agents[3]._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[assignment, method-assign, return-value]
+        got = park.run()
+    text = got[0].measured["failed"]["d3"]  # type: ignore[index]
+    for said in (text, *(one.getMessage() for one in caplog.records)):
+        assert said.isprintable()
+        assert len(said) < 1000
+
+
+def test_a_device_that_claims_far_more_samples_than_others_is_named_before_the_first_round() -> None:
+    what = Experiment()
+    known = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=False)
+    held = [facts.Holding(100, (50, 50), (), "0" * 64)] * 4
+    facts.park(what, known, [0] * 5, [*held, replace(held[0], samples=10_000, counts=(5000, 5000))])
+    for samples in (10_001, 10**9):
+        with pytest.raises(SettingError, match=rf"device 4 claims {samples} samples, the median of 5 devices is 100"):
+            facts.park(what, known, [0] * 5, [*held, replace(held[0], samples=samples)])
+    for samples in (0, -1, 10**12, 10**30, True, 1.5, nan, None):
+        with pytest.raises(RefusedError):
+            facts.read_holding({"samples": samples, "counts": [1, 1], "sums": [], "digest": "0" * 64}, known)
+    for counts in ([101, 0], [60, 60], [-1, 5]):
+        with pytest.raises(SettingError, match=r"device 4: .* Look at that device"):
+            facts.park(what, known, [0] * 5, [*held, replace(held[0], counts=tuple(counts))])
+    summed = replace(known, sums=True)
+    for sums in ([[10**400], [0], [0]], [[1e31], [0], [0]], [[nan], [0], [0]], [[1], [1]], [[1, 2]] * 3, "abc", None):
+        with pytest.raises(RefusedError):
+            facts.read_holding({"samples": 2, "counts": [1, 1], "sums": sums, "digest": "0" * 64}, summed)
+
+
 # -- forged answers of an edge ----------------------------------------------------------------------------------------
 
 DEEP: Any = []
 for _ in range(200):
     DEEP = [DEEP]
 FORGED: list[Any] = [
-    None, True, "x", "\x1b[2J[red]\n\u202e" * 100, -1, 0, 1.5, 10**12, 10**400, -(10**400), 1e30, 1e300, 1.7e308, NAN, INF,
+    None, True, "x", "\x1b[2J[red]\n\u202e" * 100, -1, 0, 1.5, 10**12, 10**400, -(10**400), 1e30, 1e300, 1.7e308, nan,
+    inf,
     [], {}, [[]], DEEP, {"a": {"b": []}}, ["x"] * 10_000, [0] * 10_000, "x" * 1_000_000,
 ]  # fmt: skip
 GONE = object()

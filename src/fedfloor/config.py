@@ -25,10 +25,10 @@ from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.places import looked_for, placed, with_paths
 
 PARTS: Mapping[str, named.Makers] = {
-    "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
+    "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS, "edge_mix": MIXES,
 }  # fmt: skip
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
-    "objective": objective, "mix": rule, "server": optimiser, "selection": policy,
+    "objective": objective, "mix": rule, "server": optimiser, "selection": policy, "edge_mix": rule,
 }  # fmt: skip
 
 

@@ -112,6 +112,7 @@ class MethodSettings:
         mix: how models meet at the cloud.
         server: what the cloud does with the model the round's models were mixed to.
         selection: which devices may take part in a round.
+        edge_mix: how models meet at edges, in methods that let them, such as HierFAVG and FedGS.
     """
 
     name: str = "fedavg"
@@ -119,6 +120,7 @@ class MethodSettings:
     mix: str | Mapping[str, Any] | None = None
     server: str | Mapping[str, Any] | None = None
     selection: str | Mapping[str, Any] | None = None
+    edge_mix: str | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,9 @@ class Cloud:
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
 
     def refuse(self, device: int, why: str) -> None:
-        """Do nothing: edges name the devices whose updates are refused."""
+        """Name a device whose answer is refused by those of all; updates are refused by edges."""
+        log.warning("device %d is refused: %s", device, why)
+        failed(self._tally.failed, f"device {device}", Failure("probe", "RunError", why))
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Note which memories devices must not delete."""

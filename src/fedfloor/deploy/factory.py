@@ -149,7 +149,7 @@ class Factory:
         return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
 
     def refuse(self, device: int, why: str) -> None:
-        """Name a device whose update is refused."""
+        """Name a device whose update or answer is refused."""
         self._spoilt(device, "visit", RefusedError("length", why))
 
     def there(self, devices: Sequence[int]) -> Sequence[int]:

@@ -58,7 +58,7 @@ class Floor(Protocol):
         ...
 
     def refuse(self, device: int, why: str) -> None:
-        """Name a device whose update is refused."""
+        """Name a device whose update or answer is refused."""
         ...
 
 
@@ -91,7 +91,7 @@ class Here:
 
     def refuse(self, device: int, why: str) -> None:
         """Log it."""
-        log.warning("device %d: its visit is lost: %s", device, why)
+        log.warning("device %d is refused: %s", device, why)
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,20 @@ class Limit:
             return one.bound
         return max(self.factor * middle[0], self.factor * middle[1] * new[0], one.harmless)
 
+    def strange(self, sizes: Mapping[int, float], harmless: float) -> dict[int, str]:
+        """Return whose answer to a question is refused, and why: it is more than ``factor`` times the median.
+
+        Args:
+            sizes: device → the size of its answer.
+            harmless: the size up to which no answer is refused.
+        """
+        middle = median(sizes.values()) if len(sizes) >= KNOWN else 0.0
+        return {
+            k: f"is {size / middle:.3g} times the median of {len(sizes)} devices; norm_limit = {self.factor:g}."
+            for k, size in sizes.items()
+            if middle > 0 and not size <= max(self.factor * middle, harmless)
+        }
+
     def note(self, resolved: Node, receipts: Sequence[Receipt]) -> None:
         """Note the updates of a walk's visits, in plan order."""
         for visit, receipt in zip(walk.in_order(resolved), receipts, strict=True):

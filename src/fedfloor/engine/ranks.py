@@ -221,7 +221,7 @@ class _Walk:
         self.heard = merged([self.heard, answers])
         sizes = {k: self._size(k) for one in branches for k in one.trained | {r.device for r in one.receipts}}
         known = [learnt(one.receipts, sizes, self.heard) for one in branches]
-        meeting.check_asked(known, away=self.engine.floor.at_once or self.engine.factories is not None)
+        meeting.check_asked(known, away=self._may_lack_answers())
         packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
@@ -318,6 +318,11 @@ class _Walk:
         self.visits.update(known)
         engine.memory.visits.update(trained)
         return Passed({"w": engine.network.flat} if trained else packet, node, receipts, trained)
+
+    def _may_lack_answers(self) -> bool:
+        """Return whether devices may be away when they are asked, or their answers refused."""
+        engine = self.engine
+        return engine.floor.at_once or engine.factories is not None or engine.limit is not None
 
     # -- choices and sizes -------------------------------------------------------------------------------------------
 
