@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedfloor import config
 from fedfloor.deploy.message import Message
@@ -209,3 +210,88 @@ def test_a_cohort_and_a_limit_exclude_each_other(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", more=SIMULATE + "engine.kind = 'cohort'\nengine.device = 'cpu'")
     with pytest.raises(SettingError, match=r"deploy.simulate with engine.kind = 'cohort'"):
         simulated(what, tmp_path / "out")
+
+
+@pytest.mark.parametrize("method", ["hierfavg", "fedgs"])
+def test_a_robust_rule_at_edges_holds_where_a_mean_gives_way(tmp_path: Path, method: str) -> None:
+    """An update of eight times its length is within the limit; of a factory's four devices the median leaves it out."""
+
+    def moved(rule: str) -> float:
+        more = CASES[method].replace("devices = 3", "devices = 4") + rule
+        folder = tmp_path / (rule[-8:-2] or "mean")
+        folder.mkdir()
+        what, ends = experiment(folder, method, rounds=1, more=more), []
+        for by in (1.0, -8.0):
+            with poisoned(by, lambda device, number: device == BAD):
+                simulated(what, folder / str(by))
+            ends.append(load_file(folder / str(by) / "model.safetensors"))
+        return max(float((ends[0][name] - ends[1][name]).norm()) for name in ends[0])
+
+    assert moved("method.edge_mix = 'median'\n") < 0.5 * moved("")
+
+
+@pytest.mark.parametrize("method", ["hierfavg", "fedgs"])
+def test_a_robust_rule_at_edges_has_the_simulations_bits_on_real_machines(tmp_path: Path, method: str) -> None:
+    more = CASES[method] + "method.edge_mix = { kind = 'trimmed_mean', share = 0.3 }\n"
+    what = experiment(tmp_path, method, rounds=2, more=more)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        got = park.run()
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+@pytest.mark.parametrize(
+    ("method", "rule", "said"),
+    [
+        ("fedavg", "'median'", "method.edge_mix = 'median' with method 'fedavg': no models meet at the edge"),
+        ("hierfavg", "'q_fair'", "method.edge_mix = 'q_fair': it mixes by what the cloud asks"),
+        ("hierfavg", "{ kind = 'krum', outliers = 1 }", "mix 'krum' has 4 models to mix: it needs at least 5"),
+    ],
+)
+def test_a_rule_that_cannot_stand_at_edges_is_refused(tmp_path: Path, method: str, rule: str, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        simulated(experiment(tmp_path, method, more=f"method.edge_mix = {rule}"), tmp_path / "out")
+
+
+HONEST = {
+    "more steps on some devices": "data.partition = { kind = 'dirichlet', alpha = 0.3 }\nwork.short_batches = true\n",
+    "many epochs and momentum": "methods.fedavg.work = { epochs = 20, momentum = 0.9 }\n",
+    "a high rate at first": "methods.fedavg.work.lr = { kind = 'cosine', start = 0.5, end = 1e-4 }\n",
+    "one device in each factory": "park = { devices = 2, factories = 2 }\n",
+    "a stream that drifts": "data.stream = { kind = 'fifo', window = 10, drift = { kind = 'cycle', period = 2 } }\n",
+    "one class to a device": "data.partition = { kind = 'shards', per_device = 1 }\n",
+}
+
+
+@pytest.mark.parametrize("case", HONEST)
+@pytest.mark.parametrize("network", ["logistic", "mlp-2nn"])
+def test_honest_devices_of_every_kind_are_taken(tmp_path: Path, case: str, network: str) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=8, model=network, more=HONEST[case] + SIMULATE)
+    text = what.read_text()
+    if "park = { devices = 2" in HONEST[case]:
+        what.write_text(text.replace("park = { devices = 8, factories = 2 }\n", "", 1))
+    if "work." in HONEST[case]:
+        what.write_text(
+            text.replace("work = { batch_size = 10, momentum = 0.5, lr = 0.05 }\n", "", 1) + "work.batch_size = 10\n"
+        )
+    _, lines = simulated(what, tmp_path / "out")
+    assert [line.info.get("refused") for line in lines] == [None] * 8
+
+
+def test_a_classifier_that_travels_alone_is_judged_by_its_own_scope(tmp_path: Path) -> None:
+    """HFedMS trains the classifier in round 2 and 4 of 4: the whole model's updates are no measure of these."""
+    more = STREAM + "methods.hfedms = { period = 2, share = 1.0, memory = 5 }\n" + SIMULATE
+
+    def when(device: int, number: int) -> bool:
+        return device == BAD and number == 4
+
+    what = experiment(tmp_path, "hfedms", rounds=4, model="mlp-2nn", more=more)
+    with poisoned(100.0, when):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        poison(park, 100.0, when)
+        got = park.run()
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert [list(line.info.get("refused", {})) for line in got] == [[], [], [], [str(BAD)]]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
