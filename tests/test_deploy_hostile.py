@@ -18,7 +18,7 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, facts, gate, live, ranges, topics, worker
+from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics, worker
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, decode, encode
@@ -347,6 +347,27 @@ class Replayed:
         return found
 
 
+@pytest.mark.parametrize("sums", [False, True])
+def test_no_forged_list_of_what_devices_hold_ends_in_anything_but_a_message_with_the_edges_name(sums: bool) -> None:
+    known = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=sums)
+    one = {"samples": 9, "counts": [4, 5], "sums": [[36.0], [9.0], [3.0]] if sums else [], "digest": "0" * 64}
+    about = {"held": {"0": one, "1": one}, "devices": [0, 1], "lacking": [], "wrong": {}}
+    other = {"held": {"2": one}, "devices": [2], "lacking": [], "wrong": {}}
+    true = [Message("gathered", "e0", about=about), Message("gathered", "e1", about=other)]
+    gathered = joining.wait(lambda: dict(enumerate(true)), {0: "e0", 1: "e1"}, known, 0.0)
+    assert gathered[0] == [0, 0, 1]
+    tried, texts = 0, list[str]()
+    for said, message in forgeries(true[0]):
+        tried += 1
+        try:
+            found = joining.wait(lambda: {0: message, 1: true[1]}, {0: "e0", 1: "e1"}, known, 0.0)  # noqa: B023
+            facts.park(Experiment(), known, *found)
+        except FedfloorError as error:
+            texts.append(f"{said}: {error}")
+    assert tried > 300
+    assert all(text.partition(": ")[2].isprintable() and len(text) < 2000 for text in texts)
+
+
 FORGING = {
     "fedavg": "", "fedsr": "methods.fedsr = { laps = 2, ring_size = 2 }", "fedl": "", "qffl": "",
     "fedgs": "data.stream = { kind = 'fifo', window = 10 }\n"
@@ -409,7 +430,7 @@ def test_no_forged_answer_of_an_edge_ends_a_run_or_moves_the_model_far(
                     continue
                 off = max(float((outcome.packet[k] - wanted.packet[k]).norm()) for k in packet)
                 if not off <= 20 * far + 1e-6:
-                    harmed.append(f"{kind} {said}: moved by {off:.3g}, {off / far:.3g} times as far as honest edges")
+                    harmed.append(f"{kind} {said}: moved by {off:.3g}, honest edges by {far:.3g}")
                 assert "Traceback" not in caplog.text
                 assert all(len(r.getMessage()) < 2000 and r.getMessage().isprintable() for r in caplog.records)
     assert not harmed, f"{len(harmed)} of {tried}: " + "\n".join(harmed[:30])

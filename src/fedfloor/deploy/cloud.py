@@ -46,7 +46,6 @@ from fedfloor.runs.prepare import prepare
 log = logging.getLogger(__name__)
 
 ALONE = 3  # devices that must fail for a run to end, or all of fewer
-UNKNOWN = 1 << 20  # devices, while they are not yet gathered
 Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
@@ -292,7 +291,7 @@ class Cloud:
 
     def _note(self, factory: int, answer: Message, down: int, up: int) -> float:
         """Note what an edge states of itself; return how long it took, in s."""
-        known = len(self._factory_of) or UNKNOWN
+        known = len(self._factory_of) or ranges.DEVICES
         stated = ranges.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         self._here[factory] = set(stated.present)
         if answer.kind == "refused":

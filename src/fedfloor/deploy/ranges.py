@@ -27,6 +27,7 @@ from fedfloor.plan.outcome import Receipt
 
 COUNT = 1 << 53  # the greatest whole number: as float64 knows them
 SAMPLES = 10**9  # of a device
+DEVICES = 1 << 20  # of a park
 # Of a loss. Cross-entropy is ln F for a model that knows nothing of F classes; a million means outputs that differ by
 # a million, which no training comes back from.
 LOSS = 1e6
@@ -72,15 +73,15 @@ def number(value: object, low: float, high: float, what: str) -> float:
     raise RefusedError("range", f"{what} is no number from {low:g} to {high:g}.")
 
 
-def rows(value: object, length: int, what: str) -> list[Any]:
-    """Return a list of a given length.
+def rows(value: object, length: int | None, what: str) -> list[Any]:
+    """Return a list of a given length, or of any that a park may have devices.
 
     Raises:
         RefusedError: it is something else.
     """
-    if isinstance(value, list) and len(value) == length:
+    if isinstance(value, list) and (len(value) <= DEVICES if length is None else len(value) == length):
         return value
-    raise RefusedError("range", f"{what} is no list of {length}.")
+    raise RefusedError("range", f"{what} is no list of {DEVICES if length is None else length}.")
 
 
 def table(value: object, most: int, what: str) -> dict[str, Any]:

@@ -201,7 +201,8 @@ class _Walk:
         """Refuse branches with updates that are too long by those of all branches of their factory."""
         engine, groups = self.engine, dict[int, list[int]]()
         for index, one in enumerate(done):
-            place = int(engine.park.factory_of[walk.first_device(one.resolved)]) if self.whole else 0
+            apart = self.whole and bool(walk.devices(one.resolved))
+            place = int(engine.park.factory_of[walk.first_device(one.resolved)]) if apart else 0
             groups.setdefault(place, []).append(index)
         for group in groups.values():
             told = [(done[index].resolved, done[index].receipts) for index in group]
