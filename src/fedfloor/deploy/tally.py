@@ -51,7 +51,7 @@ class Tally:
     floor_s: float = 0.0
     trained_s: float = 0.0
     absent: set[str] = field(default_factory=set)
-    refused: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    refused: dict[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     failed: dict[str, Failure] = field(default_factory=dict)
 
     def note(self, edge: str, stated: Measured, down: int, up: int) -> float:
