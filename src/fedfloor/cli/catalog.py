@@ -50,7 +50,7 @@ def parts(
     from fedfloor.parts.named import rows
     from fedfloor.terminal import show
 
-    every = {part: known for part, known in PARTS.items() if part != "edge_mix"} | {"extractor": EXTRACTORS}
+    every = {**PARTS, "extractor": EXTRACTORS}
     if kind is not None and kind not in every:
         raise unknown("kind of part", kind, every)
     found = [{"part": part, **row} for part, known in every.items() if kind in (None, part) for row in rows(known)]

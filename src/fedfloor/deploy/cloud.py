@@ -73,6 +73,7 @@ class Cloud:
         self._kept: Mapping[int, set[str]] = {}
         self._tally = Tally()
         self._lost, self._failing = -1, dict[str, Failure]()  # the last round without a success, and who failed since
+        self._carrying: set[str] = set()  # edges that neither failed nor were absent since
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
@@ -222,16 +223,17 @@ class Cloud:
         return told
 
     def nobody(self, number: int) -> None:
-        """End the run where devices fail one after the other, with no success in between.
+        """End the run where devices of all factories fail one after the other, with no success in between.
 
         Raises:
             FedfloorError: three do, or all of fewer; what they say.
         """
         if number != self._lost + 1:
-            self._failing.clear()
+            self._failing, self._carrying = {}, set(self._names.values())
         self._lost = number
         self._failing |= {name: one for name, one in self._tally.failed.items() if one.kind == "visit"}
-        if len(self._failing) >= min(ALONE, len(self._factory_of)):
+        self._carrying -= self._tally.absent | self._tally.failing
+        if not self._carrying and len(self._failing) >= min(ALONE, len(self._factory_of)):
             end(self._failing, number)
         if self._failing:
             log.error("round %d: every visit was lost.%s", number, why(self._failing, "visit"))
@@ -284,7 +286,7 @@ class Cloud:
                 else:
                     found[factory] = answer
         first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in asked.values())
-        if broken and (first or len(broken) == len(asked)):
+        if broken and (first or len(broken) == len(self._names)):
             raise next(iter(broken.values()))
         self._tally.floor_s += max(walked)
         return found

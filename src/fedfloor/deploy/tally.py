@@ -45,6 +45,7 @@ class Tally:
         absent: edges that did not answer.
         refused: edge → how many messages it refused, by sender and reason.
         failed: device → what it could not do.
+        failing: edges of which devices could not train.
     """
 
     moved: Counter[str] = field(default_factory=Counter)
@@ -53,6 +54,7 @@ class Tally:
     absent: set[str] = field(default_factory=set)
     refused: dict[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     failed: dict[str, Failure] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
 
     def note(self, edge: str, stated: Measured, down: int, up: int) -> float:
         """Take in what an edge states of itself; return how long its factory took, in s.
@@ -67,6 +69,8 @@ class Tally:
         self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
         for device, parts in stated.failed.items():
             failed(self.failed, device, Failure(*parts))
+            if parts[0] == "visit":
+                self.failing.add(edge)
         if stated.refused:
             self.refused[edge] = stated.refused
         return stated.seconds
