@@ -19,7 +19,7 @@ from fedfloor.deploy.message import Message, RefusedError
 from fedfloor.engine import limit, scopes
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand
-from fedfloor.engine.limit import Limit
+from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.passed import Passed, said
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet, TreeSum
@@ -115,18 +115,43 @@ def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, 
 
 
 @dataclass(frozen=True)
+class End:
+    """What came out of one branch, or of several that were added up.
+
+    Args:
+        weight: what the sums are divided by.
+        sums: name → numbers; of the model those of ``within``.
+        within: the part of the model that was trained.
+    """
+
+    weight: float
+    sums: Mapping[str, NDArray[Any]]
+    within: slice
+
+    def packet(self, start: Packet) -> Packet:
+        """Return the mean as a packet; what did not travel is the start's."""
+        found = dict(start)
+        for name, one in self.sums.items():
+            value = torch.from_numpy(one / one.dtype.type(self.weight))
+            if name == "w":
+                value = torch.cat([start["w"][: self.within.start], value, start["w"][self.within.stop :]])
+            found[name] = value.reshape(start[name].shape)
+        return found
+
+
+@dataclass(frozen=True)
 class Walked:
     """What an edge shows of its branches, read and checked.
 
     Args:
         blobs: as :func:`fedfloor.engine.ranks.share` returns them.
         passed: each branch with its choices made, and its receipts.
-        ends: partial means of what came out of the branches, as packets.
+        ends: what came out of the branches.
     """
 
     blobs: list[Blob]
     passed: list[Passed]
-    ends: list[Packet]
+    ends: list[End]
 
 
 def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine) -> Walked:
@@ -221,8 +246,8 @@ def _answers(child: Node, told: Any, engine: Engine) -> dict[int, dict[str, Any]
 
 def _ends(
     errand: Errand, mine: Sequence[int], blobs: Sequence[Blob], passed: Sequence[Passed], engine: Engine
-) -> list[Packet]:
-    """Return what came out of the branches: models, and means by weights that the cloud computes itself."""
+) -> list[End]:
+    """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = errand.node, errand.start
     rule, part = mix.rule(node.mix, node.settings), scopes.met(engine.network, node)
     within = part or slice(0, start["w"].numel())
@@ -237,19 +262,14 @@ def _ends(
         raise RefusedError("header", "the weights that it shows are not those of its devices' samples.")
     ends = [(1.0, ["w"]) for _ in indices]
     ends += [(weight, of) for _, _, weight, of in heads if of]
-    arrays, found = iter([*blobs[2 : 2 + len(indices)], *blobs[3 + len(indices) :]]), list[Packet]()
+    arrays, found = iter([*blobs[2 : 2 + len(indices)], *blobs[3 + len(indices) :]]), list[End]()
     for weight, of in ends:
-        packet = dict(start)
-        for name in of:
+        sums = {name: np.frombuffer(next(arrays), start[name].numpy().dtype) for name in of}
+        for name, one in sums.items():
             wide = within.stop - within.start if name == "w" else start[name].numel()
-            got = np.frombuffer(next(arrays), start[name].numpy().dtype)
-            if got.size != wide:
-                raise RefusedError("shape", f"it shows {got.size} numbers of '{name}'; {wide} are waited for.")
-            value = torch.from_numpy(got.astype(np.float64) / weight)
-            if name == "w":
-                value = torch.cat([start["w"][: within.start], value, start["w"][within.stop :]])
-            packet[name] = value.reshape(start[name].shape)
-        found.append(packet)
+            if one.size != wide:
+                raise RefusedError("shape", f"it shows {one.size} numbers of '{name}'; {wide} are waited for.")
+        found.append(End(weight, sums, within))
     if next(arrays, None) is not None:
         raise RefusedError("shape", "it shows more than what was walked.")
     return found
@@ -263,7 +283,8 @@ def trained(one: Passed) -> set[int]:
 def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) -> None:
     """Refuse an edge's answer whose updates are longer than any that its own check can have accepted.
 
-    Each update that it states must be about in range, and the means no longer than all updates together.
+    Each update that it states must be about in range, and what comes out no farther from the start than the updates of
+    the branch with the longest ones together: true of every mean, and of every rule that takes each number from models.
 
     Args:
         walked: what it shows.
@@ -274,23 +295,25 @@ def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) 
     Raises:
         RefusedError: it is.
     """
-    network, start, total = engine.network, errand.start, list[float]()
+    network, start, scope = engine.network, errand.start, next(iter(walk.scopes(errand.node)), "all")
+    before = limit.parts(network, scope, start, start)
+    farthest = [0.0] * len(before)
     for one in walked.passed:
-        for visit, receipt in zip(walk.in_order(one.resolved), one.receipts, strict=True):
+        total = [0.0] * len(before)
+        for receipt in one.receipts:
             if receipt.lost:
                 continue
-            changed = limit.parts(network, visit.work.scope, start, start)
-            if len(receipt.update) != 1 + len(changed):
+            if len(receipt.update) != 1 + len(before):
                 raise RefusedError("length", f"it does not state how long the update of device {receipt.device} is.")
-            total = [a + b for a, b in zip(total or [0.0] * len(changed), receipt.update[1:], strict=True)]
-            for place, part in enumerate(changed, 1):
-                if receipt.update[place] > SLACK * known.most(visit.work.scope, place, receipt.update, part):
+            total = [a + b for a, b in zip(total, receipt.update[1:], strict=True)]
+            for place, part in enumerate(before, 1):
+                if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
                     raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
-    scope = next(iter(walk.scopes(errand.node)), "all")
+        farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
     for end in walked.ends if ":" not in "".join(walk.mixes(errand.node)) else []:
-        for part, most in zip(limit.parts(network, scope, start, end), total, strict=True):
-            if part.length > most * (1 + ROUNDING) + ROUNDING * part.bound:
-                raise RefusedError("length", "its models are longer from the start than all of its updates together.")
+        for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
+            if part.length > most * (1 + ROUNDING) + ROUNDING * HARMLESS * part.own:
+                raise RefusedError("length", "its models are farther from the start than its updates together.")
 
 
 def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine) -> dict[int, Any]:

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedfloor.engine.tree import Packet
-from fedfloor.parts.means import spans
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
@@ -41,6 +41,7 @@ OTHERS = (
 )
 MOST = 1e300  # a length that is infinite or undefined counts as this
 TINY = 1e-30  # a rate of 0 counts as this
+CHUNK = 1 << 18  # numbers that are widened to float64 at a time
 Update = tuple[float, ...]  # rate · steps, then the length of each part
 
 
@@ -58,20 +59,25 @@ class Part:
     start: Tensor
     end: Tensor
 
-    @property
+    @cached_property
     def length(self) -> float:
         """‖end − start‖."""
         return _norm(self.end, self.start)
 
+    @cached_property
+    def own(self) -> float:
+        """‖start‖."""
+        return _norm(self.start)
+
     @property
     def harmless(self) -> float:
         """The length up to which a change is never refused."""
-        return (HARMLESS if self.weights else 1.0) * _norm(self.start)
+        return (HARMLESS if self.weights else 1.0) * self.own
 
     @property
     def bound(self) -> float:
         """The most where no median is known."""
-        return (BOUND if self.weights else OTHERS) * (_norm(self.start) + math.sqrt(self.start.numel()))
+        return (BOUND if self.weights else OTHERS) * (self.own + math.sqrt(self.start.numel()))
 
 
 def parts(network: Network, scope: str, start: Packet, end: Packet) -> list[Part]:
@@ -189,11 +195,10 @@ def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, d
 
 def _norm(values: Tensor, less: Tensor | None = None) -> float:
     """Return the 2-norm of values, or of a difference, in float64; at most ``MOST``."""
-    total = 0.0
-    for span in spans(values.numel()):
-        chunk = values.flatten()[span].double()
-        chunk = chunk if less is None else chunk - less.flatten()[span].double()
-        total += float(chunk.square_().sum() if less is not None else chunk.square().sum())
+    total, others = 0.0, None if less is None else less.flatten().split(CHUNK)
+    for index, part in enumerate(values.flatten().split(CHUNK)):
+        wide = part.double()
+        total += float((wide if others is None else wide - others[index].double()).square().sum())
     return min(math.sqrt(total), MOST) if total < math.inf else MOST
 
 
@@ -210,10 +215,12 @@ def offenders(
     """
     for resolved, receipts in branches:
         limit.note(resolved, receipts)
+    changed: dict[str, list[Part]] = {}
     for index, (resolved, receipts) in enumerate(branches):
         for place, (visit, receipt) in enumerate(zip(walk.in_order(resolved), receipts, strict=True)):
             if receipt.update and not receipt.lost:
                 scope = visit.work.scope
-                why = limit.reason(scope, receipt.update, parts(network, scope, start, start))
+                changed[scope] = changed.get(scope) or parts(network, scope, start, start)
+                why = limit.reason(scope, receipt.update, changed[scope])
                 if why:
                     yield index, place, why
