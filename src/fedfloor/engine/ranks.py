@@ -211,7 +211,9 @@ class _Walk:
                 one, device = done[index], done[index].receipts[place].device
                 engine.floor.refuse(device, why)
                 told_of = [
-                    receipt if receipt.lost else receipt.without(why if at == place else f"with device {device}'s")
+                    receipt
+                    if receipt.lost
+                    else receipt.without(why if at == place else f"refused with the update of device {device}.")
                     for at, receipt in enumerate(one.receipts)
                 ]
                 done[index] = replace(one, packet=start, receipts=told_of, trained=frozenset())
