@@ -21,7 +21,6 @@ from fedfloor.deploy.gate import shown
 from fedfloor.deploy.message import RefusedError
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
-from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 
@@ -195,6 +194,8 @@ class Known:
 
         A visit on features may train on those that the device keeps of earlier visits, too.
         """
+        from fedfloor.parts import objectives  # with PyTorch, without which devices begin
+
         least = self.work.batches(self.samples)
         if not objectives.objective(self.work.objective, self.work.settings).on_features:
             return least, least

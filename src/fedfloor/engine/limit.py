@@ -21,14 +21,14 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from fedfloor.engine.tree import Packet
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a device that has not yet trained does without PyTorch
+    from torch import Tensor
+
+    from fedfloor.engine.tree import Packet
     from fedfloor.models.network import Network
 
 KNOWN = 3  # devices that a median needs
