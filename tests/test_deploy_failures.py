@@ -17,6 +17,7 @@ from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.parts.mix import Branch, Meeting, QFair
 from fedfloor.plan.nodes import Probe
+from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, live, simulated
 from parks import until
 from test_deploy_faults import WHEN, WHO, losing, model
@@ -88,6 +89,45 @@ def test_a_round_in_which_everybody_is_away_is_no_failure(tmp_path: Path) -> Non
     with live(tmp_path, what) as park:
         away(park, 0, 1)
         assert park.run()[0].lost == 2
+
+
+def test_one_device_that_diverges_does_not_end_a_run_that_others_can_carry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In round 1 it is the only one that is there, in round 2 all are, in round 3 it is alone again."""
+    what = experiment(tmp_path, "fedavg", rounds=3, devices=4)
+    with live(tmp_path, what) as park:
+        for number in (1, 2, 3):
+            replies(park, "visit", number, raises(DivergedError("its loss is nan")), who=0)
+        away(park, 1, 2, 3)
+
+        def come_and_go(line: ledger.Line) -> None:
+            if line.round == 1:
+                for k in (1, 2, 3):
+                    park.join(k)
+                assert until(lambda: all(len(edge.line.here) == 4 for edge in park.edges.values()))
+            else:
+                away(park, 1, 2, 3)
+
+        got = park.run(report=come_and_go)
+    assert [line.lost for line in got] == [4, 1, 4]
+    assert "round 1: every visit was lost. Device d0: its loss is nan" in caplog.text
+
+
+def test_an_edge_that_fails_sits_out_and_the_other_factory_carries_the_run(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2)
+    with live(tmp_path, what) as park:
+
+        def fails(_: Message) -> Any:
+            raise SettingError("no\x1b[2J disk")
+
+        park.edges[0]._walk = fails  # type: ignore[method-assign]
+        got = park.run()
+        assert [line.lost for line in got] == [4, 4]
+        assert [line.measured["failed"] for line in got] == [{"e0": "no\\x1b[2J disk"}] * 2  # type: ignore[index]
+        park.edges[1]._walk = fails  # type: ignore[method-assign]
+        with pytest.raises(SettingError, match=r"e0: no\\x1b\[2J disk"):
+            park.run("again")
 
 
 def away(park: Live, *who: int) -> None:
@@ -163,6 +203,8 @@ def vector(*numbers: float, kind: Any = np.float32) -> Reply:
         ("qffl", lambda _: ("answer", {"answer": -1.0}, {}), "answer"),
         ("qffl", lambda _: ("answer", {"answer": float("nan")}, {}), "answer"),
         ("qffl", lambda _: ("answer", {"answer": True}, {}), "answer"),
+        ("qffl", lambda _: ("answer", {"answer": 1e308}, {}), "answer"),
+        ("astraea", lambda _: ("answer", {"answer": [25, *[0] * 61]}, {}), "answer"),  # it holds 24
         ("astraea", lambda _: ("answer", {"answer": [0.5] * 62}, {}), "answer"),
         ("astraea", lambda _: ("answer", {"answer": "many"}, {}), "answer"),
     ],
@@ -221,12 +263,13 @@ def test_a_census_that_no_number_can_hold_costs_its_device_only(tmp_path: Path) 
 def test_resources_are_told_as_two_numbers() -> None:
     node = Probe((0,), "resources")
     engine: Any = None
-    assert answers.read(node, {"answer": {"pass_s": 1, "distance_m": 2.5}}, {}, engine) == {
+    assert answers.read(node, 0, {"pass_s": 1, "distance_m": 2.5}, {}, engine) == {
         "pass_s": 1.0, "distance_m": 2.5,
     }  # fmt: skip
-    for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0]):
+    far, slow = {"pass_s": 1.0, "distance_m": 1e10}, {"pass_s": 1e9}
+    for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0], far, slow):
         with pytest.raises(RefusedError):
-            answers.read(node, {"answer": wrong}, {}, engine)
+            answers.read(node, 0, wrong, {}, engine)
 
 
 def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:

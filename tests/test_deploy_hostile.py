@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from math import inf, nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedfloor import __version__
-from fedfloor.deploy import broker, gate, live, topics
+from fedfloor.data.dataset import Inputs
+from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
-from fedfloor.deploy.message import SHORT_HEADER, Message, decode, encode
+from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
+from fedfloor.engine import ranks
+from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.plan.nodes import Work
+from fedfloor.runs import ledger
 from live_park import NOWHERE, experiment
 from live_park import live as park_of
 from parks import plant, until
@@ -136,3 +149,273 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
         assert until(lambda: edge.line.gate.counts() == {"d0": {"oversized": 1}})
         assert park.run()[0].lost == 0
     assert Gate().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans
+
+
+def claims(park: Any, change: Any, device: int = 3) -> None:
+    """Let a device change the receipts that it sends."""
+    agent = park.agents[device]
+    usual = agent._work
+
+    def reply(message: Message) -> Any:
+        kind, about, arrays = usual().reply(message)
+        if kind == "update":
+            about = {**about, **change(dict(about, receipt=list(about["receipt"])))}
+        return kind, about, arrays
+
+    agent._work = lambda: SimpleNamespace(reply=reply)
+
+
+FIELDS = ("device", "visit", "tick", "steps", "samples", "loss_first", "loss_last", "accuracy", "bytes", "lost",
+          "memory", "seconds")  # fmt: skip
+CLAIMS = [
+    ("samples", 10**12), ("samples", 10**30), ("samples", 25), ("steps", 10**6), ("steps", 0), ("steps", 10**400),
+    ("loss_first", 1e7), ("loss_last", 1e308), ("loss_last", nan), ("loss_last", "0"), ("accuracy", nan),
+    ("accuracy", 1.01), ("accuracy", -0.01), ("memory", "x" * 1_000_000), ("memory", "../" * 21 + "a"), ("memory", 7),
+    ("bytes", 10**30), ("lost", True), ("tick", 1), ("visit", 3), ("device", 2), ("seconds", 1e9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "value"), CLAIMS)
+def test_a_receipt_with_a_field_out_of_its_range_is_a_lost_visit(what: str, value: Any) -> None:
+    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    row: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
+    assert ranges.receipt(list(row), known).steps == 3
+    row[FIELDS.index(what)] = value
+    with pytest.raises(RefusedError):
+        ranges.receipt(row, known)
+
+
+@pytest.mark.parametrize("row", [None, {}, [], [3] * 11, [3] * 14, [[]] * 12, "x" * 12])
+def test_what_is_no_receipt_is_refused(row: Any) -> None:
+    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    with pytest.raises(RefusedError):
+        ranges.receipt(row, known)
+
+
+@pytest.mark.parametrize(("method", "change"), [
+    ("ida", {7: nan}), ("qffl", {6: 1e308}), ("fedavg", {4: 10**30}), ("fedavg", {10: "x" * 1_000_000}),
+])  # fmt: skip
+def test_a_claim_out_of_range_costs_its_device_only(tmp_path: Path, method: str, change: dict[int, Any]) -> None:
+    more = "methods.ida.factors = 'accuracy'" if method == "ida" else ""
+    what = experiment(tmp_path, method, rounds=1, more=more)
+
+    def changed(about: dict[str, Any]) -> dict[str, Any]:
+        return {"receipt": [change.get(place, one) for place, one in enumerate(about["receipt"])]}
+
+    with park_of(tmp_path, what) as park:
+        claims(park, changed)
+        got = park.run()
+    assert got[0].lost == 1
+    assert set(got[0].measured["failed"]) == {"d3"}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("by", [1e3, 1e5])
+def test_a_claimed_loss_does_not_take_the_whole_mean_of_q_ffl(tmp_path: Path, by: float) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "qffl", rounds=1)) as park:
+        agent = park.agents[3]
+        usual = agent._work
+
+        def reply(message: Message) -> Any:
+            kind, about, arrays = usual().reply(message)
+            return kind, ({"answer": about["answer"] * by} if message.kind == "probe" else about), arrays
+
+        agent._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
+        got = park.run()
+    assert "its answer to 'loss' is" in got[0].measured["failed"]["device 3"]  # type: ignore[index]
+
+
+def test_a_diagnosis_reaches_the_log_and_the_ledger_as_one_short_printable_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = "\x1b[2J\x07[bold red]\n\u202eERROR" + "y" * 100_000
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+
+        def reply(_: Message) -> Any:
+            return "failed", {"error": bad, "text": bad}, {}
+
+        park.agents[3]._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[assignment, method-assign, return-value]
+        got = park.run()
+    text = got[0].measured["failed"]["d3"]  # type: ignore[index]
+    for said in (text, *(one.getMessage() for one in caplog.records)):
+        assert said.isprintable()
+        assert len(said) < 1000
+
+
+def test_a_device_that_claims_far_more_samples_than_others_is_named_before_the_first_round() -> None:
+    what = Experiment()
+    known = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=False)
+    held = [facts.Holding(100, (50, 50), (), "0" * 64)] * 4
+    facts.park(what, known, [0] * 5, [*held, replace(held[0], samples=10_000, counts=(5000, 5000))])
+    for samples in (10_001, 10**9):
+        with pytest.raises(SettingError, match=rf"device 4 claims {samples} samples, the median of 5 devices is 100"):
+            facts.park(what, known, [0] * 5, [*held, replace(held[0], samples=samples)])
+    for samples in (0, -1, 10**12, 10**30, True, 1.5, nan, None):
+        with pytest.raises(RefusedError):
+            facts.read_holding({"samples": samples, "counts": [1, 1], "sums": [], "digest": "0" * 64}, known)
+    for counts in ([101, 0], [60, 60], [-1, 5]):
+        with pytest.raises(SettingError, match=r"device 4: .* Look at that device"):
+            facts.park(what, known, [0] * 5, [*held, replace(held[0], counts=tuple(counts))])
+    summed = replace(known, sums=True)
+    for sums in ([[10**400], [0], [0]], [[1e31], [0], [0]], [[nan], [0], [0]], [[1], [1]], [[1, 2]] * 3, "abc", None):
+        with pytest.raises(RefusedError):
+            facts.read_holding({"samples": 2, "counts": [1, 1], "sums": sums, "digest": "0" * 64}, summed)
+
+
+# -- forged answers of an edge ----------------------------------------------------------------------------------------
+
+DEEP: Any = []
+for _ in range(200):
+    DEEP = [DEEP]
+FORGED: list[Any] = [
+    None, True, "x", "\x1b[2J[red]\n\u202e" * 100, -1, 0, 1.5, 10**12, 10**400, -(10**400), 1e30, 1e300, 1.7e308, nan,
+    inf,
+    [], {}, [[]], DEEP, {"a": {"b": []}}, ["x"] * 10_000, [0] * 10_000, "x" * 1_000_000,
+]  # fmt: skip
+GONE = object()
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place within a JSON value; of a long list the first three entries and the last."""
+    yield at
+    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    for key in keys if len(keys) < 6 or isinstance(value, dict) or len(keys) in (12, 14) else [*keys[:3], keys[-1]]:
+        yield from places(value[key], (*at, key))
+
+
+def forged(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    """The value with another one in a place."""
+    if not at:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    if len(at) == 1 and new is GONE:
+        del copy[at[0]]
+    else:
+        copy[at[0]] = forged(value[at[0]], at[1:], new)
+    return copy
+
+
+def forgeries(true: Message) -> Iterator[tuple[str, Message]]:
+    """A true answer with every field of its header, and every array, replaced."""
+    for at in places(true.about):
+        for new in [*FORGED, GONE] if at else [{}]:
+            yield f"{at} = {str(new)[:40]}", replace(true, about=forged(true.about, at, new))
+    for name, one in true.arrays.items():
+        others = {k: v for k, v in true.arrays.items() if k != name}
+        for by in (-1, 100, 1e6, 1e30, 3e38):
+            yield f"{name} times {by}", replace(true, arrays={**others, name: (one * by).astype(one.dtype)})
+        for new in (one[:-1], one[:0], one.astype(np.float64), np.zeros((2, 2), one.dtype)):
+            yield f"{name} of {new.dtype} {new.shape}", replace(true, arrays={**others, name: new})
+        yield f"no {name}", replace(true, arrays=others)
+        yield f"{name} renamed", replace(true, arrays={**others, "99": one})
+    for kind in ("failed", "refused", "lacks", "", "ready"):
+        yield f"kind {kind}", replace(true, kind=kind)
+
+
+@dataclass
+class Replayed:
+    """Edges that answer as they once did, one of them with a forgery."""
+
+    true: dict[tuple[int, str], Message]
+    forged: dict[str, Message] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: count(time.monotonic_ns()))
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        found = {}
+        for factory, frame in messages.items():
+            kind = decode(frame).kind
+            answer = self.true.get((factory, kind))
+            answer = self.forged.get(kind, answer) if factory == 0 else answer
+            if answer is not None:
+                found[factory] = encode(replace(answer, number=next(self.numbers), answers=""))
+        return found
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_no_forged_list_of_what_devices_hold_ends_in_anything_but_a_message_with_the_edges_name(sums: bool) -> None:
+    known = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=sums)
+    one = {"samples": 9, "counts": [4, 5], "sums": [[36.0], [9.0], [3.0]] if sums else [], "digest": "0" * 64}
+    about = {"held": {"0": one, "1": one}, "devices": [0, 1], "lacking": [], "wrong": {}}
+    other = {"held": {"2": one}, "devices": [2], "lacking": [], "wrong": {}}
+    true = [Message("gathered", "e0", about=about), Message("gathered", "e1", about=other)]
+    gathered = joining.wait(lambda: dict(enumerate(true)), {0: "e0", 1: "e1"}, known, 0.0)
+    assert gathered[0] == [0, 0, 1]
+    tried, texts = 0, list[str]()
+    for said, message in forgeries(true[0]):
+        tried += 1
+        try:
+            found = joining.wait(lambda: {0: message, 1: true[1]}, {0: "e0", 1: "e1"}, known, 0.0)  # noqa: B023
+            facts.park(Experiment(), known, *found)
+        except FedfloorError as error:
+            texts.append(f"{said}: {error}")
+    assert tried > 300
+    assert all(text.partition(": ")[2].isprintable() and len(text) < 2000 for text in texts)
+
+
+FORGING = {
+    "fedavg": "", "fedsr": "methods.fedsr = { laps = 2, ring_size = 2 }", "fedl": "", "qffl": "",
+    "fedgs": "data.stream = { kind = 'fifo', window = 10 }\n"
+    "methods.fedgs = { iterations = 2, devices = 2, random = 1, work.batch_size = 5 }",
+    "krum": "method.mix = { kind = 'krum', outliers = 1 }",
+    "astraea": "methods.astraea.devices = 2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", FORGING)
+def test_no_forged_answer_of_an_edge_ends_a_run_or_moves_the_model_far(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    walks: list[tuple[Any, ...]] = []
+    usual = ranks.run
+
+    def run(engine: Any, plan: Any, packet: Any, **more: Any) -> Any:
+        if engine.factories is not None:
+            walks.append((engine, plan, {k: v.clone() for k, v in packet.items()}, more))
+        return usual(engine, plan, packet, **more)
+
+    monkeypatch.setattr(ranks, "run", run)
+    true: dict[int, dict[tuple[int, str], Message]] = {}
+    name = "fedavg" if method == "krum" else method
+    with park_of(tmp_path, experiment(tmp_path, name, rounds=1, more=FORGING[method])) as park:
+        for m, edge in park.edges.items():
+
+            def answer(frame: bytes, m: int = m, usual: Any = edge.answer) -> bytes:
+                got = usual(frame)
+                true.setdefault(len(walks), {})[m, decode(frame).kind] = decode(got)
+                return bytes(got)
+
+            edge.answer = answer  # type: ignore[method-assign]
+        park.run()
+    tried, harmed = 0, list[str]()
+    for number, (engine, plan, packet, more) in enumerate(walks, 1):
+        cloud, edges = engine.factories, Replayed(true.get(number, {}))
+        cloud._edges = edges
+        before = Counter(engine.memory.visits)
+
+        def once() -> Any:
+            engine.memory.visits = Counter(before)  # noqa: B023
+            outcome = usual(engine, plan, dict(packet), **more)  # noqa: B023
+            told = json.dumps([ledger.told(ledger.line(1, None, outcome.receipts, "", 0, {})), cloud.measured()])  # noqa: B023
+            assert len(told) < 20_000, "the ledger is flooded"
+            assert "\x1b" not in told.encode().decode("unicode_escape"), "an escape sequence is in the ledger"
+            return outcome
+
+        wanted = once()
+        assert not any(receipt.lost for receipt in wanted.receipts)
+        far = max(float((wanted.packet[name] - packet[name]).norm()) for name in packet)
+        for (factory, kind), message in edges.true.items():
+            tries = list(forgeries(message)) if factory == 0 else []
+            for said, one in tries if method == "fedavg" else tries[::5]:
+                edges.forged, tried = {kind: one}, tried + 1
+                caplog.clear()
+                try:
+                    outcome = once()
+                except FedfloorError as error:
+                    harmed.append(f"{kind} {said}: ended with {error}")
+                    continue
+                off = max(float((outcome.packet[k] - wanted.packet[k]).norm()) for k in packet)
+                if not off <= 20 * far + 1e-6:
+                    harmed.append(f"{kind} {said}: moved by {off:.3g}, honest edges by {far:.3g}")
+                assert "Traceback" not in caplog.text
+                assert all(len(r.getMessage()) < 2000 and r.getMessage().isprintable() for r in caplog.records)
+    assert not harmed, f"{len(harmed)} of {tried}: " + "\n".join(harmed[:30])
+    assert tried > (1000 if method == "fedavg" else 150)

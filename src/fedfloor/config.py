@@ -28,8 +28,9 @@ from fedfloor.places import looked_for, placed, with_paths
 PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
 }  # fmt: skip
+EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES}  # keys of [method], and the parts they name
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
-    "objective": objective, "mix": rule, "server": optimiser, "selection": policy,
+    "objective": objective, "mix": rule, "server": optimiser, "selection": policy, "edge_mix": rule,
 }  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def put(document: Table, path: Sequence[str], new: Any, said: str) -> None:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
             more = ' Write a part that has settings as a table, such as { kind = "krum", outliers = 1 }.'
-            raise SettingError(f"{said}: '{name}' is a value, not a table.{more if name in PARTS else ''}")
+            raise SettingError(f"{said}: '{name}' is a value, not a table.{more if name in EXCHANGED else ''}")
     table[path[-1]] = new
 
 
@@ -152,7 +153,7 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     """
     name = name or experiment.method.name
     kind = kind_of(experiment, name)
-    table = {key: one for key, one in experiment.methods.get(name, {}).items() if key not in ("method", *PARTS)}
+    table = {key: one for key, one in experiment.methods.get(name, {}).items() if key not in ("method", *EXCHANGED)}
     where = f"methods.{name}"
     if "work" not in {f.name for f in dataclasses.fields(kind)}:  # type: ignore[arg-type]
         with _inside(where):
@@ -178,7 +179,7 @@ def combined(experiment: Experiment, name: str | None = None) -> Combined:
         if key in ("model", "extractor", *PARTS) and SPEC.fullmatch(text):
             load(text, "mixing rule" if key == "mix" else key)
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
-    general = _parts({part: getattr(experiment.method, part) for part in PARTS}, "method")
+    general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
     return Combined(name, method_of(experiment, name), own.over(general))
 
 
@@ -210,7 +211,7 @@ def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, st
 
 
 def _parts(table: Mapping[str, Any], where: str) -> Parts:
-    said = {part: _part(part, table[part], f"{where}.{part}") for part in PARTS if table.get(part) is not None}
+    said = {part: _part(part, table[part], f"{where}.{part}") for part in EXCHANGED if table.get(part) is not None}
     return Parts(**said)
 
 
@@ -219,7 +220,7 @@ def _part(part: str, value: Any, where: str) -> Any:
     settings = {"kind": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
         raise SettingError(
-            f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(PARTS[part])}" }}.'
+            f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(EXCHANGED[part])}" }}.'
         )
     name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
     with _inside(where):
@@ -249,7 +250,7 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     body = _plain(experiment if folder is None else placed(experiment, folder))
     name = experiment.method.name
     said = experiment.methods.get(name, {})
-    own = {key: said[key] for key in ("method", *PARTS) if key in said}
+    own = {key: said[key] for key in ("method", *EXCHANGED) if key in said}
     body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
     network = settings.network(experiment.network)
     if network is not None:

@@ -3,6 +3,7 @@ reads them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -111,6 +112,7 @@ class MethodSettings:
         mix: how models meet at the cloud.
         server: what the cloud does with the model the round's models were mixed to.
         selection: which devices may take part in a round.
+        edge_mix: how models meet at edges, in methods that let them, such as HierFAVG and FedGS.
     """
 
     name: str = "fedavg"
@@ -118,6 +120,7 @@ class MethodSettings:
     mix: str | Mapping[str, Any] | None = None
     server: str | Mapping[str, Any] | None = None
     selection: str | Mapping[str, Any] | None = None
+    edge_mix: str | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,29 @@ class FaultSettings:
 
     def __post_init__(self) -> None:
         require(0 <= self.visit < 1, "faults.visit", self.visit, "at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class DeploySettings:
+    """The ``[deploy]`` table: what edges and cloud accept of devices.
+
+    Args:
+        norm_limit: how many times as long as the median of the devices an update, or an answer to a question, may be;
+            ``false``: as long as it likes. Above 1.
+        samples_limit: how many times the median a device may claim to hold, where devices say what they hold;
+            ``false``: any number. Above 1.
+        simulate: whether a simulation goes by ``norm_limit``, too. It then trains one device after the other.
+    """
+
+    norm_limit: float | Literal[False] = 10.0
+    samples_limit: float | Literal[False] = 100.0
+    simulate: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("norm_limit", "samples_limit"):
+            given = getattr(self, name)
+            right = given is False or (given is not True and 1 < given < math.inf)
+            require(right, f"deploy.{name}", given, "a number above 1, or false")
 
 
 @dataclass(frozen=True)
@@ -177,7 +203,7 @@ class Experiment:
         name: names the run's folder.
         seed: every draw is keyed by it.
         rounds: global rounds of the schedule.
-        data, park, model, method, network, faults, engine, evaluate: the tables of these names.
+        data, park, model, method, network, faults, deploy, engine, evaluate: the tables of these names.
         work: what visits do, for all methods.
         methods: each method's own settings; only the chosen method's are used.
         provenance: what a run's folder records about its making; ignored when read.
@@ -194,6 +220,7 @@ class Experiment:
     work: WorkSettings = field(default_factory=WorkSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     faults: FaultSettings = field(default_factory=FaultSettings)
+    deploy: DeploySettings = field(default_factory=DeploySettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     provenance: Mapping[str, Any] = field(default_factory=dict)

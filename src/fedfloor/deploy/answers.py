@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -10,57 +9,52 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedfloor.deploy import ranges
 from fedfloor.deploy.message import Arrays, RefusedError
 from fedfloor.engine.engine import Engine
 from fedfloor.plan.nodes import Probe
 
-MOST = 1 << 53  # of a count: what numbers of any kind can say
 VECTORS = ("features", "gradient", "profile")
 
 
-def counts(said: object, classes: int, least: int = 0) -> list[int]:
-    """Return class counts as somebody said them.
-
-    Args:
-        said: what came.
-        classes: how many there are.
-        least: the smallest count; noise makes some of a whole local set's negative.
-
-    Raises:
-        RefusedError: it is something else.
-    """
-    if isinstance(said, list) and len(said) == classes and all(type(n) is int and least <= n < MOST for n in said):
-        return said
-    raise RefusedError("answer", f"it is no list of {classes} whole numbers, one for each class.")
-
-
-def read(node: Probe, about: Mapping[str, Any], arrays: Arrays, engine: Engine) -> Any:
+def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:
     """Return a device's answer, JSON or a tensor.
 
     Args:
         node: the question.
-        about: the header of what came; JSON stands in its ``answer``.
+        device: whose answer it is.
+        answer: JSON that came.
         arrays: a vector is ``answer`` of these.
-        engine: knows model and classes.
+        engine: knows model, classes and what devices hold.
 
     Raises:
         RefusedError: the question cannot be answered with that.
     """
-    said = about.get("answer")
     if node.what in VECTORS:
         return _vector(node.what, arrays, engine)
     if arrays:
         raise RefusedError("kind", f"arrays came; '{node.what}' is answered in words.")
+    with ranges.of("answer"):
+        return _plain(node, device, answer, engine)
+
+
+def _plain(node: Probe, device: int, answer: object, engine: Engine) -> Any:
+    """Return an answer in JSON."""
     if node.what in ("census", "classes"):
-        return counts(said, len(engine.park.dataset.classes), 0 if node.what == "census" else 1 - MOST)
+        park = engine.park
+        held = int((park.holdings if node.what == "census" else park.sizes)[device])
+        noise = ranges.noise(park.census_epsilon)
+        return ranges.counts(answer, len(park.dataset.classes), held, noise, -noise if node.what == "classes" else 0)
     if node.what == "hash":
-        return counts(said, int(node.settings["hashes"] or 0), 1 - MOST)
+        hashes = ranges.rows(answer, int(node.settings["hashes"] or 0), "its hashes")
+        return [ranges.whole(one, -ranges.COUNT, ranges.COUNT, "a hash") for one in hashes]
     if node.what == "loss":
-        return _number(said)
+        return ranges.number(answer, 0, ranges.LOSS, "its loss")
     if node.what == "resources":
-        if not isinstance(said, dict) or not {"pass_s"} <= set(said) <= {"pass_s", "distance_m"}:
+        if not isinstance(answer, dict) or not {"pass_s"} <= set(answer) <= {"pass_s", "distance_m"}:
             raise RefusedError("answer", "it does not say pass_s, and distance_m where there is one.")
-        return {name: _number(one) for name, one in said.items()}
+        most = {"pass_s": ranges.SECONDS, "distance_m": ranges.METRES}
+        return {name: ranges.number(one, 0, most[name], name) for name, one in answer.items()}
     raise RefusedError("kind", f"'{node.what}' is no question that is known here.")
 
 
@@ -96,10 +90,6 @@ def _vector(what: str, arrays: Arrays, engine: Engine) -> torch.Tensor:
     if got.dtype != kind or got.ndim != 1 or not got.size or size not in (None, got.size):
         wanted = "any" if size is None else size
         raise RefusedError("shape", f"{got.dtype} {list(got.shape)} came; {kind} [{wanted}] is waited for.")
+    with ranges.of("answer"):
+        ranges.vector(got, "it")
     return torch.from_numpy(np.array(got))
-
-
-def _number(said: object) -> float:
-    if type(said) not in (int, float) or not 0 <= said < math.inf:  # type: ignore[operator]
-        raise RefusedError("answer", "it is no finite number of at least 0.")
-    return float(said)  # type: ignore[arg-type]

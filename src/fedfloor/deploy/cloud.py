@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,23 @@ from numpy.typing import NDArray
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import answers as answers_of
-from fedfloor.deploy import errands, joining, packing
+from fedfloor.deploy import errands, joining, packing, ranges
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
-from fedfloor.deploy.gate import Gate, shown
+from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
-from fedfloor.deploy.tally import KINDS, Tally
+from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand, Shown
+from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
@@ -46,6 +47,7 @@ from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
 
+ALONE = 3  # devices that must fail for a run to end, or all of fewer
 Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
@@ -74,6 +76,8 @@ class Cloud:
         self._round = 0
         self._kept: Mapping[int, set[str]] = {}
         self._tally = Tally()
+        self._lost, self._failing = -1, dict[str, Failure]()  # the last round without a success, and who failed since
+        self._carrying: set[str] = set()  # edges that neither failed nor were absent since
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
@@ -104,27 +108,46 @@ class Cloud:
         self._round = errand.round
         mine: dict[int, list[int]] = {}
         for index, child in enumerate(errand.node.children):
-            mine.setdefault(self._factory_of[errands.first(child)], []).append(index)
+            mine.setdefault(self._factory_of[walk.first_device(child)], []).append(index)
         asked = {}
         for factory, indices in mine.items():
             about, arrays = errands.errand(errand, indices, self._parts)
             known = {k for index in indices for k in walk.devices(errand.node.children[index])}
             asked[factory] = ("walk", about | errands.standing(engine, known, self._kept), arrays)
-        sizes = {one.numel() for one in errand.start.values()}
-        sizes |= {errands.numbers(engine, scope) for scope in walk.scopes(errand.node)}
-        answers = self._ask(asked)
-        took = [partial(errands.taken, errand=errand, mine=some, engine=engine, sizes=sizes) for some in mine.values()]
-        return [(mine[m], self._shown(m, answers.get(m), take)) for m, take in zip(mine, took, strict=True)]
-
-    def _shown(self, factory: int, answer: Message | None, take: Callable[[Message], Any]) -> Any:
-        try:
+        answers, took = self._ask(asked), dict[int, errands.Walked]()
+        for factory, some in mine.items():
+            answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
-                return take(answer)
+                with self._naming(factory):
+                    took[factory] = errands.taken(answer, errand, some, engine)
+        if engine.limit is not None:
+            self._check_lengths(took, errand, engine)
+        for factory in sorted(mine.keys() - took.keys()):
+            self._tally.absent.add(self._names[factory])
+            log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
+        return [(some, took[factory].blobs if factory in took else None) for factory, some in mine.items()]
+
+    def _check_lengths(self, took: dict[int, errands.Walked], errand: Errand, engine: Engine) -> None:
+        """Take out the answers of edges with updates that are too long by those of all."""
+        assert engine.limit is not None
+        known = Limit(engine.limit.factor, {scope: dict(one) for scope, one in errand.updates.items()})
+        for walked in took.values():
+            for one in walked.passed:
+                known.note(one.resolved, one.receipts)
+        for factory, walked in list(took.items()):
+            with self._naming(factory):
+                del took[factory]
+                errands.check_lengths(walked, errand, known, engine)
+                took[factory] = walked
+
+    @contextmanager
+    def _naming(self, factory: int) -> Iterator[None]:
+        """Refuse an edge's answer in its name."""
+        try:
+            yield
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
-        self._tally.absent.add(self._names[factory])
-        log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
-        return None
+            failed(self._tally.failed, self._names[factory], Failure("visit", "RunError", ranges.text(str(error))))
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still  # noqa: ARG002
@@ -157,20 +180,18 @@ class Cloud:
             self._gate.refuse(self._names[self._factory_of[k]], error)
             del found[k]
         silent = [k for k in devices if k not in found]
-        why = self._tally.why("probe")
+        told = why(self._tally.failed, "probe")
         if silent and not found:
-            raise RunError(f"nobody answered '{node.what}': see to edges and devices, then go on with --resume.{why}")
+            raise RunError(f"nobody answered '{node.what}': see to edges and devices, then go on with --resume.{told}")
         if silent:
-            log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, why)
+            log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, told)
         return {k: found[k] for k in devices if k in found}
 
     def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:
         """Return what an edge says that its devices answered, as the question wants it."""
-        try:
+        with self._naming(int(self._factory_of[some[0]])):
             return errands.answered(answer, node, some, engine)
-        except RefusedError as error:
-            self._gate.refuse(answer.sender, error)
-            return {}
+        return {}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Ask devices through their edges for the class counts of what each holds now."""
@@ -178,22 +199,21 @@ class Cloud:
         place = {k: row for row, k in enumerate(devices)}
         for answer, some in zip(*self._by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True):
             if answer is not None:
-                table[[place[k] for k in some]] = self._counted(answer, len(some), table.shape[1])
+                with self._naming(int(self._factory_of[some[0]])), ranges.of("answer"):
+                    counted = ranges.rows(answer.about.get("census"), len(some), "its census")
+                    node = Probe(tuple(some), "census")
+                    counts = [answers_of.read(node, k, one, {}, engine) for k, one in zip(some, counted, strict=True)]
+                    table[[place[k] for k in some]] = counts
         return table
-
-    def _counted(self, answer: Message, devices: int, classes: int) -> NDArray[np.int64]:
-        said = answer.about.get("census")
-        try:
-            if not isinstance(said, list) or len(said) != devices:
-                raise RefusedError("answer", f"it is no census of {devices} devices.")
-            return np.array([answers_of.counts(one, classes) for one in said], np.int64)
-        except RefusedError as error:
-            self._gate.refuse(answer.sender, error)
-            return np.zeros((devices, classes), np.int64)
 
     def there(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those whom their edges saw when they last answered; all until then."""
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
+
+    def refuse(self, device: int, why: str) -> None:
+        """Name a device whose answer is refused by those of all; updates are refused by edges."""
+        log.warning("device %d is refused: %s", device, why)
+        failed(self._tally.failed, f"device {device}", Failure("probe", "RunError", why))
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Note which memories devices must not delete."""
@@ -207,12 +227,20 @@ class Cloud:
         return told
 
     def nobody(self, number: int) -> None:
-        """End the run where every visit of a round was lost because devices failed.
+        """End the run where devices of all factories fail one after the other, with no success in between.
 
         Raises:
-            FedfloorError: they did; what they say.
+            FedfloorError: three do, or all of fewer; what they say.
         """
-        self._tally.nobody(number)
+        if number != self._lost + 1:
+            self._failing, self._carrying = {}, set(self._names.values())
+        self._lost = number
+        self._failing |= {name: one for name, one in self._tally.failed.items() if one.kind == "visit"}
+        self._carrying -= self._tally.absent | self._tally.failing
+        if not self._carrying and len(self._failing) >= min(ALONE, len(self._factory_of)):
+            end(self._failing, number)
+        if self._failing:
+            log.error("round %d: every visit was lost.%s", number, why(self._failing, "visit"))
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -250,29 +278,38 @@ class Cloud:
             )  # fmt: skip
             frames[factory], identities[factory] = encode(message), message.identity
         came = self._edges.ask(frames, self._settings.deadlines.round_s)
-        found, walked = {}, [0.0]
+        found, walked, broken = {}, [0.0], dict[int, FedfloorError]()
         for factory, frame in came.items():
             answer = self._gate.take(frame, self._names[factory])
-            if answer is not None and answer.answers in (identities[factory], ""):
-                try:
-                    walked.append(self._note(factory, answer, len(frames[factory]), len(frame)))
-                except (TypeError, ValueError, AttributeError, OverflowError) as error:
-                    said = RefusedError("header", f"what it says of itself cannot be ({type(error).__name__}).")
-                    self._gate.refuse(self._names[factory], said)
-                    continue
-                found[factory] = answer
+            if answer is None or answer.answers not in (identities[factory], ""):
+                continue
+            with self._naming(factory), ranges.of("header"):
+                walked.append(self._note(factory, answer, len(frames[factory]), len(frame)))
+                if answer.kind == "failed":
+                    broken[factory] = self._broken(factory, answer)
+                else:
+                    found[factory] = answer
+        first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in asked.values())
+        if broken and (first or len(broken) == len(self._names)):
+            raise next(iter(broken.values()))
         self._tally.floor_s += max(walked)
         return found
 
     def _note(self, factory: int, answer: Message, down: int, up: int) -> float:
-        """Note what an edge says of itself, return how long it took; raise what ends the run."""
-        about, name = answer.about, self._names[factory]
-        if answer.kind == "failed":
-            raise KINDS.get(str(about.get("error")), RunError)(f"{name}: {about.get('text')}")
+        """Note what an edge states of itself; return how long it took, in s."""
+        known = len(self._factory_of) or ranges.DEVICES
+        stated = ranges.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
+        self._here[factory] = set(stated.present)
         if answer.kind == "refused":
-            log.warning("%s refused: %s", name, shown(str(about.get("text"))))
-        self._here[factory] = set(about.get("here", ()))
-        return self._tally.note(name, about, down, up)
+            log.warning("%s refused: %s", self._names[factory], ranges.text(answer.about.get("text")))
+        return self._tally.note(self._names[factory], stated, down, up)
+
+    def _broken(self, factory: int, answer: Message) -> FedfloorError:
+        """Note that an edge could not do its part; return the error that ends the run where all edges fail."""
+        name, text, error = self._names[factory], ranges.text(answer.about.get("text")), str(answer.about.get("error"))
+        log.error("%s could not do its part: %s", name, text)
+        failed(self._tally.failed, name, Failure("visit", error if error in KINDS else "RunError", text))
+        return KINDS.get(error, RunError)(f"{name}: {text}")
 
 
 def run(

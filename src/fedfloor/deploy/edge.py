@@ -24,6 +24,7 @@ from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.deploy.settings import EdgeSettings
 from fedfloor.deploy.tally import Failure
 from fedfloor.engine import ranks
+from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, SettingError
@@ -69,6 +70,8 @@ class Edge:
         layout = packing.layout(self.engine.network)
         self.factory = Factory(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
         self.engine.shortcuts, self.engine.floor = False, self.factory
+        most = self.experiment.deploy.norm_limit
+        self.engine.limit = Limit(most) if most else None
         self.ready = True
 
     def start(self) -> None:

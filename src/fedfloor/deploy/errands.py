@@ -9,23 +9,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.deploy import answers, packing
+from fedfloor.deploy import answers as answers_of
+from fedfloor.deploy import packing, ranges
 from fedfloor.deploy.message import Message, RefusedError
 from fedfloor.deploy.names import Names
-from fedfloor.engine import scopes
+from fedfloor.engine import limit, scopes
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand
-from fedfloor.engine.meeting import Meeting
-from fedfloor.engine.passed import heard_of
+from fedfloor.engine.limit import HARMLESS, Limit
+from fedfloor.engine.passed import Passed, said
 from fedfloor.engine.team import Blob
+from fedfloor.engine.tree import Packet, TreeSum
 from fedfloor.errors import SettingError
-from fedfloor.plan import text, walk
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Select, Train
+from fedfloor.parts import mix
+from fedfloor.plan import choice, text, walk
+from fedfloor.plan.nodes import Node, Parallel, Probe
+from fedfloor.plan.outcome import Receipt
 
 Told = dict[str, Any]
+SLACK = 4.0  # between an edge's medians, of the devices that it has heard so far, and those of all
+ROUNDING = 1e-3  # of float32 sums
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ def errand(one: Errand, mine: Sequence[int], names: Names) -> tuple[Told, dict[s
     about = {
         "plan": names.refer(text.to_json(one.node)), "mine": list(mine), "tick": one.tick, "frozen": one.frozen,
         "heard": heard, "visits": {str(k): n for k, n in one.visits.items() if n},
+        "updates": limit.to_json(one.updates),
     }  # fmt: skip
     return about, packing.arrays(one.start, slice(0, one.start["w"].numel()))
 
@@ -89,6 +97,7 @@ def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand,
         visits = Counter({int(k): int(n) for k, n in about["visits"].items()})
         heard = {int(k): dict(one) for k, one in about["heard"].items()}
         tick, frozen = int(about["tick"]), bool(about["frozen"])
+        updates = limit.from_json(about["updates"])
     except (KeyError, ValueError, TypeError, AttributeError, SettingError) as error:
         raise RefusedError("header", f"it holds no errand: {error}") from error
     if not isinstance(node, Parallel) or not all(0 <= index < len(node.children) for index in mine):
@@ -97,7 +106,7 @@ def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand,
     if "w" not in start or start["w"].shape != flat.shape or start["w"].dtype != flat.dtype:
         raise RefusedError("shape", "its model is not the experiment's: compare the experiment files.")
     walk.check(node, engine.park.devices)
-    return Errand(node, start, message.round, tick, visits, heard, frozen), mine
+    return Errand(node, start, message.round, tick, visits, heard, frozen, updates), mine
 
 
 def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, NDArray[Any]]]:
@@ -107,57 +116,206 @@ def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, 
     return {"shown": words}, sums
 
 
-def read_shown(message: Message, sizes: set[int]) -> list[Blob]:
-    """Return what an edge showed.
+@dataclass(frozen=True)
+class End:
+    """What came out of one branch, or of several that were added up.
 
     Args:
-        message: its answer.
-        sizes: how many numbers a sum may have.
-
-    Raises:
-        RefusedError: it is something else.
+        weight: what the sums are divided by.
+        sums: name → numbers; of the model those of ``within``.
+        within: the part of the model that was trained.
     """
-    words = message.about.get("shown")
-    if (
-        not isinstance(words, list)
-        or not words
-        or {str(i) for i, one in enumerate(words) if one is None} != set(message.arrays)
-    ):
-        raise RefusedError("header", "it does not show what was walked.")
-    strange = [one.size for one in message.arrays.values() if one.size not in sizes]
-    if strange:
-        raise RefusedError("shape", f"it shows sums of {strange[0]} numbers; {sorted(sizes)} are waited for.")
-    found: list[Blob] = []
-    for i, one in enumerate(words):
-        found.append(np.array(message.arrays[str(i)]).data.cast("B") if one is None else json.dumps(one).encode())
-    return found
+
+    weight: float
+    sums: Mapping[str, NDArray[Any]]
+    within: slice
+
+    def packet(self, start: Packet) -> Packet:
+        """Return the mean as a packet; what did not travel is the start's."""
+        found = dict(start)
+        for name, one in self.sums.items():
+            value = torch.from_numpy(one / one.dtype.type(self.weight))
+            if name == "w":
+                value = torch.cat([start["w"][: self.within.start], value, start["w"][self.within.stop :]])
+            found[name] = value.reshape(start[name].shape)
+        return found
 
 
-def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine, sizes: set[int]) -> list[Blob]:
-    """Return what an edge showed, once it is known that the cloud can take it in, and that it is of its own devices.
+@dataclass(frozen=True)
+class Walked:
+    """What an edge shows of its branches, read and checked.
+
+    Args:
+        blobs: as :func:`fedfloor.engine.ranks.share` returns them.
+        passed: each branch with its choices made, and its receipts.
+        ends: what came out of the branches.
+    """
+
+    blobs: list[Blob]
+    passed: list[Passed]
+    ends: list[End]
+
+
+def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine) -> Walked:
+    """Return what an edge showed, once it is known to be of its own devices and in range.
 
     Args:
         message: its answer.
         errand: what it was asked.
         mine: which of its branches the edge walked.
         engine: the cloud's.
-        sizes: see :func:`read_shown`.
 
     Raises:
         RefusedError: it is something else.
     """
-    one, shown = errand, read_shown(message, sizes)
-    children = [one.node.children[index] for index in mine]
     try:
-        heard = heard_of(children, shown[0])
-        Meeting(one.node, one.start, scopes.met(engine.network, one.node)).take([memoryview(x) for x in shown[1:]])
+        with ranges.of("header"):
+            blobs = _blobs(message)
+            passed = _passed(errand, mine, json.loads(bytes(blobs[0])), engine)
+            return Walked([said(passed), *blobs[1:]], passed, _ends(errand, mine, blobs, passed, engine))
+    except RefusedError:
+        raise
     except Exception as error:  # whatever shape it has: an edge ends nobody's run
         raise RefusedError("header", f"what it shows is of no branch ({type(error).__name__}).") from error
-    for child, branch in zip(children, heard, strict=True):
-        strange = {receipt.device for receipt in branch.receipts} - set(walk.devices(child))
-        if strange:
-            raise RefusedError("device", f"it shows visits to {sorted(map(str, strange))}, which are not its own.")
-    return shown
+
+
+def _blobs(message: Message) -> list[Blob]:
+    words, found = message.about.get("shown"), list[Blob]()
+    if not isinstance(words, list) or {str(i) for i, one in enumerate(words) if one is None} != set(message.arrays):
+        raise RefusedError("header", "it does not show what was walked.")
+    for i, one in enumerate(words):
+        found.append(np.array(message.arrays[str(i)]).data.cast("B") if one is None else json.dumps(one).encode())
+    return found
+
+
+def _passed(errand: Errand, mine: Sequence[int], told: Any, engine: Engine) -> list[Passed]:
+    """Return the branches as an edge walked them."""
+    before, found = Counter(errand.visits), dict[int, Passed]()
+    branches = iter(ranges.rows(told, len(mine), "its branches"))
+    for index, child in enumerate(errand.node.children):
+        if index in mine:
+            chosen, receipts, answers = ranges.rows(next(branches), 3, "a branch")
+            known = choice.resolved(child, iter(_chosen(child, chosen)))
+            found[index] = Passed(
+                {}, known, _receipts(errand, known, receipts, before, engine),
+                answers=_answers(child, answers, engine), chosen=tuple(map(tuple, chosen)),
+            )  # fmt: skip
+        before.update(walk.visits(child))
+    return [found[index] for index in mine]
+
+
+def _chosen(child: Node, chosen: Any) -> list[list[int]]:
+    """Return whom each Select of a branch chose."""
+    places = list(walk.selects(child))
+    for place, some in zip(places, ranges.rows(chosen, len(places), "its choices"), strict=True):
+        if not isinstance(some, list) or not 1 <= len(some) <= place.how_many:
+            raise RefusedError("header", f"it does not choose 1 to {place.how_many} devices.")
+        if len({ranges.whole(k, 0, ranges.COUNT, "a device") for k in some} & set(place.candidates)) < len(some):
+            raise RefusedError("device", "it chooses a device twice, or one that was no candidate.")
+    return list(chosen)
+
+
+def _receipts(
+    errand: Errand, resolved: Node, receipts: Any, before: Counter[int], engine: Engine
+) -> list[Receipt]:  # fmt: skip
+    """Return the receipts of a branch, one for each visit, in plan order."""
+    expected = walk.in_order(resolved)
+    times, found = Counter(one.site.index for one in expected), list[Receipt]()
+    ticks = errand.tick, errand.tick + walk.span(resolved)
+    for visit, row in zip(expected, ranges.rows(receipts, len(expected), "its receipts"), strict=True):
+        k = visit.site.index
+        known = ranges.Known(
+            k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
+            engine.memory.visits[k] + times[k], scopes.sent_bytes(engine.network, visit.work.scope, errand.start),
+        )  # fmt: skip
+        found.append(ranges.receipt(row, known))
+    return found
+
+
+def _answers(child: Node, told: Any, engine: Engine) -> dict[int, dict[str, Any]]:
+    """Return what devices of a branch answered in it."""
+    probes = {(k, one.what): one for one in walk.probes(child) for k in one.devices}
+    found: dict[int, dict[str, Any]] = {}
+    if not isinstance(told, list) or len(told) > len(probes):
+        raise RefusedError("device", "it shows answers to what was not asked.")
+    for device, some in told:
+        for what, answer in ranges.table(some, len(probes), "the answers of a device").items():
+            if type(device) is not int or (device, what) not in probes:
+                raise RefusedError("device", "it shows an answer to what was not asked.")
+            found.setdefault(device, {})[what] = answers_of.read(probes[device, what], device, answer, {}, engine)
+    return found
+
+
+def _ends(
+    errand: Errand, mine: Sequence[int], blobs: Sequence[Blob], passed: Sequence[Passed], engine: Engine
+) -> list[End]:
+    """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
+    node, start = errand.node, errand.start
+    rule, part = mix.rule(node.mix, node.settings), scopes.met(engine.network, node)
+    within = part or slice(0, start["w"].numel())
+    samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}
+    tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]
+    for index in mine:
+        tree.add(index, {name: torch.zeros(0) for name in names}, rule.weight(samples[index]))
+    wanted = [[i for i in mine if samples[i]] if rule.whole else [], json.loads(bytes(tree.unfinished()[0]))]
+    indices = json.loads(bytes(blobs[1]))
+    heads = json.loads(bytes(blobs[2 + len(indices)]))
+    if json.dumps([sorted(indices), sorted(heads)]) != json.dumps([wanted[0], sorted(wanted[1])]):
+        raise RefusedError("header", "the weights that it shows are not those of its devices' samples.")
+    ends = [(1.0, ["w"]) for _ in indices]
+    ends += [(weight, of) for _, _, weight, of in heads if of]
+    arrays, found = iter([*blobs[2 : 2 + len(indices)], *blobs[3 + len(indices) :]]), list[End]()
+    for weight, of in ends:
+        sums = {name: np.frombuffer(next(arrays), start[name].numpy().dtype) for name in of}
+        for name, one in sums.items():
+            wide = within.stop - within.start if name == "w" else start[name].numel()
+            if one.size != wide:
+                raise RefusedError("shape", f"it shows {one.size} numbers of '{name}'; {wide} are waited for.")
+        found.append(End(weight, sums, within))
+    if next(arrays, None) is not None:
+        raise RefusedError("shape", "it shows more than what was walked.")
+    return found
+
+
+def trained(one: Passed) -> set[int]:
+    """Return the devices whose visits in a branch were not lost."""
+    return {receipt.device for receipt in one.receipts if not receipt.lost}
+
+
+def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) -> None:
+    """Refuse an edge's answer whose updates are longer than any that its own check can have accepted.
+
+    Each update that it states must be about in range, and what comes out no farther from the start than the updates of
+    the branch with the longest ones together: true of every mean, and of every rule that takes each number from models.
+
+    Args:
+        walked: what it shows.
+        errand: what it was asked.
+        known: the limit, which knows the updates of all edges.
+        engine: the cloud's.
+
+    Raises:
+        RefusedError: it is.
+    """
+    network, start, scope = engine.network, errand.start, next(iter(walk.scopes(errand.node)), "all")
+    before = limit.parts(network, scope, start, start)
+    farthest = [0.0] * len(before)
+    for one in walked.passed:
+        total = [0.0] * len(before)
+        for receipt in one.receipts:
+            if receipt.lost:
+                continue
+            if len(receipt.update) != 1 + len(before):
+                raise RefusedError("length", f"it does not state how long the update of device {receipt.device} is.")
+            total = [a + b for a, b in zip(total, receipt.update[1:], strict=True)]
+            for place, part in enumerate(before, 1):
+                if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
+                    raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
+        farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
+    for end in walked.ends if ":" not in "".join(walk.mixes(errand.node)) else []:
+        for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
+            if part.length > most * (1 + ROUNDING) + ROUNDING * HARMLESS * part.own:
+                raise RefusedError("length", "its models are farther from the start than its updates together.")
 
 
 def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine) -> dict[int, Any]:
@@ -179,26 +337,7 @@ def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine)
     strange = sorted((set(words) | set(message.arrays)) - set(known))
     if strange:
         raise RefusedError("device", f"it shows answers of {strange}, whom it was not to ask.")
-    said = {known[k]: answers.read(node, {}, {"answer": one}, engine) for k, one in message.arrays.items()}
-    return said | {known[k]: answers.read(node, {"answer": one}, {}, engine) for k, one in words.items()}
-
-
-def first(node: Node) -> int:
-    """Return the device that a branch visits or asks first.
-
-    Raises:
-        SettingError: there is none, as in centralised training.
-    """
-    if isinstance(node, Train) and node.site.kind == "device":
-        return node.site.index
-    if isinstance(node, (Select, Probe, Broadcast)):
-        return (node.candidates if isinstance(node, Select) else node.devices)[0]
-    for child in walk.children(node):
-        return first(child)
-    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
-
-
-def numbers(engine: Engine, scope: str) -> int:
-    """Return how many numbers of the model travel for a scope."""
-    within = packing.part(engine.network, scope)
-    return int(within.stop - within.start)
+    vectors = {
+        known[k]: answers_of.read(node, known[k], None, {"answer": v}, engine) for k, v in message.arrays.items()
+    }
+    return vectors | {known[k]: answers_of.read(node, known[k], one, {}, engine) for k, one in words.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.deploy import answers, packing
+from fedfloor.deploy import answers, packing, ranges
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, RefusedError, fits
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import Deadlines
-from fedfloor.deploy.tally import Failure, failed
+from fedfloor.deploy.tally import KINDS, Failure, failed
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.tree import Packet
@@ -77,22 +76,25 @@ class Factory:
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
             within, about = slice(0, model.numel()), about | {"rest": ""}
             answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, packing.arrays(packet, within))
-        return None if answer is None else self._came(engine, answer, packet, within, key)
+        return None if answer is None else self._came(engine, work, answer, packet, within, key)
 
     def _came(
-        self, engine: Engine, answer: Message, packet: Packet, within: slice, key: Key
+        self, engine: Engine, work: Work, answer: Message, packet: Packet, within: slice, key: Key
     ) -> tuple[Packet, Receipt] | None:
         """Take an update in if it is one."""
+        held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
         try:
             if answer.kind != "update":
                 raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
             fits(answer.arrays, packing.like(packet, within))
-            receipt = _receipt(answer.about.get("receipt"), key, int(engine.park.holdings[key.device]))
+            with ranges.of("receipt"):
+                known = ranges.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
+                receipt = ranges.receipt(answer.about.get("receipt"), known)
+                seconds = ranges.number(answer.about.get("seconds", 0.0), 0, self.deadlines.visit_s, "its seconds")
         except RefusedError as error:
             self._spoilt(key.device, "visit", error)
             return None
-        seconds = answer.about.get("seconds", 0.0)
-        self.trained_s += seconds if isinstance(seconds, float) and 0 <= seconds < math.inf else 0.0
+        self.trained_s += seconds
         engine.memory.visits[key.device] += 1
         if receipt.memory is not None:
             engine.memory.held[key.device] = receipt.memory
@@ -119,7 +121,7 @@ class Factory:
                 if answer is not None and answer.kind != "answer":
                     raise RefusedError("kind", f"'{answer.kind}' came; an answer is waited for.")
                 if answer is not None:
-                    found[device] = answers.read(node, answer.about, answer.arrays, engine)
+                    found[device] = answers.read(node, device, answer.about.get("answer"), answer.arrays, engine)
             except RefusedError as error:
                 self._spoilt(device, "probe", error)
 
@@ -136,17 +138,22 @@ class Factory:
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Ask devices for the class counts of what each holds now; those who do not answer hold nothing."""
-        classes = len(engine.park.dataset.classes)
+        node, classes = Probe(tuple(devices), "census"), len(engine.park.dataset.classes)
 
         def ask(device: int) -> list[int]:
             answer = self._ask(device, "census", self.deadlines.probe_s, self._about(engine, device) | {"tick": tick})
             try:
-                return [0] * classes if answer is None else answers.counts(answer.about.get("answer"), classes)
+                if answer is not None:
+                    return list(answers.read(node, device, answer.about.get("answer"), answer.arrays, engine))
             except RefusedError as error:
                 self._spoilt(device, "census", error)
-                return [0] * classes
+            return [0] * classes
 
         return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
+
+    def refuse(self, device: int, why: str) -> None:
+        """Name a device whose update or answer is refused."""
+        self._spoilt(device, "visit", RefusedError("length", why))
 
     def there(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those who said hello and are not gone."""
@@ -168,33 +175,15 @@ class Factory:
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
         )
         if answer is not None and answer.kind in ("failed", "refused"):  # nobody else's training hangs on it
-            text = shown(str(answer.about.get("text")))
+            text, error = ranges.text(answer.about.get("text")), str(answer.about.get("error"))
             log.error("device %s could not do its %s: %s", answer.sender, kind, text)
-            error = str(answer.about.get("error", "RefusedError"))
-            failed(self.failed, self.line.devices[device].name, Failure(kind, error, text))
+            failed(
+                self.failed,
+                self.line.devices[device].name,
+                Failure(kind, error if error in KINDS else "RunError", text),
+            )
         return answer if answer is not None and answer.kind in ("update", "answer", "lacks", "kept") else None
 
 
 def _told(work: Work) -> dict[str, Any]:
     return {**asdict(work), "settings": dict(work.settings)}
-
-
-def _receipt(row: object, key: Key, samples: int) -> Receipt:
-    """Return a receipt as a device sent it.
-
-    Raises:
-        RefusedError: it is none, or of another visit.
-    """
-    kinds = (int, int, int, int, int, float, float, float, int, bool)
-    if not isinstance(row, list) or len(row) != 12 or any(type(v) is not k for v, k in zip(row, kinds, strict=False)):
-        raise RefusedError("receipt", "it is no receipt.")
-    made = Receipt(*row)
-    if (made.device, made.visit, made.tick, made.samples) != (key.device, key.visit, key.tick, samples):
-        raise RefusedError("receipt", "it is of another visit.")
-    if not (math.isfinite(made.loss_first) and math.isfinite(made.loss_last)):
-        raise RefusedError("not finite", "its losses are no finite numbers.")
-    if not (0 <= made.steps < answers.MOST and (math.isnan(made.accuracy) or 0 <= made.accuracy <= 1)):
-        raise RefusedError("receipt", "its steps or its accuracy cannot be.")
-    if made.lost or not (made.memory is None or isinstance(made.memory, str)):
-        raise RefusedError("receipt", "it says what a receipt cannot.")
-    return made

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Any, NoReturn
 
 import numpy as np
 
 from fedfloor.data.dataset import Dataset, Inputs, Made
+from fedfloor.deploy import ranges
 from fedfloor.deploy.message import RefusedError
+from fedfloor.engine.limit import KNOWN
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented, pictures_only
@@ -115,17 +117,18 @@ def read_holding(said: object, facts: Facts) -> Holding:
     """
     try:
         body = dict(said)  # type: ignore[call-overload]
-        sums = tuple(tuple(map(float, one)) for one in body["sums"])
-        made = Holding(body["samples"], tuple(body["counts"]), sums, body["digest"])
-        right = [type(one) is int for one in (made.samples, *made.counts)]
-        finite = [math.isfinite(v) for one in sums for v in one]
+        samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
     except (KeyError, TypeError, ValueError) as error:
-        raise RefusedError("header", f"it does not say what it holds: {error}") from error
-    channels = [facts.shape[0]] * 3 if facts.sums else []
-    whole = made.samples >= 1 if all(right) and type(made.digest) is str else False
-    if not whole or len(made.counts) != len(facts.classes) or not all(finite) or [*map(len, made.sums)] != channels:
-        raise RefusedError("header", "it does not say what it holds.")
-    return made
+        raise RefusedError("header", f"it does not state what it holds: {error}") from error
+    with ranges.of("header"):
+        samples = ranges.whole(samples, 1, ranges.SAMPLES, "its number of samples")
+        counts = ranges.rows(counts, len(facts.classes), "its census")
+        counts = [ranges.whole(n, -ranges.COUNT, ranges.COUNT, "a count of its classes") for n in counts]
+        rows = [ranges.rows(one, facts.shape[0], "its sums") for one in ranges.rows(sums, 3 * facts.sums, "its sums")]
+        known = tuple(tuple(ranges.number(v, -ranges.SUM, ranges.SUM, "a sum") for v in one) for one in rows)
+        if not isinstance(digest, str) or not ranges.DIGEST.fullmatch(digest):
+            raise RefusedError("header", "its digest is none.")
+    return Holding(samples, tuple(counts), known, digest)
 
 
 def park(
@@ -147,6 +150,7 @@ def park(
     data, wanted = experiment.data, experiment.park.devices
     if wanted not in (None, len(held)):
         raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
+    _plausible(experiment, held)
     if experiment.evaluate.on == "validation":
         raise SettingError("[evaluate] on = 'validation': the devices keep their samples. Use on = 'test'.")
     first = np.cumsum([0, *(one.samples for one in held)], dtype=np.int64)
@@ -161,6 +165,27 @@ def park(
         dataset, LocalSets(first), np.array(factory_of, np.int32), data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility, told=told,
     )  # fmt: skip
+
+
+def _plausible(experiment: Experiment, held: Sequence[Holding]) -> None:
+    """Refuse devices that claim far more samples than the others, or other counts than they have samples.
+
+    Raises:
+        SettingError: one does.
+    """
+    most, noise = experiment.deploy.samples_limit, ranges.noise(experiment.park.census_epsilon)
+    middle = median(one.samples for one in held)
+    for device, one in enumerate(held):
+        if most and len(held) >= KNOWN and one.samples > most * middle:
+            raise SettingError(
+                f"device {device} claims {one.samples} samples, the median of {len(held)} devices is {middle:g}: at "
+                f"most deploy.samples_limit = {most:g} times as many. Look at that device, take it out of the park "
+                "file, or set a higher limit in the experiment file."
+            )
+        try:
+            ranges.counts(list(one.counts), len(one.counts), one.samples, noise, -noise)
+        except RefusedError as error:
+            raise SettingError(f"device {device}: {error.text} Look at that device.") from error
 
 
 def known(facts: Facts, park: Park) -> Facts:

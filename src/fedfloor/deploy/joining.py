@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from fedfloor.deploy import ranges
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
 from fedfloor.deploy.message import Message, RefusedError
@@ -52,7 +53,7 @@ class Joining:
             return None
         try:
             if answer.kind != "answer":
-                raise RefusedError("data", str(answer.about.get("text")))
+                raise RefusedError("data", ranges.text(answer.about.get("text")))
             held = read_holding(answer.about.get("answer"), facts)
         except RefusedError as error:
             self.line.gate.refuse(name, error)
@@ -140,15 +141,24 @@ def _take(
     about = answer.about
     try:
         if answer.kind != "gathered":
-            raise RefusedError("kind", str(about.get("text", answer.kind)))
-        if about["wrong"]:
-            raise SettingError(" ".join(map(str, about["wrong"].values())))
-        for k in map(int, about["devices"]):
+            raise RefusedError("kind", ranges.text(about.get("text", answer.kind)))
+        wrong = ranges.table(about.get("wrong"), ranges.DEVICES, "what is wrong")
+        if wrong:
+            raise SettingError(ranges.text(" ".join(map(ranges.text, wrong.values()))))
+        devices = ranges.rows(about.get("devices"), None, "its devices")
+        known = {str(ranges.whole(k, 0, ranges.DEVICES, "a device")): k for k in devices}
+        for k in devices:
             if factory_of.setdefault(k, factory) != factory:
                 raise SettingError(f"device {k} is listed by two edges. Give every device a number of its own.")
-        held.update({int(k): read_holding(one, facts) for k, one in about["held"].items()})
-        lacking += map(str, about["lacking"])
-    except (RefusedError, KeyError, TypeError, ValueError, AttributeError) as error:
+        for k, one in ranges.table(about.get("held"), len(devices), "what its devices hold").items():
+            if k not in known:
+                raise RefusedError("device", "it states what a device holds that it does not list.")
+            held[known[k]] = read_holding(one, facts)
+        names = ranges.rows(about.get("lacking"), None, "the devices that are missing")
+        if len(names) + len(about["held"]) != len(known):
+            raise RefusedError("device", "it does not state of each device what it holds, or that it is missing.")
+        lacking += [ranges.name(one, "a device") for one in names]
+    except RefusedError as error:
         raise RunError(f"edge {edge}: {error}") from error
 
 

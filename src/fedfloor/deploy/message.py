@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(f"{reason}: {text}")
-        self.reason = reason
+        self.reason, self.text = reason, text
 
 
 @dataclass(frozen=True)

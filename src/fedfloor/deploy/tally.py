@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedfloor.deploy.gate import shown
+from fedfloor.deploy.ranges import Measured
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 
 KINDS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
@@ -29,11 +28,6 @@ class Failure:
     text: str
 
 
-def read_failures(said: Mapping[str, Any]) -> dict[str, Failure]:
-    """Return failures, device → what, as a message says them."""
-    return {who: Failure(*(shown(str(word)) for word in one)) for who, one in said.items()}
-
-
 def failed(known: dict[str, Failure], who: str, one: Failure) -> None:
     """Note what a device could not do: of several things the visit, by which a round is judged."""
     if who not in known or known[who].kind != "visit":
@@ -51,36 +45,35 @@ class Tally:
         absent: edges that did not answer.
         refused: edge → how many messages it refused, by sender and reason.
         failed: device → what it could not do.
+        failing: edges of which devices could not train.
     """
 
     moved: Counter[str] = field(default_factory=Counter)
     floor_s: float = 0.0
     trained_s: float = 0.0
     absent: set[str] = field(default_factory=set)
-    refused: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    refused: dict[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     failed: dict[str, Failure] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
 
-    def note(self, edge: str, about: Mapping[str, Any], down: int, up: int) -> float:
-        """Take in what an edge says of itself; return how long its factory took, in s.
+    def note(self, edge: str, stated: Measured, down: int, up: int) -> float:
+        """Take in what an edge states of itself; return how long its factory took, in s.
 
         Args:
             edge: its name.
-            about: its answer's header.
+            stated: what it states.
             down, up: bytes of question and answer.
         """
-        measured = about.get("measured", {})
-        failures = read_failures(about.get("failed", {}))
-        seconds, training = (float(measured.get(name, 0.0)) for name in ("seconds", "training"))
-        if not math.isfinite(seconds + training):
-            raise ValueError("its seconds are not finite")
-        moved = {f"device_edge_{way}": int(n) for way, n in measured.get("bytes", {}).items()}
-        self.trained_s += training  # from here on nothing fails: all of it is taken in, or nothing
-        self.moved.update(moved, edge_cloud_down=down, edge_cloud_up=up)
-        for who, one in failures.items():
-            failed(self.failed, who, one)
-        if about.get("refused"):
-            self.refused[edge] = about["refused"]
-        return seconds
+        self.trained_s += stated.training
+        self.moved.update({f"device_edge_{way}": n for way, n in stated.moved.items()})
+        self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
+        for device, parts in stated.failed.items():
+            failed(self.failed, device, Failure(*parts))
+            if parts[0] == "visit":
+                self.failing.add(edge)
+        if stated.refused:
+            self.refused[edge] = stated.refused
+        return stated.seconds
 
     def told(self) -> dict[str, Any]:
         """Return it for the ledger."""
@@ -90,21 +83,26 @@ class Tally:
             "failed": {who: one.text for who, one in sorted(self.failed.items())},
         }  # fmt: skip
 
-    def nobody(self, number: int) -> None:
-        """End the run where every visit of a round was lost and all devices that answered say that they failed.
 
-        Raises:
-            DivergedError, SettingError, RunError: what they say, if they all say the same kind of thing.
-        """
-        errors = {one.error for one in self.failed.values() if one.kind == "visit"}
-        if errors:
-            kind = KINDS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
-            raise kind(f"round {number}: nobody's training succeeded.{self.why('visit')}")
+def end(failures: Mapping[str, Failure], number: int) -> None:
+    """End the run where all training fails.
 
-    def why(self, kind: str) -> str:
-        """Return what the first device says that could not do a kind of thing, and how many more there are."""
-        told = [(who, one.text) for who, one in sorted(self.failed.items()) if one.kind == kind]
-        if not told:
-            return ""
-        others = f" So say {len(told) - 1} more." if len(told) > 1 else ""
-        return f" Device {told[0][0]}: {told[0][1]}{others}"
+    Args:
+        failures: device → why.
+        number: the round.
+
+    Raises:
+        DivergedError, SettingError, RunError: what they say, if they all say the same kind of thing.
+    """
+    errors = {one.error for one in failures.values()}
+    kind = KINDS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
+    raise kind(f"round {number}: nobody's training succeeded.{why(failures, 'visit')}")
+
+
+def why(failures: Mapping[str, Failure], kind: str) -> str:
+    """Return what the first device says that could not do a kind of thing, and how many more there are."""
+    told = [(name, one.text) for name, one in sorted(failures.items()) if one.kind == kind]
+    if not told:
+        return ""
+    others = f" So say {len(told) - 1} more." if len(told) > 1 else ""
+    return f" Device {told[0][0]}: {told[0][1]}{others}"

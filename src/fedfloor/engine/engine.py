@@ -14,6 +14,7 @@ from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine import features, union
 from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.floor import Factories, Floor, Here
+from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Team
@@ -41,6 +42,7 @@ class Engine:
         floor: where visits take place.
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
         cohort: what steps branches together; None: visit after visit.
+        limit: on the length of updates; None: none.
     """
 
     park: Park
@@ -55,6 +57,7 @@ class Engine:
     floor: Floor = field(default_factory=Here)
     factories: Factories | None = None
     cohort: Cohort | None = None
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         mean, std = self.park.normalisation(self.normalise)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedfloor.engine import probe
 from fedfloor.engine.attend import Still, attended
+from fedfloor.engine.limit import Update
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
@@ -20,6 +22,8 @@ from fedfloor.plan.outcome import Receipt
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
+
+log = logging.getLogger(__name__)
 
 
 class Floor(Protocol):
@@ -53,6 +57,10 @@ class Floor(Protocol):
         """Return those of ``devices`` that can be chosen now."""
         ...
 
+    def refuse(self, device: int, why: str) -> None:
+        """Name a device whose update or answer is refused."""
+        ...
+
 
 class Here:
     """Devices that are simulated in this process."""
@@ -81,6 +89,10 @@ class Here:
         """All are."""
         return devices
 
+    def refuse(self, device: int, why: str) -> None:
+        """Log it."""
+        log.warning("device %d is refused: %s", device, why)
+
 
 @dataclass(frozen=True)
 class Errand:
@@ -93,6 +105,7 @@ class Errand:
         visits: how often each device was visited so far in the round.
         heard: what devices answered so far in the round.
         frozen: whether all visits of the round train the classifier alone.
+        updates: scope → device → its last update, where the length of updates is limited.
     """
 
     node: Parallel
@@ -102,6 +115,7 @@ class Errand:
     visits: Counter[int]
     heard: Mapping[int, Mapping[str, Any]]
     frozen: bool
+    updates: Mapping[str, Mapping[int, Update]] = field(default_factory=dict)
 
 
 Shown = tuple[Sequence[int], Sequence[Blob] | None]

@@ -64,5 +64,5 @@ def heard_of(children: Sequence[Node], told: Blob) -> list[Passed]:
     found = []
     for child, (chosen, rows, answers) in zip(children, json.loads(bytes(told)), strict=True):
         known, whom = choice.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
-        found.append(Passed({}, known, [Receipt(*row) for row in rows], answers=dict(answers), chosen=whom))
+        found.append(Passed({}, known, [Receipt.of(row) for row in rows], answers=dict(answers), chosen=whom))
     return found

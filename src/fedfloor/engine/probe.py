@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ PLAIN: dict[str, Callable[[Engine, int, Packet, int], Any]] = {
     "resources": resources,
 }
 COUNTS = ("census", "classes")
+LIMITED = ("loss", "gradient", "features", "profile")  # whose size decides how much an answer counts
 WITH_SETTINGS: dict[str, Callable[[Engine, int, Packet, int, Mapping[str, Scalar]], Any]] = {
     "features": questions.features,
     "hash": questions.hashes,
@@ -121,6 +123,12 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
         answers.update({int(k): answer for k, answer in told.items()})
         kind = torch.empty(0, dtype=own.dtype).numpy().dtype
         answers.update({k: torch.tensor(np.frombuffer(one, kind)) for k, one in zip(devices, rest, strict=True)})
+    if engine.limit is not None and node.what in LIMITED:
+        sizes = {k: float(one.double().norm()) if isinstance(one, Tensor) else float(one) for k, one in answers.items()}
+        harmless = math.log(len(engine.park.dataset.classes)) if node.what == "loss" else 0.0  # that of guessing
+        for k, why in engine.limit.strange({k: sizes[k] for k in node.devices if k in sizes}, harmless).items():
+            engine.floor.refuse(k, f"its answer to '{node.what}' {why}")
+            del answers[k]
     if node.what in COUNTS:
         answers = {k: [0] * len(engine.park.dataset.classes) for k in node.devices} | answers
     return {k: {node.what: answers[k]} for k in node.devices if k in answers}

@@ -20,6 +20,7 @@ from fedfloor.engine.branches import Branch, in_turn_or_at_once, sent
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand
+from fedfloor.engine.limit import Limit, offenders, parts, update
 from fedfloor.engine.meeting import Meeting, learnt
 from fedfloor.engine.passed import Answers, Passed, heard_of, kept, merged, said
 from fedfloor.engine.probe import ask, no_vector
@@ -28,7 +29,7 @@ from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, is_lost
 from fedfloor.parts import sampling
 from fedfloor.plan import choice, walk
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 
 AHEAD = 16  # turns, which two of the blocks that Windows keep of a device mostly hold
@@ -71,6 +72,9 @@ def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
     """
     job = _Walk(engine, errand.round, Still(errand.frozen))
     job.visits, job.heard = Counter(errand.visits), {k: dict(one) for k, one in errand.heard.items()}
+    job.whole = False
+    if engine.limit is not None:
+        job.limit = Limit(engine.limit.factor, {scope: dict(one) for scope, one in errand.updates.items()})
     meeting, done = job._branches(errand.node, errand.start, errand.tick, mine)
     return [said(done), *meeting.unfinished()]
 
@@ -84,6 +88,8 @@ class _Walk:
         self.heard: Answers = {}  # what probes asked so far, for rules that mix by it
         self.beside: list[tuple[Train, ...]] = []  # those that interfere with the branch's visits to come
         self.ahead: list[list[int]] = []  # what the turns to come of a Repeat have chosen
+        self.limit = engine.limit.copy() if engine.limit is not None else None
+        self.whole = True  # whether branches of several factories meet, as they do at the cloud
 
     # -- by the whole team ------------------------------------------------------------------------------------------
 
@@ -114,17 +120,20 @@ class _Walk:
         if engine.factories is not None:
             return self._met(node, *sent(engine, self._errand(node, packet, tick), self._size))
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
+        if self.limit is not None and not self.limit.settled(node):  # all updates are looked at together
+            shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
         meeting, done = self._branches(node, packet, tick, shares[team.rank])
         whole = Meeting(node, meeting.start, meeting.part)
         branches: list[Passed] = []
-        for rank, (heard, *parts) in enumerate(team.gather([said(done), *meeting.unfinished()])):
-            whole.take(parts)
+        for rank, (heard, *sums) in enumerate(team.gather([said(done), *meeting.unfinished()])):
+            whole.take(sums)
             branches += done if rank == team.rank else heard_of([node.children[i] for i in shares[rank]], heard)
         return self._met(node, whole, branches)
 
     def _errand(self, node: Parallel, packet: Packet, tick: int) -> Errand:
         start = kept(packet, self.engine.network.flat)
-        return Errand(node, start, self.round, tick, self.visits, self.heard, self.still.frozen)
+        known = self.limit.known if self.limit is not None else {}
+        return Errand(node, start, self.round, tick, self.visits, self.heard, self.still.frozen, known)
 
     # -- by one rank ------------------------------------------------------------------------------------------------
 
@@ -162,34 +171,69 @@ class _Walk:
             if index in mine:
                 known, job = {*walk.devices(child), -1}, _Walk(self.engine, self.round, self.still)
                 job.visits, job.heard = Counter({k: self.visits[k] + ahead[k] for k in known}), self.heard
-                job.beside = list(around[index]) if around else []
+                job.beside, job.whole = list(around[index]) if around else [], False
+                job.limit = self.limit.copy() if self.limit is not None else None
                 branches.append(Branch(index, child, known, job))
             ahead.update(walk.visits(child))
             ahead[-1] += walk.cloud_visits(child)
+
+        wait = self.limit is not None and not self.limit.settled(node)
 
         def go(branch: Branch[_Walk]) -> Passed:
             was = memory.now(branch.known)
             one = branch.job.walk(branch.child, start, tick)
             no_vector(one.answers)
             memory.put_back(was)  # branches happen at the same time: none sees what another one left on a device
+            if wait:
+                return replace(one, packet=kept(one.packet, self.engine.network.flat))
             with lock:
                 meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
             return replace(one, packet={})
 
-        return meeting, in_turn_or_at_once(go, branches, at_once=self.engine.floor.at_once)
+        done = in_turn_or_at_once(go, branches, at_once=self.engine.floor.at_once)
+        if wait:
+            done = self._judged_together(done, start)
+            for branch, one in zip(branches, done, strict=True):
+                meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
+        return meeting, [replace(one, packet={}) for one in done]
+
+    def _judged_together(self, done: list[Passed], start: Packet) -> list[Passed]:
+        """Refuse branches with updates that are too long by those of all branches of their factory."""
+        engine, groups = self.engine, dict[int, list[int]]()
+        for index, one in enumerate(done):
+            apart = self.whole and bool(walk.devices(one.resolved))
+            place = int(engine.park.factory_of[walk.first_device(one.resolved)]) if apart else 0
+            groups.setdefault(place, []).append(index)
+        for group in groups.values():
+            told = [(done[index].resolved, done[index].receipts) for index in group]
+            for branch, place, why in offenders(cast(Limit, self.limit).copy(), engine.network, start, told):
+                index = group[branch]
+                one, device = done[index], done[index].receipts[place].device
+                engine.floor.refuse(device, why)
+                told_of = [
+                    receipt
+                    if receipt.lost
+                    else receipt.without(why if at == place else f"refused with the update of device {device}.")
+                    for at, receipt in enumerate(one.receipts)
+                ]
+                done[index] = replace(one, packet=start, receipts=told_of, trained=frozenset())
+        return done
 
     def _met(self, node: Parallel, meeting: Meeting, branches: list[Passed]) -> Passed:
         answers = merged([one.answers for one in branches])
         self.heard = merged([self.heard, answers])
         sizes = {k: self._size(k) for one in branches for k in one.trained | {r.device for r in one.receipts}}
         known = [learnt(one.receipts, sizes, self.heard) for one in branches]
-        meeting.check_asked(known, away=self.engine.floor.at_once or self.engine.factories is not None)
+        meeting.check_asked(known, away=self._may_lack_answers())
         packet = meeting.mixed(known, len(self.engine.park.dataset.classes), self.engine.network.trained)
         receipts = [receipt for one in branches for receipt in one.receipts]
         self.visits.update(receipt.device for receipt in receipts)
         memory = self.engine.memory
         memory.visits.update(receipt.device for receipt in receipts if not receipt.lost)
         memory.held.update({receipt.device: receipt.memory for receipt in receipts if receipt.memory is not None})
+        if self.limit is not None:
+            for one in branches:
+                self.limit.note(one.resolved, one.receipts)
         children = [one.resolved for one in branches]
         same = all(a is b for a, b in zip(children, node.children, strict=True))
         trained = frozenset(receipt.device for receipt in receipts if not receipt.lost)
@@ -231,12 +275,30 @@ class _Walk:
         size = scopes.sent_bytes(engine.network, node.work.scope, packet)
         others = self.beside.pop(0) if self.beside else ()  # of the cloud's visits, too, so that the next finds its own
         lost = device >= 0 and self._is_lost(node, others, key)
+        judged = self.limit is not None and not lost and device >= 0
+        start, was = (kept(packet, engine.network.flat), engine.memory.now((device,))) if judged else (packet, {})
         got = None if lost else engine.floor.visit(engine, node.work, packet, key, self.still)
         if got is None:
             receipt = Receipt(device, key.visit, tick, 0, self._size(device), 0.0, 0.0, 0.0, size, lost=True)
             return Passed(packet, node, [receipt])
-        sent, receipt = got
-        return Passed(sent, node, [replace(receipt, bytes=size)], frozenset({device}))
+        sent, receipt = got[0], replace(got[1], bytes=size)
+        if judged:
+            receipt = self._judged(node.work, start, sent, receipt)
+            if receipt.refused:
+                engine.memory.put_back(was)
+                return Passed(start, node, [receipt])
+        return Passed(sent, node, [receipt], frozenset({device}))
+
+    def _judged(self, work: Work, start: Packet, end: Packet, receipt: Receipt) -> Receipt:
+        """Return the receipt of a visit whose update was measured; refused, where it is too long."""
+        engine, limit, device = self.engine, cast(Limit, self.limit), receipt.device
+        changed = parts(engine.network, work.scope, start, end)
+        receipt = replace(receipt, update=update(work, self._size(device), changed))
+        why = limit.judge(work.scope, device, receipt.update, changed)
+        if not why:
+            return receipt
+        engine.floor.refuse(device, why)
+        return receipt.without(why)
 
     def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:
         engine = self.engine
@@ -259,6 +321,11 @@ class _Walk:
         self.visits.update(known)
         engine.memory.visits.update(trained)
         return Passed({"w": engine.network.flat} if trained else packet, node, receipts, trained)
+
+    def _may_lack_answers(self) -> bool:
+        """Return whether devices may be away when they are asked, or their answers refused."""
+        engine = self.engine
+        return engine.floor.at_once or engine.factories is not None or engine.limit is not None
 
     # -- choices and sizes -------------------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     """
     if not engine.shortcuts or node.at.kind != "edge" or engine.air is not None or set(packet) != {"w"}:
         return False
+    if engine.limit is not None:  # which looks at every update
+        return False
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
     if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
         return False

@@ -36,12 +36,14 @@ class Parts:
         mix: how models meet at the cloud.
         server: what the cloud does with the mixed model.
         selection: which devices a method may choose from in a round.
+        edge_mix: how models meet at edges.
     """
 
     objective: Objective | None = None
     mix: Mix | None = None
     server: Server | None = None
     selection: Selection | None = None
+    edge_mix: Mix | None = None
 
     def over(self, below: Parts) -> Parts:
         """Return these parts laid over others."""
@@ -155,6 +157,8 @@ class Combined(Method):
             node = change.with_work(node, changed)
         if self.parts.mix is not None and walk.rates(node):  # a round that trains nobody has nothing to mix
             node = self._mixed(node, self.parts.mix)
+        if self.parts.edge_mix is not None and walk.rates(node):
+            node = self._mixed(node, self.parts.edge_mix, "edge")
         self._check_visits(node)
         self._check_scope(node)
         return node
@@ -188,22 +192,24 @@ class Combined(Method):
         mean[:trained] = stepped
         return mean, after
 
-    def _mixed(self, node: Node, mix: Mix) -> Node:
-        name, settings = mixing.spoken(mix)
+    def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:
+        (name, settings), key = mixing.spoken(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
+        if mix.asks is not None and kind == "edge":
+            raise SettingError(f"{key} = '{name}': it mixes by what the cloud asks. Use it as method.mix.")
         equally = self.objective.counts_equally and self.method.objective.counts_equally  # it is what its packet is for
         if equally and not mix.whole and mix != Equal():
             raise SettingError(
-                f"method.mix = '{name}' with method '{self.name}': what its devices send beside the model counts "
-                "equally, and this rule would weigh it as it weighs the models. Leave method.mix out, or choose "
+                f"{key} = '{name}' with method '{self.name}': what its devices send beside the model counts "
+                f"equally, and this rule would weigh it as it weighs the models. Leave {key} out, or choose "
                 "'equal' or a rule that looks at every model."
             )
         changed, meeting = change.with_mix(
-            node, name, settings, mix.asks, lambda rule, own: mixing.rule(rule, own).asks
+            node, name, settings, mix.asks, lambda rule, own: mixing.rule(rule, own).asks, kind
         )
         if not meeting:
             raise SettingError(
-                f"method.mix = '{name}' with method '{self.name}': no models meet at the cloud in its rounds, so there "
-                "is nothing to mix. Leave method.mix out, or choose another method."
+                f"{key} = '{name}' with method '{self.name}': no models meet at the {kind} in its rounds, so there "
+                f"is nothing to mix. Leave {key} out, or choose another method."
             )
         for branches in meeting:  # the engine checks too, but a drawing asks nobody else
             mixing.check(mix, name, branches)

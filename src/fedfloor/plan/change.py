@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import CLOUD, Node, Parallel, Probe, Repeat, Scalar, Select, Sequence, Train, Work
+from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Scalar, Select, Sequence, Train, Work
 
 
 def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
@@ -27,21 +27,22 @@ def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
 
 def with_mix(
     plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None,
-    asked: Callable[[str, Mapping[str, Scalar]], str | None] = lambda _rule, _settings: None,
+    asked: Callable[[str, Mapping[str, Scalar]], str | None] = lambda _rule, _settings: None, kind: str = "cloud",
 ) -> tuple[Node, list[int]]:  # fmt: skip
-    """Return the plan with another rule where models meet at the cloud, and how many do in each such place.
+    """Return the plan with another rule where models meet at the cloud, or at edges, and how many do in each place.
 
     Args:
-        plan: any plan; meetings at edges stay as they are.
+        plan: any plan; other meetings stay as they are.
         mix: the rule's name.
         settings: its numbers.
         asks: a question to be put to the devices before they set out, if the rule mixes by it.
         asked: says what a rule of the plan mixes by; what is asked for it right before is then asked no more.
+        kind: where the models meet, ``cloud`` or ``edge``.
     """
     meeting: list[int] = []
 
     def idle(one: Node, after: Node | None) -> bool:
-        if not isinstance(one, Probe) or not isinstance(after, (Parallel, Select)) or after.at != CLOUD:
+        if not isinstance(one, Probe) or not isinstance(after, (Parallel, Select)) or after.at.kind != kind:
             return False
         return one.what == asked(after.mix, after.settings)
 
@@ -50,7 +51,7 @@ def with_mix(
             pairs = zip(below, node.children, (*node.children[1:], None), strict=True)
             return replace(node, children=tuple(new for new, one, after in pairs if not idle(one, after)))
         node = _with_children(node, below)
-        if not isinstance(node, (Parallel, Select)) or node.at != CLOUD:
+        if not isinstance(node, (Parallel, Select)) or node.at.kind != kind:
             return node
         meeting.append(walk.widest(node))
         changed = replace(node, mix=mix, settings=dict(settings))

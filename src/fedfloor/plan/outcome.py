@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fedfloor.plan.nodes import Node
@@ -30,6 +30,8 @@ class Receipt:
         lost: whether its result was lost; then the numbers above are 0 and nothing was trained.
         memory: digest of what the device keeps, if it keeps something.
         seconds: on the network, from when the model set out until the result was where it went on; 0 without one.
+        update: with a limit on the length of updates, what it goes by: rate · steps, and the length of each part.
+        refused: why the update was refused, which then counts as lost.
     """
 
     device: int
@@ -44,10 +46,23 @@ class Receipt:
     lost: bool
     memory: str | None = None
     seconds: float = 0.0
+    update: tuple[float, ...] = ()
+    refused: str = ""
 
-    def row(self) -> list[object]:
-        """Return the fields in order, as JSON scalars."""
-        return list(vars(self).values())
+    def row(self) -> list[Any]:
+        """Return the fields in order as JSON; the last two only where one of them is set."""
+        values = list(vars(self).values())
+        return [*values[:-2], list(self.update), self.refused] if self.update or self.refused else values[:-2]
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Receipt:
+        """Return the receipt of a row."""
+        return cls(*row[:12], *(tuple(one) if isinstance(one, list) else one for one in row[12:]))
+
+    def without(self, why: str) -> Receipt:
+        """Return the receipt of this visit with its result refused: a lost visit."""
+        none = replace(self, steps=0, loss_first=0.0, loss_last=0.0, accuracy=0.0, lost=True, memory=None)
+        return replace(none, refused=why)
 
 
 @dataclass(frozen=True)

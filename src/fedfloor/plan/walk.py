@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -229,6 +229,45 @@ def devices(node: Node) -> set[int]:
 def sites(node: Node) -> set[Site]:
     """Return every site the plan trains at; a ``Select`` is not yet known and counts nothing."""
     return fold(node, lambda at, below: {at.site} if isinstance(at, Train) else set[Site]().union(*below))
+
+
+def selects(node: Node) -> Iterator[Select]:
+    """Yield every ``Select`` in the order of the walk, as often as it is met."""
+    if isinstance(node, Select):
+        yield node
+    for child in children(node):
+        for _ in range(node.times if isinstance(node, Repeat) else 1):
+            yield from selects(child)
+
+
+def probes(node: Node) -> list[Probe]:
+    """Return every question of a plan; that of a ``Select`` for the census is not among them."""
+    return [node] if isinstance(node, Probe) else [one for child in children(node) for one in probes(child)]
+
+
+def mixes(node: Node) -> set[str]:
+    """Return the rules by which models meet."""
+
+    def found(at: Node, below: list[set[str]]) -> set[str]:
+        own = {at.mix} if isinstance(at, (Parallel, Select)) else set[str]()
+        return own.union(*below)
+
+    return fold(node, found)
+
+
+def first_device(node: Node) -> int:
+    """Return the device that a plan visits or asks first.
+
+    Raises:
+        SettingError: there is none, as in centralised training.
+    """
+    if isinstance(node, Train) and node.site.kind == "device":
+        return node.site.index
+    if isinstance(node, (Select, Probe, Broadcast)):
+        return (node.candidates if isinstance(node, Select) else node.devices)[0]
+    for child in children(node):
+        return first_device(child)
+    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
 
 
 def cloud_visits(node: Node) -> int:

@@ -86,7 +86,7 @@ def composed(run: Run) -> str:
     settings = tomllib.loads(run.config)
     tables = (settings.get("methods", {}).get(run.method, {}), settings.get("method", {}))  # its own goes first
     names = [run.method]
-    for part in ("objective", "mix", "server"):
+    for part in ("objective", "mix", "edge_mix", "server"):
         said = next((table[part] for table in tables if part in table), None)
         if said is not None:
             names.append(said if isinstance(said, str) else str(said.get("kind", "?")))

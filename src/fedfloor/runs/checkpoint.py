@@ -18,6 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from fedfloor.engine import limit
+from fedfloor.engine.limit import Update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import RunError, disk_error
 from fedfloor.methods.contract import State
@@ -46,6 +48,7 @@ class Checkpoint:
         visits: device → how often it was trained so far.
         reports: device → how often it reported a census so far, where these carry noise.
         holders: the devices that hold the model's frozen part as it is, where rounds are priced.
+        updates: scope → device → its last update, where the length of updates is limited.
     """
 
     round: int
@@ -57,6 +60,7 @@ class Checkpoint:
     visits: Mapping[int, int] = field(default_factory=dict)
     reports: Mapping[int, int] = field(default_factory=dict)
     holders: frozenset[int] = frozenset()
+    updates: Mapping[str, Mapping[int, Update]] = field(default_factory=dict)
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
@@ -85,6 +89,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "visits": {str(device): count for device, count in point.visits.items()},
             "reports": {str(device): count for device, count in point.reports.items()},
             "holders": sorted(point.holders),
+            "updates": limit.to_json(point.updates),
         }
         files = {TENSORS: save(tensors), ABOUT: json.dumps(about, separators=(",", ":")).encode()}
         for name, data in files.items():
@@ -191,12 +196,13 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
         path = place / TENSORS
         tensors = load_file(path)
         state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
-        receipts = tuple(Receipt(*row) for row in about["receipts"])
+        receipts = tuple(map(Receipt.of, about["receipts"]))
         held = {int(device): digest for device, digest in about["memory"].items()}
         line = Line(**about["line"]) if about["line"] else None
         visits, reports = ({int(k): n for k, n in about.get(what, {}).items()} for what in ("visits", "reports"))
         holders = frozenset(about.get("holders", ()))
-        point = Checkpoint(about["round"], about["tick"], state, receipts, held, line, visits, reports, holders)
+        updates, moment = limit.from_json(about.get("updates", {})), (about["round"], about["tick"])
+        point = Checkpoint(*moment, state, receipts, held, line, visits, reports, holders, updates)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunError(f"{path} is damaged ({error}).") from error
     if memory is not None:

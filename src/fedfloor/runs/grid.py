@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedfloor import config
-from fedfloor.config import PARTS
+from fedfloor.config import EXCHANGED
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method
 
@@ -152,7 +152,7 @@ def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str
 
 
 def _has(method: type[Method], setting: tuple[str, ...]) -> bool:
-    return setting[0] in PARTS or setting[0] in {field.name for field in fields(method)}  # type: ignore[arg-type]
+    return setting[0] in EXCHANGED or setting[0] in {field.name for field in fields(method)}  # type: ignore[arg-type]
 
 
 def shown(value: Any) -> str:

@@ -18,6 +18,7 @@ from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.floor import Live
+from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
@@ -28,7 +29,7 @@ from fedfloor.network.price import Price
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
-from fedfloor.plan.outcome import Outcome
+from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.runs import checkpoint, checks, diverged, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
@@ -75,10 +76,13 @@ def execute(
     engine, costs = made.engine(experiment, method, park, team, memory)
     if live is not None:
         engine.shortcuts, engine.floor, engine.factories = False, live, live
+        engine.limit = Limit(experiment.deploy.norm_limit) if experiment.deploy.norm_limit else None
         live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
+        if engine.limit is not None:
+            engine.limit.known = {scope: dict(one) for scope, one in point.updates.items()}
         checks.packet_fits(point.state.packet, engine.network, method.objective)
     ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
@@ -186,6 +190,8 @@ class _Run:
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(one.lost for one in outcome.receipts):
             self.nobody(number)
+        if self.engine.limit is not None:
+            self.engine.limit.note(outcome.resolved, outcome.receipts)
         paid = self.price(view, outcome, start, point)
         outcome = pricing.stamped(outcome, paid[-1] if paid else None)
         state = self.method.absorb(point.state, outcome)
@@ -198,11 +204,13 @@ class _Run:
         reports = Counter(point.reports) + privacy.reports(self.experiment, plan, known)
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
-        new = ledger.line(number, score, outcome.receipts, hashed, wall, _info(state), priced, point.line)
+        info = _info(state, outcome.receipts)
+        new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
         if self.live is not None:
             new = replace(new, measured=self.live.measured())
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
-        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders)
+        updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
+        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates)
 
     def nobody(self, number: int) -> None:
         """Say that every visit of a round was lost; end the run where real devices say that they failed."""
@@ -291,5 +299,7 @@ class _Run:
         results.write_model(self.orders.out, self.experiment, self.engine, point)
 
 
-def _info(state: State) -> dict[str, object]:
-    return dict(state.notes.get("info", {}))
+def _info(state: State, receipts: tuple[Receipt, ...]) -> dict[str, object]:
+    """Return what the method reports, and which devices' updates were refused."""
+    refused = {str(one.device): one.refused for one in receipts if one.refused}
+    return dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})

@@ -9,6 +9,7 @@ from fedfloor.chance import generator
 from fedfloor.engine import place, ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError, SettingError
@@ -52,6 +53,10 @@ def engine(
     there = place.device_of(here, team.rank)
     made = Engine(park, network.to(there), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
     made.cohort = place.engaged(here, experiment.engine.precision, there)
+    if experiment.deploy.simulate and experiment.deploy.norm_limit:
+        if experiment.engine.kind == "cohort":
+            raise SettingError("deploy.simulate with engine.kind = 'cohort': the limit needs engine.kind = 'ranks'.")
+        made.cohort, made.limit = None, Limit(experiment.deploy.norm_limit)
     return made, costs
 
 

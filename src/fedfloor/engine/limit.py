@@ -1,0 +1,226 @@
+"""How long an update may be: a visit whose update is far longer than those of other devices counts as lost.
+
+The length ‖Δ‖ of an update is measured against the model that the visit received, part by part: the trained numbers,
+the statistics behind them, and each packet entry beside the model. A part is too long where both ‖Δ‖ and ‖Δ‖/(rate ·
+steps) are more than ``factor`` times the median over the devices' last updates of the same scope, this one among them.
+Both, as neither alone is fair: a device that takes more steps moves farther, and one that has converged moves less per
+step. The median counts every device once, whether its update was accepted or not: a minority cannot move it, and where
+all updates grow together (new data in a stream) it follows within a round. Until three devices are known, an absolute
+bound stands in for the median.
+
+An update that changes the weights by at most a hundredth of their own length is never refused: late in training, when
+most devices hardly move, one with harder data may.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING
+
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Work
+from fedfloor.plan.outcome import Receipt
+
+if TYPE_CHECKING:  # a device that has not yet trained does without PyTorch
+    from torch import Tensor
+
+    from fedfloor.engine.tree import Packet
+    from fedfloor.models.network import Network
+
+KNOWN = 3  # devices that a median needs
+HARMLESS = 0.01  # of the weights' own length
+# Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
+# and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
+BOUND = 10.0
+OTHERS = (
+    1e6  # the same of statistics and of entries beside the model, which have the scale of activations and gradients
+)
+MOST = 1e300  # a length that is infinite or undefined counts as this
+TINY = 1e-30  # a rate of 0 counts as this
+CHUNK = 1 << 18  # numbers that are widened to float64 at a time
+Update = tuple[float, ...]  # rate · steps, then the length of each part
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a packet, before and after a visit.
+
+    Args:
+        weights: whether it is the trained part of the model.
+        start: the numbers that the visit received.
+        end: those that it sent on.
+    """
+
+    weights: bool
+    start: Tensor
+    end: Tensor
+
+    @cached_property
+    def length(self) -> float:
+        """‖end − start‖."""
+        return _norm(self.end, self.start)
+
+    @cached_property
+    def own(self) -> float:
+        """‖start‖."""
+        return _norm(self.start)
+
+    @property
+    def harmless(self) -> float:
+        """The length up to which a change is never refused."""
+        return (HARMLESS if self.weights else 1.0) * self.own
+
+    @property
+    def bound(self) -> float:
+        """The most where no median is known."""
+        return (BOUND if self.weights else OTHERS) * (self.own + math.sqrt(self.start.numel()))
+
+
+def parts(network: Network, scope: str, start: Packet, end: Packet) -> list[Part]:
+    """Return the parts of a packet that a visit of a scope may change; those without numbers are left out."""
+    within = slice(0, network.flat.numel()) if scope == "all" else network.part(scope)
+    cut = min(max(network.trained, within.start), within.stop)
+    model = [(True, slice(within.start, cut)), (False, slice(cut, within.stop))]
+    found = [Part(weights, start["w"][span], end["w"][span]) for weights, span in model if span.stop > span.start]
+    return found + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
+
+
+def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
+    """Return what is kept of an update; steps are those that the work takes, not those that a receipt claims."""
+    return (max(work.rate, TINY) * max(1, work.batches(samples)), *(one.length for one in changed))
+
+
+@dataclass
+class Limit:
+    """The limit on the length of updates, and the updates it goes by.
+
+    Args:
+        factor: how many times the median an update may be; above 1.
+        known: scope → device → its last update.
+    """
+
+    factor: float
+    known: dict[str, dict[int, Update]] = field(default_factory=dict)
+
+    def copy(self) -> Limit:
+        """Return a limit that goes on from here by itself, as a branch does."""
+        return Limit(self.factor, {scope: dict(updates) for scope, updates in self.known.items()})
+
+    def settled(self, node: Node) -> bool:
+        """Return whether enough devices are known for each scope that a node trains."""
+        return all(len(self.known.get(scope, ())) >= KNOWN for scope in walk.scopes(node))
+
+    def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
+        """Note an update; return why it is refused, or nothing.
+
+        Args:
+            scope: of the visit.
+            device: whose update it is.
+            new: the update.
+            changed: the packet's parts before and after the visit.
+        """
+        self.known.setdefault(scope, {})[device] = new
+        return self.reason(scope, new, changed)
+
+    def reason(self, scope: str, new: Update, changed: Sequence[Part]) -> str:
+        """Return why an update is refused by the updates that are known, or nothing."""
+        for place, (one, length) in enumerate(zip(changed, new[1:], strict=True), 1):
+            middle = self._medians(scope, place, len(new))
+            if middle is None:
+                if not length <= one.bound:
+                    most = f"at most {one.bound:.3g} is taken of the first devices."
+                    return f"its update has the length {length:.3g}; {most}"
+                continue
+            ratio = min(length / middle[0], length / new[0] / middle[1])
+            if not ratio <= self.factor and not length <= one.harmless:
+                count = len(self.known[scope])
+                return (
+                    f"its update is {ratio:.3g} times as long as the median of {count} devices; "
+                    f"norm_limit = {self.factor:g}."
+                )
+        return ""
+
+    def most(self, scope: str, place: int, new: Update, one: Part) -> float:
+        """Return the greatest length that a part of an update may have, as :meth:`reason` goes by."""
+        middle = self._medians(scope, place, len(new))
+        if middle is None:
+            return one.bound
+        return max(self.factor * middle[0], self.factor * middle[1] * new[0], one.harmless)
+
+    def strange(self, sizes: Mapping[int, float], harmless: float) -> dict[int, str]:
+        """Return whose answer to a question is refused, and why: it is more than ``factor`` times the median.
+
+        Args:
+            sizes: device → the size of its answer.
+            harmless: the size up to which no answer is refused.
+        """
+        middle = median(sizes.values()) if len(sizes) >= KNOWN else 0.0
+        return {
+            k: f"is {size / middle:.3g} times the median of {len(sizes)} devices; norm_limit = {self.factor:g}."
+            for k, size in sizes.items()
+            if middle > 0 and not size <= max(self.factor * middle, harmless)
+        }
+
+    def note(self, resolved: Node, receipts: Sequence[Receipt]) -> None:
+        """Note the updates of a walk's visits, in plan order."""
+        for visit, receipt in zip(walk.in_order(resolved), receipts, strict=True):
+            if receipt.update:
+                self.known.setdefault(visit.work.scope, {})[receipt.device] = receipt.update
+
+    def _medians(self, scope: str, place: int, size: int) -> tuple[float, float] | None:
+        """Return the medians of a part's lengths and of its lengths per rate and step.
+
+        None where too few are known, or most change nothing.
+        """
+        rows = [one for one in self.known.get(scope, {}).values() if len(one) == size]
+        if len(rows) < KNOWN:
+            return None
+        middle = median(one[place] for one in rows)
+        return (middle, median(one[place] / one[0] for one in rows)) if middle > 0 else None
+
+
+def to_json(known: Mapping[str, Mapping[int, Update]]) -> dict[str, dict[str, list[float]]]:
+    """Return known updates as JSON."""
+    return {scope: {str(k): list(one) for k, one in updates.items()} for scope, updates in known.items()}
+
+
+def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Update]]:
+    """Return what :func:`to_json` wrote."""
+    return {scope: {int(k): tuple(map(float, one)) for k, one in rows.items()} for scope, rows in table.items()}
+
+
+def _norm(values: Tensor, less: Tensor | None = None) -> float:
+    """Return the 2-norm of values, or of a difference, in float64; at most ``MOST``."""
+    total, others = 0.0, None if less is None else less.flatten().split(CHUNK)
+    for index, part in enumerate(values.flatten().split(CHUNK)):
+        wide = part.double()
+        total += float((wide if others is None else wide - others[index].double()).square().sum())
+    return min(math.sqrt(total), MOST) if total < math.inf else MOST
+
+
+def offenders(
+    limit: Limit, network: Network, start: Packet, branches: Sequence[tuple[Node, Sequence[Receipt]]]
+) -> Iterator[tuple[int, int, str]]:
+    """Yield (branch, receipt, reason) of updates that are too long once those of all branches are known.
+
+    Args:
+        limit: knows the updates before the branches, and then those in them.
+        network: the model.
+        start: the packet that went into the branches.
+        branches: each branch with its choices made, and its receipts in plan order.
+    """
+    for resolved, receipts in branches:
+        limit.note(resolved, receipts)
+    changed: dict[str, list[Part]] = {}
+    for index, (resolved, receipts) in enumerate(branches):
+        for place, (visit, receipt) in enumerate(zip(walk.in_order(resolved), receipts, strict=True)):
+            if receipt.update and not receipt.lost:
+                scope = visit.work.scope
+                changed[scope] = changed.get(scope) or parts(network, scope, start, start)
+                why = limit.reason(scope, receipt.update, changed[scope])
+                if why:
+                    yield index, place, why
