@@ -83,7 +83,7 @@ def test_a_secret_takes_the_seeds_place(tmp_path: Path) -> None:
 
 
 def test_asking_again_averages_no_secret_noise_out() -> None:
-    """A device that always holds the same gives one report; with new noise at each tick the mean would be the counts."""
+    """A device that always holds the same gives one report: the mean of new noise at each tick would be the counts."""
     here = replace(park((40,)), census_epsilon=0.1)
     ticks = range(500)
     seeded, still = ({tuple(one.census([0], t, [0])[0]) for t in ticks} for one in (here, replace(here, secret=7)))
@@ -96,7 +96,7 @@ def test_asking_again_averages_no_secret_noise_out() -> None:
 
 def test_the_noise_of_two_data_sets_has_nothing_in_common() -> None:
     counts = np.array([5, 9, 4])
-    told = [noisy(row, 0.1, 0, 3, 1, 2, secret=7) - row for row in (counts, counts + [1, 0, 0])]
+    told = [noisy(row, 0.1, 0, 3, 1, 2, secret=7) - row for row in (counts, counts + np.array([1, 0, 0]))]
     assert not np.array_equal(*told)
 
 

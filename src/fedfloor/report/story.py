@@ -253,8 +253,8 @@ def reported(found: Sequence[Group]) -> str:
             where = "" if most.secret else "on real machines "
             better = f", or {most.advanced:.4g} with δ = {most.delta:g}" if most.advanced < most.epsilon else ""
             parts.append(
-                f"in {spoken(group.label)} a device told its class counts {count(most.reports, 'time')}, {where}together "
-                f"ε = {most.epsilon:.4g}{better}"
+                f"in {spoken(group.label)} a device told its class counts {count(most.reports, 'time')}, "
+                f"{where}together ε = {most.epsilon:.4g}{better}"
             )
     public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
     return f"With noise: {listed(parts)}.{public}" if parts else ""

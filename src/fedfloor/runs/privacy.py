@@ -85,14 +85,10 @@ def tell(
     worst = max(counted, key=lambda k: counted[k] * int(times[k]), default=None)
     most, each = (0, epsilon) if worst is None else (counted[worst], epsilon * int(times[worst]))
     whole, advanced = composed(each, most), composed(each, most, DELTA)
-    told: dict[str, float | str] = {
-        "census_epsilon": epsilon,
-        "report_epsilon": each,
-        "reports": most,
-        "epsilon": whole,
-    }
-    told |= {"epsilon_advanced": advanced, "delta": DELTA, "noise": SECRET if secret else SEEDED}
-    folder.write_json(out / "privacy.json", told if secret else {**told, "note": SEEDED_NOTE})
+    figures = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
+    figures |= {"epsilon_advanced": advanced, "delta": DELTA}
+    source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
+    folder.write_json(out / "privacy.json", {**figures, **source})
     if not most:
         log.info("census: no device was asked for its own.")
         return
