@@ -1,8 +1,8 @@
 """Mosquitto's configuration: who may connect, who may say and hear what, and how factories' brokers are bridged.
 
 Topics begin with ``fedfloor/PARK``: ``in/EDGE/DEVICE`` goes to a device, ``out/DEVICE/EDGE`` comes from it,
-``status/DEVICE`` says whether it is there, ``announce`` is an edge's word to all. Of two factories' brokers the first
-in the park file dials the other, and the one connection carries both ways only what crosses factories.
+``status/DEVICE`` says whether it is there. Of two factories' brokers the first in the park file dials the other, and
+the one connection carries both ways only what crosses factories.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from fedfloor.deploy.park_file import Factory, ParkFile
 
 ENVELOPE = 65_536  # bytes of topic and header beside a payload
 QUEUED = 10_000  # messages kept for a slow client: each device of a large factory may answer; bytes bound them, too
+INFLIGHT = 20  # messages to a client, and from one, that are not acknowledged yet
+FILES = 65_536  # open files of a broker: more than one address has ports to connect from (28,232 on Linux)
+SPARE_FILES = 1_024  # of them for anything but connections
 HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
 
@@ -30,6 +33,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         "allow_anonymous false",
         "acl_file acl",
         f"max_packet_size {min(limit + ENVELOPE, 268_435_455)}",  # refused before it is read, the sender cut off
+        f"max_inflight_messages {INFLIGHT}",
         f"max_queued_messages {QUEUED}",
         f"max_queued_bytes {4 * limit}",
         "set_tcp_nodelay true",  # small messages would wait 40 ms for their acknowledgement
@@ -44,6 +48,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         "log_type information",
         "connection_messages true",
         f"listener {factory.port} {factory.bind}",
+        f"max_connections {FILES - SPARE_FILES}",
         "tls_version tlsv1.3",
         "cafile ca.crt",
         "certfile broker.crt",
@@ -83,7 +88,7 @@ def _bridge(park: ParkFile, near: Factory, far: Factory) -> Iterator[str]:
 def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     """Return who may read and write what at a factory's broker; whoever is not named may nothing.
 
-    A device reads its own inbox and the announcements, writes its own outbox, to edges that there are, and status:
+    A device reads its own inbox, writes its own outbox, to edges that there are, and status:
     topics without end would hold retained messages without end. The edge writes to any device
     under its own name and reads what is for it. A bridge speaks only for its own factory's edge and devices.
 
@@ -96,13 +101,12 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     parts: dict[str, list[str]] = {
         factory.name: [
             f"write {top}/in/{factory.name}/+", f"read {top}/out/+/{factory.name}", f"read {top}/status/+",
-            f"readwrite {top}/announce",
         ]
     }  # fmt: skip
     for device in own:
         parts[device] = [
-            f"read {top}/in/+/{device}", f"read {top}/announce",
-            *(f"write {top}/out/{device}/{one.name}" for one in park.factory), f"write {top}/status/{device}",
+            f"read {top}/in/+/{device}", *(f"write {top}/out/{device}/{one.name}" for one in park.factory),
+            f"write {top}/status/{device}",
         ]  # fmt: skip
     for other in park.factory[: park.factory.index(factory)]:  # these dial this one
         theirs = _allowed(park, other, shut_out)

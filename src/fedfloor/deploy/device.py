@@ -20,7 +20,7 @@ from fedfloor.deploy.facts import Facts, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Link, Mqtt
-from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, encode, split
+from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
 from fedfloor.errors import FedfloorError
@@ -53,7 +53,7 @@ class Agent:
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
-        self.gate = Gate(header=SHORT_HEADER)
+        self.gate = Gate(header=SHORT_HEADER, arrays=FEW_ARRAYS)
         self._session, self._number = session or time.time_ns(), 0
         self._status = topics.status(settings.park, settings.name)
         will = self._status, encode(self._message("gone", about={"why": "lost"}))

@@ -201,7 +201,7 @@ def _start(crew: Crew, trial: Trial, service: units.Service, name: str, kind: st
     first, *rest = service.words
     ours = {"fedfloor": [sys.executable, "-m", "fedfloor"], "python": [sys.executable]}
     words = [*(ours.get(first) or [trial.programs[first]]), *rest]
-    return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)))
+    return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)), service.files)
 
 
 def _env(trial: Trial, env: Mapping[str, str]) -> dict[str, str]:

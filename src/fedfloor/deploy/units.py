@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath
 
+from fedfloor.deploy.broker import FILES
 from fedfloor.deploy.park_file import Device, Factory, ParkFile
 
 STATE = "state"  # what a process writes lies here; the rest of its folder is never written to
@@ -32,6 +33,7 @@ class Service:
         paths: more of it: files in the machine's folder, which whoever starts it writes out whole.
         after: services of the same machine that must be there before.
         idle: whether it ends by itself, with its work.
+        files: how many it may have open; 0: the system's usual number.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Service:
     paths: Mapping[str, str] = field(default_factory=dict)
     after: Sequence[str] = ()
     idle: bool = False
+    files: int = 0
 
 
 def cloud(park: ParkFile) -> tuple[Service, ...]:
@@ -67,7 +70,7 @@ def factory(park: ParkFile, one: Factory) -> tuple[Service, ...]:
     )  # fmt: skip
     flower, paths = FLOWER | ALONE, {"FLWR_HOME": NODE_STATE, "FEDFLOOR_EDGE": f"edge-{one.name}.toml"}
     return (
-        Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf")),
+        Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf"), files=FILES),
         Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
                 after=("fedfloor-broker",)),
         Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, paths, ("fedfloor-edge",)),
@@ -107,6 +110,7 @@ def unit(service: Service, park: ParkFile) -> str:
     after = " ".join(("network-online.target", *(f"{one}.service" for one in service.after)))
     settings = "".join(f'Environment="{name}={value}"\n' for name, value in _shut_in(service, park.folder).items())
     state = f"{park.folder}/{STATE}"
+    files = f"LimitNOFILE={service.files}\n" if service.files else ""
     return f"""[Unit]
 Description={service.about} ({park.name})
 Wants=network-online.target
@@ -120,7 +124,7 @@ ExecStart={program} {shlex.join(service.words[1:])}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart={"on-failure" if service.idle else "always"}
 RestartSec=2
-UMask=0077
+{files}UMask=0077
 NoNewPrivileges=true
 PrivateTmp=true
 PrivateDevices={"false" if service.name == "fedfloor-device" else "true"}
@@ -159,6 +163,8 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
         given = _shut_in(one, PurePosixPath("/park")).items()
         if given:
             rows += ["    environment:", *(f'      {name}: "{value}"' for name, value in given)]
+        if one.files:
+            rows.append(f"    ulimits: {{ nofile: {one.files} }}")
         if one.after:
             rows.append(f"    depends_on: {_listed([name.removeprefix('fedfloor-') for name in one.after])}")
     return "\n".join(rows) + "\n"
