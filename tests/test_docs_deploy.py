@@ -155,6 +155,8 @@ def test_units_hold_water(tmp_path: Path) -> None:
         assert start.startswith("/")
         assert start.split()[1:] == list(service.words[1:])
         assert "User=fedfloor\n" in unit
+        check = "ExecStartPre=/opt/fedfloor/bin/python -m fedfloor.deploy.broker /usr/sbin/mosquitto\n"
+        assert (check in unit) == (service.name == "fedfloor-broker")
         assert ("LimitNOFILE=65536\n" in unit) == (service.name == "fedfloor-broker")
         assert "WorkingDirectory=/srv/fedfloor\n" in unit
         assert re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE) == ["/srv/fedfloor/state"]

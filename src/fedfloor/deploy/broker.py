@@ -7,9 +7,15 @@ the one connection carries both ways only what crosses factories.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 
 from fedfloor.deploy.park_file import Factory, ParkFile
+from fedfloor.errors import SettingError
+
+LEAST = (2, 0, 11)  # of Mosquitto; from 2.0.19 on without published advisories, before with a distribution's fixes
 
 ENVELOPE = 65_536  # bytes of topic and header beside a payload
 QUEUED = 10_000  # messages kept for a slow client: each device of a large factory may answer; bytes bound them, too
@@ -123,5 +129,42 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     )
 
 
+def check_version(program: str) -> None:
+    """Check that an installed Mosquitto is recent enough.
+
+    Args:
+        program: its path.
+
+    Raises:
+        SettingError: it is older than :data:`LEAST`, or does not print its version.
+    """
+    least = ".".join(map(str, LEAST))
+    try:
+        told = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingError(f"{program} cannot be started: {error}. Install Mosquitto {least} or later.") from error
+    numbers = re.search(r"mosquitto version (\d+)\.(\d+)\.(\d+)", told)
+    if numbers is None:
+        raise SettingError(f"{program} -h prints no version: it must be Mosquitto {least} or later.")
+    if tuple(map(int, numbers.groups())) < LEAST:
+        raise SettingError(
+            f"{program} is Mosquitto {'.'.join(numbers.groups())}; must be {least} or later: upgrade it."
+        )
+
+
 def _allowed(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> list[str]:
     return [one.name for one in park.devices_of(factory) if one.name not in shut_out]
+
+
+def main(words: Sequence[str]) -> int:
+    """Check the Mosquitto that a unit is about to start: ``python -m fedfloor.deploy.broker PROGRAM``."""
+    try:
+        check_version(*words)
+    except SettingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

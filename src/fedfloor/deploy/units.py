@@ -106,7 +106,9 @@ def unit(service: Service, park: ParkFile) -> str:
         service: the service.
         park: says where things lie on a machine, and who runs them.
     """
-    program = "/usr/sbin/mosquitto" if service.words[0] == "mosquitto" else str(park.programs / service.words[0])
+    mosquitto = service.words[0] == "mosquitto"
+    program = "/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0])
+    check = f"ExecStartPre={park.programs}/python -m fedfloor.deploy.broker {program}\n" if mosquitto else ""
     after = " ".join(("network-online.target", *(f"{one}.service" for one in service.after)))
     settings = "".join(f'Environment="{name}={value}"\n' for name, value in _shut_in(service, park.folder).items())
     state = f"{park.folder}/{STATE}"
@@ -120,7 +122,7 @@ After={after}
 User={park.user}
 WorkingDirectory={park.folder}
 {settings}ExecStartPre=+/usr/bin/install -d -m 0700 -o {park.user} {state}
-ExecStart={program} {shlex.join(service.words[1:])}
+{check}ExecStart={program} {shlex.join(service.words[1:])}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart={"on-failure" if service.idle else "always"}
 RestartSec=2
