@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.deploy import authority, live, provision, units
+from fedfloor import config
+from fedfloor.deploy import authority, live, provision, settings, units
+from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.park_file import ParkFile
 from fedfloor.deploy.processes import Crew, resident_mb
-from fedfloor.deploy.settings import Address, Tls
+from fedfloor.deploy.settings import Address, EdgeSettings, Tls
 from parks import MOSQUITTO, TOP, Broker, Client, broker, free_port, listening, needs_mosquitto, plant, until
 
 pytestmark = [pytest.mark.slow, needs_mosquitto]
@@ -274,6 +276,38 @@ def test_a_revoked_device_is_refused_after_the_reload(tmp_path: Path) -> None:
         assert edge.hears() == (f"{TOP}/out/n1/north", b"others go on")
         for one in (inside, edge, other):
             one.close()
+
+
+def test_a_device_that_floods_loses_its_rights_at_the_running_broker(tmp_path: Path) -> None:
+    """A real edge beside a real broker: what is said under n0's name is refused from then on; n1 is served."""
+    park = running(tmp_path)
+    out, north = tmp_path / "out", park.factory[0]
+    home, far = out / "factories" / "north", out / "factories" / "south"
+    what = config.from_table({"data": {"samples_per_device": 4}, "park": {"devices": 4, "factories": 2}})
+    with broker(far, park.factory[1].port) as there, broker(home, north.port) as here:
+        edges = []
+        for name, place in (("north", home), ("south", far)):
+            read = settings.read(EdgeSettings, place / f"edge-{name}.toml")
+            assert read.acl == place / "acl"
+            edges.append(Edge(read, what, None, Mqtt(name, read.broker, read.tls)))
+            edges[-1].line.start()
+        flooder, other = (Client(north.port, out / "devices" / name, "device") for name in ("n0", "n1"))
+        before = (home / "acl").read_text()
+        assert until(lambda: flooder.publish(f"{TOP}/status/n0", b"x" * 100) == NOT_AUTHORISED, 60)
+        assert flooder.publish(f"{TOP}/out/n0/north", b"x") == NOT_AUTHORISED
+        assert edges[0].line.gate.refused["n0", "flood"] >= 1
+        rules = [one for one in before.splitlines() if one not in (home / "acl").read_text().splitlines()]
+        assert rules
+        assert all("n0" in one for one in rules)
+        assert other.says(f"{TOP}/status/n1", b"x" * 100)
+        # whose flood crossed the bridge loses its rights at the other factory's broker, too
+        assert until(lambda: edges[1].line.gate.refused["n0", "flood"] >= 1, 30)
+        assert "status/n0" not in (far / "acl").read_text()
+        assert until(lambda: "Reloading config" in there.log() and "Reloading config" in here.log())
+        for one in (flooder, other):
+            one.close()
+        for edge in edges:
+            edge.stop()
 
 
 def test_a_renewed_device_is_let_in_again(tmp_path: Path) -> None:

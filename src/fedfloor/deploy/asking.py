@@ -68,11 +68,12 @@ class Line:
         devices: those it may ask.
         session: when it started, ns.
         flow: how much each device may send.
+        cut: called with the name of a device that is cut off.
     """
 
     def __init__(
         self, park: str, name: str, link: Link, devices: Mapping[int, Named], session: int | None = None,
-        flow: Flow | None = None,
+        flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.park, self.name, self.gate = park, name, Gate(header=SHORT_HEADER)
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
@@ -83,6 +84,7 @@ class Line:
         self._open: dict[str, _Open] = {}
         self.flow = flow or Flow()
         self._cut: set[str] = set()  # devices that are cut off
+        self._on_cut = cut
         self._repeated: Counter[tuple[str, str]] = Counter()  # requests that were said again, by device and identity
         self._abandoned = ""
         self._lock = threading.Lock()
@@ -214,6 +216,7 @@ class Line:
         log.error("%s Revoke it, or start this edge again to listen to it.", more)
         self.gate.refuse(name, RefusedError("flood", "it sends more than it is asked for, and is cut off."))
         self._gone(self._numbers[name], name, "it is cut off")
+        self._on_cut(name)
 
     def _answered(self, name: str, payload: bytes) -> None:
         """Hand an answer to who waits for it; looking at its numbers is his work."""

@@ -22,6 +22,7 @@ QUEUED = 10_000  # messages kept for a slow client: each device of a large facto
 INFLIGHT = 20  # messages to a client, and from one, that are not acknowledged yet
 FILES = 65_536  # open files of a broker: more than one address has ports to connect from (28,232 on Linux)
 SPARE_FILES = 1_024  # of them for anything but connections
+PID = "state/broker.pid"
 HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
 
@@ -44,6 +45,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         f"max_queued_bytes {4 * limit}",
         "set_tcp_nodelay true",  # small messages would wait 40 ms for their acknowledgement
         "persistent_client_expiration 1d",
+        f"pid_file {PID}",
         "persistence true",
         "persistence_location state/",
         "autosave_interval 60",

@@ -12,6 +12,7 @@ from fedfloor.deploy.broker import FILES
 from fedfloor.deploy.park_file import Device, Factory, ParkFile
 
 STATE = "state"  # what a process writes lies here; the rest of its folder is never written to
+ACL = "acl"
 NODE_STATE = "state/node"
 FLOWER = {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
@@ -34,6 +35,7 @@ class Service:
         after: services of the same machine that must be there before.
         idle: whether it ends by itself, with its work.
         files: how many it may have open; 0: the system's usual number.
+        writes: a file beside its state that it may overwrite.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Service:
     after: Sequence[str] = ()
     idle: bool = False
     files: int = 0
+    writes: str = ""
 
 
 def cloud(park: ParkFile) -> tuple[Service, ...]:
@@ -72,7 +75,7 @@ def factory(park: ParkFile, one: Factory) -> tuple[Service, ...]:
     return (
         Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf"), files=FILES),
         Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
-                after=("fedfloor-broker",)),
+                after=("fedfloor-broker",), writes=ACL),
         Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, paths, ("fedfloor-edge",)),
     )  # fmt: skip
 
@@ -100,7 +103,7 @@ def _shut_in(service: Service, folder: PurePath) -> dict[str, str]:
 
 
 def unit(service: Service, park: ParkFile) -> str:
-    """Return a service as a systemd unit; it may write to its state only.
+    """Return a service as a systemd unit; it may write to its state and to what its ``writes`` names.
 
     Args:
         service: the service.
@@ -132,7 +135,7 @@ PrivateTmp=true
 PrivateDevices={"false" if service.name == "fedfloor-device" else "true"}
 ProtectSystem=strict
 ProtectHome=true
-ReadWritePaths={state}
+ReadWritePaths={state}{f" {park.folder}/{service.writes}" if service.writes else ""}
 
 [Install]
 WantedBy=multi-user.target
