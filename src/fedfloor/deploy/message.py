@@ -98,7 +98,7 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
         data: what arrived.
         most: the most bytes that are taken.
         header: of these, of the header.
-        arrays: the most arrays; what more there are are refused before any is made.
+        arrays: the most arrays; a message with more is refused before any is made.
 
     Raises:
         RefusedError: it is too large, cut short, no message, of another version, damaged, or holds too many arrays,
