@@ -104,6 +104,9 @@ class InMemory:
 
         threading.Thread(target=listen, daemon=True).start()
 
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        self.topics = [one for one in self.topics if one not in topics]
+
     def offer(self, topic: str, payload: bytes) -> None:
         if any(matches(one, topic) for one in self.topics):
             self.inbox.put((topic, payload))

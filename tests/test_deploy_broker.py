@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+import resource
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.deploy import authority, provision
+from fedfloor import config
+from fedfloor.deploy import authority, live, provision, settings, units
+from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.park_file import ParkFile
-from fedfloor.deploy.settings import Address, Tls
-from parks import TOP, Broker, Client, broker, free_port, listening, needs_mosquitto, plant, until
+from fedfloor.deploy.processes import Crew, resident_mb
+from fedfloor.deploy.settings import Address, EdgeSettings, Tls
+from parks import MOSQUITTO, TOP, Broker, Client, broker, free_port, listening, needs_mosquitto, plant, until
 
 pytestmark = [pytest.mark.slow, needs_mosquitto]
 NOT_AUTHORISED, QUIET_S, MANY = 135, 0.5, 300
@@ -131,14 +137,6 @@ def test_a_device_reads_no_inbox_but_its_own(join: Join, topic: str) -> None:
     assert nosy.hears(QUIET_S) is None
 
 
-def test_announcements_reach_everybody_later_too(join: Join) -> None:
-    edge = join("north")
-    assert edge.says(f"{TOP}/announce", b"welcome", retain=True)
-    device = join("n1")
-    device.subscribe(f"{TOP}/announce")
-    assert device.hears() == (f"{TOP}/announce", b"welcome")
-
-
 def test_nobody_pushes_another_off_with_his_client_id(join: Join) -> None:
     one = join("n0")
     other = join("n1", client_id="n0")
@@ -212,6 +210,47 @@ def test_a_message_that_is_too_large_is_not_taken(tmp_path: Path) -> None:
         device.close()
 
 
+CONNECTIONS = 1_100  # more than the 1,024 files that a process may open by default
+BARE = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2 * int(sys.argv[2]),) * 2)
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(int(sys.argv[2]))]
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_bare_connections_shut_no_member_out(tmp_path: Path, limited: bool) -> None:
+    """With the files that units, compose files and live parks grant a broker."""
+    park, default = running(tmp_path), resource.getrlimit(resource.RLIMIT_NOFILE)
+    if default[1] != resource.RLIM_INFINITY and default[1] < 2 * CONNECTIONS:
+        pytest.skip(f"this machine grants a process {default[1]} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, default[1]))
+    out, crew = tmp_path / "out", Crew(tmp_path)
+    try:
+        service = units.factory(park, park.factory[1])[0]
+        where, port = out / "factories" / "south", park.factory[1].port
+        (where / "state").mkdir()
+        words = [str(MOSQUITTO), *service.words[1:]]
+        one = crew.start("broker", "broker", words, where, {}, 0 if limited else service.files)
+        crew.wait("broker", lambda: live.listens(port), [one], 10)
+        held = [sys.executable, "-c", BARE, str(port), str(CONNECTIONS)]
+        with subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bare:
+            assert bare.stdout is not None
+            assert bare.stdout.readline() == b"up\n"
+            member = Client(port, out / "devices" / "s0", "device")
+            assert member.up != limited
+            if not limited:
+                assert member.says(f"{TOP}/out/s0/south", b"served")
+                assert (resident_mb(one.pid) or 0) < 200
+            member.close()
+            bare.communicate()
+    finally:
+        crew.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, default)
+
+
 def test_a_revoked_device_is_refused_after_the_reload(tmp_path: Path) -> None:
     park = running(tmp_path)
     out, north = tmp_path / "out", park.factory[0]
@@ -237,6 +276,38 @@ def test_a_revoked_device_is_refused_after_the_reload(tmp_path: Path) -> None:
         assert edge.hears() == (f"{TOP}/out/n1/north", b"others go on")
         for one in (inside, edge, other):
             one.close()
+
+
+def test_a_device_that_floods_loses_its_rights_at_the_running_broker(tmp_path: Path) -> None:
+    """A real edge beside a real broker: what is said under n0's name is refused from then on; n1 is served."""
+    park = running(tmp_path)
+    out, north = tmp_path / "out", park.factory[0]
+    home, far = out / "factories" / "north", out / "factories" / "south"
+    what = config.from_table({"data": {"samples_per_device": 4}, "park": {"devices": 4, "factories": 2}})
+    with broker(far, park.factory[1].port) as there, broker(home, north.port) as here:
+        edges = []
+        for name, place in (("north", home), ("south", far)):
+            read = settings.read(EdgeSettings, place / f"edge-{name}.toml")
+            assert read.acl == place / "acl"
+            edges.append(Edge(read, what, None, Mqtt(name, read.broker, read.tls)))
+            edges[-1].line.start()
+        flooder, other = (Client(north.port, out / "devices" / name, "device") for name in ("n0", "n1"))
+        before = (home / "acl").read_text()
+        assert until(lambda: flooder.publish(f"{TOP}/status/n0", b"x" * 100) == NOT_AUTHORISED, 60)
+        assert flooder.publish(f"{TOP}/out/n0/north", b"x") == NOT_AUTHORISED
+        assert edges[0].line.gate.refused["n0", "flood"] >= 1
+        rules = [one for one in before.splitlines() if one not in (home / "acl").read_text().splitlines()]
+        assert rules
+        assert all("n0" in one for one in rules)
+        assert other.says(f"{TOP}/status/n1", b"x" * 100)
+        # whose flood crossed the bridge loses its rights at the other factory's broker, too
+        assert until(lambda: edges[1].line.gate.refused["n0", "flood"] >= 1, 30)
+        assert "status/n0" not in (far / "acl").read_text()
+        assert until(lambda: "Reloading config" in there.log() and "Reloading config" in here.log())
+        for one in (flooder, other):
+            one.close()
+        for edge in edges:
+            edge.stop()
 
 
 def test_a_renewed_device_is_let_in_again(tmp_path: Path) -> None:

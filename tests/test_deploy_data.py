@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import types
@@ -21,6 +22,7 @@ from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import MORE, device_settings, experiment, figures, live, simulated
 from live_processes import needs_broker, processes
+from parks import until
 
 DEVICES = 4
 
@@ -293,3 +295,25 @@ def test_real_processes_with_samples_of_their_own_are_the_simulations_bits(tmp_p
         assert park.cloud().wait(240) == 0, park.logs()
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
     assert [told(one) for one in ledger.read(tmp_path / "live/ledger.jsonl")] == [told(line) for line in wanted]
+
+
+def test_a_devices_census_has_noise_that_the_experiment_file_does_not_reveal(tmp_path: Path, pictures: Path) -> None:
+    what = experiment(tmp_path, "fedgs", devices=DEVICES, more=f"data.path = '{pictures}'\n{MORE['fedgs']}")
+    what.write_text(what.read_text().replace("factories = 2", "factories = 2, census_epsilon = 0.5"))
+    public = build_park(config.read(what, []))
+    with live(tmp_path, what, data=folder_of(pictures)) as park:
+        park.run()
+        drawn = {k: agent.park.classes(k).tolist() for k, agent in park.agents.items() if agent.park}
+        assert len(drawn) == DEVICES
+        assert all(said != public.classes(k).tolist() for k, said in drawn.items())
+        # one that is started again gives the same report: it is not taken for another, and tells no more than before
+        park.links[0].die()
+        assert until(lambda: all(0 not in edge.line.here for edge in park.edges.values()))
+        park.join(0)
+        assert until(lambda: all(0 in edge.line.here for edge in park.edges.values()))
+        assert [line.lost for line in park.run("again")] == [0, 0]
+        again = park.agents[0].park
+        assert again is not None
+        assert again.classes(0).tolist() == drawn[0]
+    told = json.loads((tmp_path / "live" / "privacy.json").read_text())
+    assert (told["noise"], "note" in told) == ("secret", False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,10 +20,12 @@ import pytest
 
 from fedfloor import __version__
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
+from fedfloor.deploy import broker, facts, gate, joining, live, message, ranges, topics
+from fedfloor.deploy.asking import REPEATS
+from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
-from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, decode, encode
+from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, SettingError
@@ -134,6 +137,104 @@ def test_a_clock_that_is_hours_wrong_is_borne_with() -> None:
     """A clock on local time, taken for universal time, is up to 14 hours ahead."""
     ahead = time.time_ns() + 14 * 3_600_000_000_000
     assert Gate().take(encode(Message("update", "n0", session=ahead, number=1)), "n0") is not None
+
+
+def arrays(count: int) -> dict[str, np.ndarray]:
+    return {f"a{i}": np.zeros(1, np.float32) for i in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (Message("hello", "d0", session=1, number=1, about={"text": "x" * STATUS_BYTES}), "oversized"),
+        (Message("hello", "d0", session=1, number=1, arrays=arrays(1)), "arrays"),
+        (Message("hello", "d0", session=1, number=1, arrays=arrays(1000)), "oversized"),
+    ],
+)
+def test_a_status_is_small_and_has_no_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Message, reason: str
+) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+        monkeypatch.setattr(message, "load", None)  # no array is made
+        park.broker.deliver(topics.status("trial", "d0"), encode(said), False)
+        assert until(lambda: all(edge.line.gate.counts() == {"d0": {reason: 1}} for edge in park.edges.values()))
+        monkeypatch.undo()
+        assert park.run()[0].lost == 0
+
+
+def test_an_answer_has_no_more_arrays_and_bytes_than_what_was_asked(tmp_path: Path) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
+        usual = park.agents[0]._done
+
+        def done(edge: str, asked: Message) -> Any:
+            kind, about, sent = usual(edge, asked)
+            more = {1: arrays(1), 2: {"b": np.zeros(1 << 20, np.float32)}}.get(asked.round, {})
+            return kind, about, {**sent, **more}
+
+        park.agents[0]._done = done  # type: ignore[method-assign]
+        assert [line.lost for line in park.run()] == [1, 1, 0]
+        (home,) = (edge for edge in park.edges.values() if edge.line.gate.counts())
+        assert home.line.gate.counts() == {"d0": {"arrays": 1, "oversized": 1}}
+
+
+def test_a_bucket_is_filled_by_time_and_by_requests() -> None:
+    now = [0.0]
+    flow = Flow(clock=lambda: now[0])
+
+    def admitted(size: int = 0) -> int:
+        return sum(flow.admits("n0", size) for _ in range(2 * BURST))
+
+    assert admitted() == BURST
+    assert flow.admits("n1", 0)  # another's bucket is full
+    now[0] = 10.0
+    assert admitted() == 10 * RATE_HZ
+    for _ in range(20):  # as often as it is asked it may answer, however much
+        flow.expect("n0", 100 * CHUNK)
+        assert flow.admits("n0", 100 * CHUNK)
+    assert admitted() == 0
+    for _ in range(10_000):  # a device that answers nothing saves up two bursts and one answer
+        flow.expect("n0", 9 * CHUNK)
+    assert admitted() == 2 * BURST
+    assert admitted() == 10
+    now[0] = 1e6
+    assert admitted(100 * CHUNK) == 3  # the third overdraws
+
+
+def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
+        said = encode(Message("hello", "d3", session=1, number=1, about={"device": 3, "version": __version__}))
+        for _ in range(BURST + 2):
+            park.broker.deliver(topics.status("trial", "d3"), said, False)
+        assert until(lambda: all(3 not in edge.line.here for edge in park.edges.values()))
+        for edge in park.edges.values():  # nothing of it is listened to any more
+            assert not any("d3" in topic for topic in edge.line._link.topics)  # type: ignore[attr-defined]
+            assert edge.line.gate.refused["d3", "flood"] >= 1
+        lines = park.run()
+    assert [line.lost for line in lines] == [1, 1, 1]
+    assert all(one["d3"]["flood"] >= 1 for line in lines for one in line.measured["refused"].values())  # type: ignore[index]
+    assert "device d3 is cut off: it floods" in caplog.text
+
+
+def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Path) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
+        (home,) = (edge for edge in park.edges.values() if 0 in {one.device for one in edge.settings.devices})
+        usual, begun = park.agents[0]._done, threading.Event()
+
+        def done(edge: str, asked: Message) -> Any:
+            if asked.kind == "visit" and not begun.is_set():
+                begun.set()
+                for _ in range(100):
+                    park.agents[0]._joined()
+                assert until(lambda: next(iter(home.line._open.values())).repeats > 90 or park.agents[0]._asked.qsize())
+            return usual(edge, asked)
+
+        park.agents[0]._done = done  # type: ignore[method-assign]
+        assert park.run()[0].lost == 0
+        sent = [one for one in park.broker.said if one[0] == topics.inbox("trial", home.settings.name, "d0")]
+    assert begun.is_set()
+    assert 1 < len(sent) <= 1 + REPEATS
 
 
 def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:

@@ -6,9 +6,13 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedfloor.deploy.settings import Deadlines
+from fedfloor.deploy import topics
+from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy.message import Message, encode
+from fedfloor.deploy.settings import Address, Deadlines
 from fedfloor.runs import ledger
 from live_park import experiment, figures, simulated
 from live_processes import broker, needs_broker, processes, rounds
@@ -79,3 +83,35 @@ def test_a_cloud_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) ->
         assert park.cloud("--resume").wait(240) == 0, park.logs()
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
     assert [figures(line) for line in ledger.read(tmp_path / "live/ledger.jsonl")] == [figures(line) for line in wanted]
+
+
+FLOOD, TINY = 4_000, 2_000  # messages, arrays in each
+
+
+def test_a_device_that_floods_is_named_and_cut_off_and_the_others_train_on(tmp_path: Path) -> None:
+    """Each message was decoded, arrays and all, in the thread that hears everybody: rounds took 20 times longer."""
+    what = experiment(tmp_path, "fedavg", rounds=100_000)
+    with processes(tmp_path, what, Deadlines(60.0, 60.0, 60.0, 120.0)) as park:
+        cloud = park.cloud()
+        before = rounds(park, lambda lines: len(lines) >= 20 and lines[-1].lost == 0)
+        usual = np.median([line.wall_s for line in before[5:]])
+        arrays = {f"a{i}": np.zeros(4, np.float32) for i in range(TINY)}
+        said = encode(Message("hello", "d3", session=1, number=1, arrays=arrays))
+        flooder = Mqtt("flooder", Address("127.0.0.1", park.port))
+        flooder.start([], lambda *_: None, lambda: None)
+        for _ in range(FLOOD):
+            flooder.say(topics.status("trial", "d3"), said)
+        lines = rounds(park, last(lambda line: line.lost == 1, len(before)))
+        lines = rounds(park, last(lambda line: line.lost == 1, len(lines) + 50))
+        flooder.stop()
+        cloud.send_signal(signal.SIGINT)
+        assert cloud.wait(60) == 130
+        during = [line.wall_s for line in lines[len(before) :]]
+    assert {line.lost for line in lines[-50:]} == {1}  # the flooder's visit, and nobody else's
+    refused = lines[-1].measured["refused"]  # type: ignore[index]
+    assert all(refused[edge]["d3"]["flood"] >= 1 for edge in ("e0", "e1"))
+    log = (tmp_path / "e0.log").read_text()
+    assert "device d3 is cut off: it floods" in log
+    assert log.count("d3") < 2_000  # and fills no disk
+    assert np.median(during) < 3 * usual + 1  # the machine has a broker's work besides, and maybe others'
+    assert max(during) < 20

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfloor.deploy import message
 from fedfloor.deploy.gate import Gate
-from fedfloor.deploy.message import MAGIC, START, VERSION, Message, RefusedError, decode, encode, fits
+from fedfloor.deploy.message import MAGIC, MOST_ARRAYS, START, VERSION, Message, RefusedError, decode, encode, fits
 from fedfloor.errors import SettingError
 
 NUMBERS = np.arange(6, dtype=np.float32)
@@ -95,6 +96,31 @@ def test_what_is_no_message_is_refused_by_name(data: bytes, wanted: str) -> None
 )
 def test_arrays_that_cannot_be_are_refused_though_their_digest_is_right(body: bytes, wanted: str) -> None:
     assert reason(forged(header(body), body)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("entries", "most", "words"),
+    [
+        (1, 0, "its kind has none"),
+        (17, 16, "17 arrays; at most 16"),
+        (20_000, 16, "16 arrays need no more than"),  # refused by the length alone
+        (20_000, MOST_ARRAYS, f"20000 arrays; at most {MOST_ARRAYS}"),
+    ],
+)
+def test_more_arrays_than_a_kind_has_are_refused_before_any_is_made(
+    monkeypatch: pytest.MonkeyPatch, entries: int, most: int, words: str
+) -> None:
+    monkeypatch.setattr(message, "load", None)
+    body = tensors({f"a{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(entries)}, b"")
+    with pytest.raises(RefusedError, match=words):
+        decode(forged(header(body), body), arrays=most)
+
+
+def test_as_many_arrays_as_a_kind_has_are_taken() -> None:
+    arrays = {"a" * 60 + str(i): NUMBERS for i in range(16)}
+    assert len(decode(encode(Message("visit", "e", arrays=arrays)), arrays=16).arrays) == 16
+    many = {str(i): NUMBERS[:1] for i in range(MOST_ARRAYS)}
+    assert len(decode(encode(Message("answers", "e", arrays=many))).arrays) == MOST_ARRAYS
 
 
 def test_what_is_too_large_is_refused_before_it_is_read() -> None:

@@ -35,7 +35,7 @@ def see(device, tick):
     return seen["x"], seen["y"]
 """
 SHUT_IN = """
-mount --bind {state} {state}
+for path in {written}; do mount --bind $path $path; done
 mount -o remount,ro,bind /
 cd {folder}
 exec {command}
@@ -51,13 +51,13 @@ def service(unit: str, folder: Path) -> Iterator[None]:
     """Run a unit's command in its environment; where we may, in a mount namespace as its ReadWritePaths say."""
     state = folder / "state"
     (written,) = re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE)
-    assert written == str(state)
+    assert written.split()[0] == str(state)
     state.mkdir(exist_ok=True)  # broker and edge have one machine
     (start,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
     name, *words = shlex.split(start)
     program = [str(MOSQUITTO)] if name.endswith("mosquitto") else [sys.executable, "-m", "fedfloor"]
     line = shlex.join([*program, *words])
-    script = SHUT_IN.format(state=state, folder=folder, command=line) if can_shut_in() else f"exec {line}"
+    script = SHUT_IN.format(written=written, folder=folder, command=line) if can_shut_in() else f"exec {line}"
     inside = ["unshare", "-m", "sh", "-ec", script] if can_shut_in() else ["sh", "-c", script]
     given = dict(one.split("=", 1) for one in re.findall('^Environment="(.*)"$', unit, re.MULTILINE))
     environment = {**os.environ, **given, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nowhere"}

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fedfloor.deploy import superlink
+from fedfloor.deploy import authority, submit, superlink
+from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings
+from fedfloor.errors import RunError
+from fedfloor.runs.launch import ignore
+from fedfloor.runs.orders import Limits
+from parks import free_port, until
 
 HERE, THERE = ("10.42.0.1", 9092), ("10.42.0.2", 40_000)
 
@@ -57,3 +69,148 @@ def test_flowers_own_server_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = made.loaded_app
     assert isinstance(inner, superlink.Fence)
     assert not made.proxy_headers
+
+
+# -- bodies and TLS ----------------------------------------------------------------------------------------------------
+
+
+def received(chunks: Sequence[bytes], headers: Sequence[tuple[bytes, bytes]] = ()) -> tuple[list[Any], list[Any]]:
+    """What an application that reads a whole body receives, and what is answered for it."""
+    events, said = [], []
+    pending = [{"type": "http.request", "body": one, "more_body": True} for one in chunks]
+
+    async def app(_: Any, receive: Any, __: Any) -> None:
+        while len(events) < len(chunks) and (not events or events[-1]["type"] != "http.disconnect"):
+            events.append(await receive())
+
+    async def receive() -> Any:
+        return pending.pop(0)
+
+    async def send(message: Any) -> None:
+        said.append(message.get("status"))
+
+    scope = {"type": "http", "path": "/v1/fleet/x", "client": THERE, "server": HERE, "headers": headers}
+    asyncio.run(superlink.Fence(app)(scope, receive, send))
+    return events, said
+
+
+def test_a_body_that_states_its_size_is_refused_before_it_is_read() -> None:
+    large = str(superlink.BODY_BYTES + 1).encode()
+    assert received([b"x"], [(b"content-length", large)]) == ([], [413, None])
+    fits = str(superlink.BODY_BYTES).encode()
+    assert len(received([b"x"], [(b"content-length", fits)])[0]) == 1
+
+
+@pytest.mark.parametrize("headers", [(), ((b"content-length", b"5"),), ((b"content-length", b"-1"),)])
+def test_a_body_that_grows_is_cut_off_whatever_it_states(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    chunk = bytes(superlink.BODY_BYTES // 4)
+    events, _ = received([chunk] * 8, headers)
+    assert [one["type"] for one in events] == ["http.request"] * 4 + ["http.disconnect"]
+
+
+def test_what_is_served_takes_tls_1_3_and_nothing_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    monkeypatch.setattr(uvicorn.Config, "__init__", uvicorn.Config.__init__)  # put back afterwards
+    ca = authority.found("plant", authority.now())
+    files = authority.issue(ca, authority.Holder("superlink", ("127.0.0.1",), client=False), 30, authority.now())
+    (tmp_path / "ca.crt").write_bytes(ca.pem()[0])
+    for name, text in zip(("cert", "key"), files, strict=True):
+        (tmp_path / name).write_bytes(text)
+    superlink.fence()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    port, more = free_port(), {"lifespan": "off", "log_config": None}
+    tls = {"ssl_certfile": str(tmp_path / "cert"), "ssl_keyfile": str(tmp_path / "key")}
+    server = uvicorn.Server(uvicorn.Config(app, port=port, **tls, **more))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        assert until(lambda: server.started)
+
+        def version(most: ssl.TLSVersion) -> str | None:
+            context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+            context.maximum_version = most
+            with (
+                socket.create_connection(("127.0.0.1", port)) as raw,
+                context.wrap_socket(raw, server_hostname="127.0.0.1") as one,
+            ):
+                return one.version()
+
+        assert version(ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            version(ssl.TLSVersion.TLSv1_2)
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+# -- the cloud's end of Flower -----------------------------------------------------------------------------------------
+
+
+class FakeGrid:
+    """Flower's grid with nodes that answer, or for which the SuperLink answers with an error."""
+
+    def __init__(self, nodes: Sequence[int], dead: Sequence[int] = ()) -> None:
+        self.nodes, self.dead, self.pushed = list(nodes), set(dead), dict[str, Any]()
+
+    def get_node_ids(self) -> list[int]:
+        return self.nodes
+
+    def push_messages(self, messages: Iterable[Any]) -> list[str]:
+        start = len(self.pushed)
+        self.pushed |= {str(start + i): one for i, one in enumerate(messages)}
+        return list(self.pushed)[start:]
+
+    def pull_messages(self, identities: Iterable[str]) -> list[Any]:
+        return [self.answer(one) for one in sorted(identities, reverse=True)]
+
+    def answer(self, identity: str) -> Any:
+        from fedfloor.deploy.knock import content
+
+        node = self.pushed[identity].metadata.dst_node_id
+        dead = node in self.dead
+        source = 1 if dead else node  # an error reply comes from the SuperLink's own number
+        metadata = SimpleNamespace(src_node_id=source, reply_to_message_id=identity)
+        return SimpleNamespace(
+            metadata=metadata, has_error=lambda: dead, error=SimpleNamespace(reason="node unavailable"),
+            content=None if dead else content(b"of %d" % node),
+        )  # fmt: skip
+
+
+def edges(grid: Any) -> Any:
+    flower = pytest.importorskip("fedfloor.deploy.flower")
+    return flower.ByGrid(grid, [CloudEdge("north", 0, node=70), CloudEdge("south", 1, node=71)])
+
+
+def test_a_dead_supernode_is_a_lost_factory(monkeypatch: pytest.MonkeyPatch) -> None:
+    flower = pytest.importorskip("fedfloor.deploy.flower")
+    addressed = lambda frame, node, deadline_s: SimpleNamespace(metadata=SimpleNamespace(dst_node_id=node))  # noqa: E731
+    monkeypatch.setattr(flower, "_message", addressed)
+    assert edges(FakeGrid([70, 71], dead=[70])).ask({0: b"a", 1: b"b"}, 5.0) == {1: b"of 71"}
+
+
+def test_without_a_single_node_the_run_ends_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    flower = pytest.importorskip("fedfloor.deploy.flower")
+    monkeypatch.setattr(flower, "FIND_S", 0.1)
+    unknown = flower.ByGrid(FakeGrid([]), [CloudEdge("north", 0)])
+    with pytest.raises(RunError, match=r"no factory's SuperNode answered within 0.1 s.*flwr supernode register"):
+        unknown.ask({0: b"a"}, 5.0)
+
+
+def flwr(answer: Callable[[str], dict[str, Any]]) -> Any:
+    def run(words: Sequence[str], **_: Any) -> Any:
+        return SimpleNamespace(returncode=0, stdout=json.dumps(answer(words[1])), stderr="")
+
+    return run
+
+
+def test_a_superlink_that_forgot_the_run_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit.shutil, "which", lambda *_, **__: "flwr")
+    monkeypatch.setattr(submit, "ALIVE_S", 0.0)
+    known = {"run": {"success": True, "run-id": 7}, "ls": {"success": True, "runs": []}}
+    monkeypatch.setattr(submit.subprocess, "run", flwr(known.__getitem__))
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    cloud = CloudSettings("trial", tmp_path / "e.toml", tmp_path / "run", (), superlink=Address("127.0.0.1", 1))
+    with pytest.raises(RunError, match=r"the SuperLink does not know run 7 any more.*then --resume"):
+        submit.run(cloud, tmp_path / "cloud.toml", resume=False, limits=Limits(), report=ignore)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import pytest
 
 from commands import TINY, Command
 from fedfloor import config
-from fedfloor.deploy import live, ports
+from fedfloor.deploy import broker, inspect, live, ports
 from fedfloor.deploy.processes import Crew, tail
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -136,6 +137,38 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path: None if name == "mosquitto" else which("sh"))
     with pytest.raises(SettingError, match=r"needs Mosquitto, the MQTT broker: apt install mosquitto"):
         live.programs()
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ("mosquitto version 2.0.10", r"is Mosquitto 2\.0\.10; must be 2\.0\.11 or later"),
+        ("mosquitto version 1.6.15 (build date x)", r"is Mosquitto 1\.6\.15; must be"),
+        ("no such option", "prints no version"),
+        ("mosquitto version 2.0.11", None),
+        ("mosquitto version 2.1.0", None),
+    ],
+)
+def test_an_old_mosquitto_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], told: str, words: str | None
+) -> None:
+    program = tmp_path / "mosquitto"
+    program.write_text(f"#!/bin/sh\necho '{told}'\nexit 3\n")  # so it exits
+    program.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name, path: str(program))
+    (tmp_path / "mosquitto.conf").touch()
+    (tmp_path / "ca.crt").touch()
+    fault = [one for one in inspect.faults(tmp_path) if str(program) in one]
+    if words is None:
+        assert live.programs()["mosquitto"] == str(program)
+        assert broker.main([str(program)]) == 0
+        assert not fault
+        return
+    with pytest.raises(SettingError, match=words):
+        live.programs()
+    assert re.search(words, fault[0])
+    assert broker.main([str(program)]) == 2  # which keeps the unit from starting it
+    assert re.search(words, capsys.readouterr().err)
 
 
 def test_a_port_in_use_is_named_with_its_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

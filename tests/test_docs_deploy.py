@@ -155,8 +155,12 @@ def test_units_hold_water(tmp_path: Path) -> None:
         assert start.startswith("/")
         assert start.split()[1:] == list(service.words[1:])
         assert "User=fedfloor\n" in unit
+        check = "ExecStartPre=/opt/fedfloor/bin/python -m fedfloor.deploy.broker /usr/sbin/mosquitto\n"
+        assert (check in unit) == (service.name == "fedfloor-broker")
+        assert ("LimitNOFILE=65536\n" in unit) == (service.name == "fedfloor-broker")
         assert "WorkingDirectory=/srv/fedfloor\n" in unit
-        assert re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE) == ["/srv/fedfloor/state"]
+        more = " /srv/fedfloor/acl" if service.name == "fedfloor-edge" else ""
+        assert re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE) == [f"/srv/fedfloor/state{more}"]
         assert "ExecStartPre=+/usr/bin/install -d -m 0700 -o fedfloor /srv/fedfloor/state\n" in unit
 
 
@@ -184,6 +188,7 @@ def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:
             after = re.findall(r"fedfloor-(\w+)\.service", next(x for x in unit.splitlines() if x.startswith("After=")))
             assert told.get("depends_on", []) == after
             assert set(after) <= set(read_back["services"])
+            assert (told.get("ulimits") == {"nofile": 65_536}) == ("LimitNOFILE=65536\n" in unit)
             assert told["volumes"] == [".:/park"]
             assert told["working_dir"] == "/park"
             assert (told["restart"] == "on-failure") == ("Restart=on-failure\n" in unit)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.park.privacy import check_epsilon, composed, noise, noisy, shares
+from fedfloor.park.privacy import check_epsilon, composed, noise, noisy, secret_key, shares
 from fedfloor.park.stream import Fifo, Recycle
 from floor import park
 
@@ -62,6 +63,41 @@ def test_another_window_in_the_same_tick_has_noise_of_its_own() -> None:
     assert not np.array_equal(told[0], told[1])
     still = replace(here, stream=Fifo(10))
     np.testing.assert_array_equal(*still.census([0, 0], 3, [0, 1]))
+
+
+def test_a_secret_takes_the_seeds_place(tmp_path: Path) -> None:
+    here = replace(park((6, 10, 4)), census_epsilon=0.1)
+    secrets = [secret_key(tmp_path / name / "census.key") for name in ("a", "b")]
+    assert secrets[0] == secret_key(tmp_path / "a" / "census.key") != secrets[1] > 1 << 200
+    assert (tmp_path / "a" / "census.key").stat().st_mode & 0o777 == 0o600
+    one, other = (replace(here, secret=secret) for secret in secrets)
+    for seed in range(5):  # whoever knows the experiment computes the simulation's noise; the secret's he does not
+        known = replace(here, seed=seed)
+        assert not np.array_equal(one.classes(1), known.classes(1))
+        np.testing.assert_array_equal(one.classes(1), replace(one, seed=seed).classes(1))
+    assert not np.array_equal(one.classes(1), other.classes(1))
+    assert str(secrets[0]) not in repr(one)
+    (tmp_path / "a" / "census.key").write_bytes(b"short")
+    with pytest.raises(SettingError, match="5 bytes; must be 32"):
+        secret_key(tmp_path / "a" / "census.key")
+
+
+def test_asking_again_averages_no_secret_noise_out() -> None:
+    """A device that always holds the same gives one report: the mean of new noise at each tick would be the counts."""
+    here = replace(park((40,)), census_epsilon=0.1)
+    ticks = range(500)
+    seeded, still = ({tuple(one.census([0], t, [0])[0]) for t in ticks} for one in (here, replace(here, secret=7)))
+    assert len(seeded) > 400
+    assert len(still) == 1
+    moving = replace(here, secret=7, stream=Fifo(10))
+    np.testing.assert_array_equal(moving.census([0], 3, [0]), moving.census([0], 3, [5]))  # one tick, one report
+    assert len({tuple(moving.census([0], t, [0])[0]) for t in ticks}) > 100
+
+
+def test_the_noise_of_two_data_sets_has_nothing_in_common() -> None:
+    counts = np.array([5, 9, 4])
+    told = [noisy(row, 0.1, 0, 3, 1, 2, secret=7) - row for row in (counts, counts + np.array([1, 0, 0]))]
+    assert not np.array_equal(*told)
 
 
 def test_shares_of_noisy_counts() -> None:

@@ -127,8 +127,12 @@ def test_noisy_censuses_are_told_by_the_seed_that_tells_most(tmp_path: Path) -> 
         body = {"reports": 101, "epsilon": epsilon, "epsilon_advanced": min(epsilon, 55.25), "delta": 1e-5}
         (folder / "privacy.json").write_text(json.dumps(body))
     make_run(tmp_path / "b", [0.5, 0.6], method="fedavg")
-    said = "With noise: in FedGS a device told its class counts 101 times, together ε = 60, or 55.25 with δ = 1e-05."
-    assert told(tmp_path)[-1] == said
+    said = "With noise: in FedGS a device told its class counts 101 times, {}together ε = 60, or 55.25 with δ = 1e-05."
+    public = " The noise of a simulation is drawn from its public seed and protects nobody."
+    assert told(tmp_path)[-1] == said.format("on real machines ") + public  # as runs of before say nothing of it
+    for seed in (0, 1):
+        (tmp_path / f"a{seed}" / "privacy.json").write_text(json.dumps({**body, "noise": "secret"}))
+    assert told(tmp_path)[-1] == said.format("")
     for seed in (0, 1):
         (tmp_path / f"a{seed}" / "privacy.json").write_text("{}")
     assert not any("noise" in sentence for sentence in told(tmp_path))

@@ -235,8 +235,10 @@ def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.Log
     told = json.loads((tmp_path / "run" / "privacy.json").read_text())
     assert told == {
         "census_epsilon": 0.5, "report_epsilon": 0.5, "reports": 12, "epsilon": 6.0, "epsilon_advanced": 6.0,
-        "delta": 1e-5,
+        "delta": 1e-5, "noise": "seeded", "note": privacy.SEEDED_NOTE,
     }  # fmt: skip
+    assert "protects nobody" in privacy.SEEDED_NOTE
+    assert privacy.SEEDED_NOTE in caplog.text
     assert "at most 12 reports of a device with ε = 0.5 each, together ε = 6 " in caplog.text
     # noise changes who is chosen, and a run without it tells nothing
     plain = replace(what, park=replace(what.park, census_epsilon=None))

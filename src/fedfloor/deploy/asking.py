@@ -14,15 +14,29 @@ from typing import Any, TypeVar
 
 from fedfloor._version import __version__
 from fedfloor.deploy import topics
+from fedfloor.deploy.flow import Flow
 from fedfloor.deploy.gate import Gate, shown, timely
 from fedfloor.deploy.link import Link
-from fedfloor.deploy.message import SHORT_HEADER, Arrays, Message, RefusedError, decode, encode, split
+from fedfloor.deploy.message import (
+    MOST_BYTES,
+    SHORT_HEADER,
+    STATUS_BYTES,
+    Arrays,
+    Message,
+    RefusedError,
+    decode,
+    encode,
+    split,
+)
 from fedfloor.deploy.settings import Named
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REPEATED = 1000  # so many second answers are expected at most
+REPEATS = 8  # of one request; a device that says hello again and again is not sent the model each time
+ENVELOPE = 1 << 16  # bytes of an answer beside its header and the numbers of its arrays
+VECTOR_BYTES = 1 << 26  # of the answer to a question; the edge does not know how many features there are
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,9 @@ class _Open:
 
     device: str
     payload: bytes
+    most: int  # bytes of its answer
+    arrays: int  # of its answer, at most
+    repeats: int = 0
     came: queue.SimpleQueue[bytes | _Gone] = field(default_factory=queue.SimpleQueue)
 
 
@@ -50,11 +67,14 @@ class Line:
         link: its connection.
         devices: those it may ask.
         session: when it started, ns.
+        flow: how much each device may send.
+        cut: called with the name of a device that is cut off.
     """
 
     def __init__(
-        self, park: str, name: str, link: Link, devices: Mapping[int, Named], session: int | None = None
-    ) -> None:
+        self, park: str, name: str, link: Link, devices: Mapping[int, Named], session: int | None = None,
+        flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.park, self.name, self.gate = park, name, Gate(header=SHORT_HEADER)
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
         self.here: dict[int, Mapping[str, Any]] = {}  # who is there, and what it said of itself
@@ -62,6 +82,9 @@ class Line:
         self._link, self._session, self._number = link, session or time.time_ns(), 0
         self._sessions: dict[int, int] = {}
         self._open: dict[str, _Open] = {}
+        self.flow = flow or Flow()
+        self._cut: set[str] = set()  # devices that are cut off
+        self._on_cut = cut
         self._repeated: Counter[tuple[str, str]] = Counter()  # requests that were said again, by device and identity
         self._abandoned = ""
         self._lock = threading.Lock()
@@ -69,8 +92,10 @@ class Line:
 
     def start(self) -> None:
         """Connect."""
-        listen = [topics.outbox(self.park, "+", self.name), *(topics.status(self.park, n) for n in self._numbers)]
-        self._link.start(listen, self._heard, self._joined)
+        self._link.start([topic for name in self._numbers for topic in self._topics(name)], self._heard, self._joined)
+
+    def _topics(self, name: str) -> list[str]:
+        return [topics.outbox(self.park, name, self.name), topics.status(self.park, name)]
 
     def stop(self) -> None:
         """Leave."""
@@ -121,7 +146,8 @@ class Line:
                 kind, self.name, run, number, self._session, self._number, scope,
                 about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
             )  # fmt: skip
-        asked = _Open(name, encode(message))
+        asked = _Open(name, encode(message), *_answer(kind, arrays or {}))
+        self.flow.expect(name, asked.most)
         self._open[message.identity] = asked
         try:
             self._link.say(topics.inbox(self.park, self.name, name), asked.payload)
@@ -141,7 +167,7 @@ class Line:
                 log.warning("device %s is gone (%s): its %s is lost.", asked.device, came.why, message.kind)
                 return None
             try:
-                answer = decode(came)
+                answer = decode(came, asked.most, SHORT_HEADER, asked.arrays)
             except RefusedError as error:
                 self.gate.refuse(asked.device, error)
                 return None
@@ -159,17 +185,38 @@ class Line:
 
     def _repeat(self, identity: str, asked: _Open) -> None:
         """Say a request again, and expect that it may be answered twice."""
+        asked.repeats += 1
+        if asked.repeats > REPEATS:
+            return
         if len(self._repeated) >= REPEATED:
             self._repeated.pop(next(iter(self._repeated)))
         self._repeated[asked.device, identity] += 1
         self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
 
     def _heard(self, topic: str, payload: bytes) -> None:
+        """Deal with a message as far as its kind and its sender allow; nothing is decoded before."""
         kind, names = topics.parts(topic)
-        if kind == "status" and len(names) == 1:
-            self._status(names[0], payload)
-        elif kind == "out" and len(names) == 2:
-            self._answered(names[0], payload)
+        if (kind, len(names)) not in (("status", 1), ("out", 2)) or names[0] not in self._numbers:
+            return
+        name = names[0]
+        if name in self._cut:  # it was under way
+            self.gate.refused[name, "flood"] += 1
+        elif not self.flow.admits(name, len(payload)):
+            self._cut_off(name)
+        elif kind == "status":
+            self._status(name, payload)
+        else:
+            self._answered(name, payload)
+
+    def _cut_off(self, name: str) -> None:
+        """Listen to a device that floods no more; whoever else is there is served on."""
+        self._cut.add(name)
+        self._link.unsubscribe(self._topics(name))
+        more = f"device {name} is cut off: it floods, with more messages than it was asked for."
+        log.error("%s Revoke it, or start this edge again to listen to it.", more)
+        self.gate.refuse(name, RefusedError("flood", "it sends more than it is asked for, and is cut off."))
+        self._gone(self._numbers[name], name, "it is cut off")
+        self._on_cut(name)
 
     def _answered(self, name: str, payload: bytes) -> None:
         """Hand an answer to who waits for it; looking at its numbers is his work."""
@@ -178,6 +225,9 @@ class Line:
             asked = self._open.get(said["answers"])
             if asked is None or asked.device != name:
                 raise RefusedError("unasked", f"it answers '{said['answers']}', which nobody waits for.")
+            if len(payload) > asked.most:
+                asked.came.put(_Gone("its answer is too large"))
+                raise RefusedError("oversized", f"{len(payload)} bytes; its answer has at most {asked.most}.")
         except RefusedError as error:
             if not self._expected(name, payload, error):
                 self.gate.refuse(name, error)
@@ -195,11 +245,11 @@ class Line:
         return True
 
     def _status(self, name: str, payload: bytes) -> None:
-        device = self._numbers.get(name)
-        if device is None or not payload:
+        if not payload:
             return
+        device = self._numbers[name]
         try:
-            said = decode(payload, 1 << 20)
+            said = decode(payload, STATUS_BYTES, STATUS_BYTES, arrays=0)
             if said.sender != name:
                 raise RefusedError("sender", f"it says it is of '{said.sender}'.")
             if said.kind == "hello":
@@ -238,6 +288,16 @@ class Line:
         log.warning("device %s (%d) is gone: %s.", name, device, why)
         for asked in [one for one in list(self._open.values()) if one.device == name]:
             asked.came.put(_Gone(why))
+
+
+def _answer(kind: str, sent: Arrays) -> tuple[int, int]:
+    """Return how many bytes, and how many arrays, the answer to a request may have.
+
+    A visit returns what it was sent, trained; a question is answered with one vector at most, all else in words.
+    """
+    size = sum(one.nbytes for one in sent.values())
+    numbers, arrays = {"visit": (size, len(sent)), "probe": (max(size, VECTOR_BYTES), 1)}.get(kind, (0, 0))
+    return min(SHORT_HEADER + ENVELOPE + numbers, MOST_BYTES), arrays
 
 
 def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:

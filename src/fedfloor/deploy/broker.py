@@ -1,18 +1,28 @@
 """Mosquitto's configuration: who may connect, who may say and hear what, and how factories' brokers are bridged.
 
 Topics begin with ``fedfloor/PARK``: ``in/EDGE/DEVICE`` goes to a device, ``out/DEVICE/EDGE`` comes from it,
-``status/DEVICE`` says whether it is there, ``announce`` is an edge's word to all. Of two factories' brokers the first
-in the park file dials the other, and the one connection carries both ways only what crosses factories.
+``status/DEVICE`` says whether it is there. Of two factories' brokers the first in the park file dials the other, and
+the one connection carries both ways only what crosses factories.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 
 from fedfloor.deploy.park_file import Factory, ParkFile
+from fedfloor.errors import SettingError
+
+LEAST = (2, 0, 11)  # of Mosquitto; from 2.0.19 on without published advisories, before with a distribution's fixes
 
 ENVELOPE = 65_536  # bytes of topic and header beside a payload
 QUEUED = 10_000  # messages kept for a slow client: each device of a large factory may answer; bytes bound them, too
+INFLIGHT = 20  # messages to a client, and from one, that are not acknowledged yet
+FILES = 65_536  # open files of a broker: more than one address has ports to connect from (28,232 on Linux)
+SPARE_FILES = 1_024  # of them for anything but connections
+PID = "state/broker.pid"
 HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
 
@@ -30,10 +40,12 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         "allow_anonymous false",
         "acl_file acl",
         f"max_packet_size {min(limit + ENVELOPE, 268_435_455)}",  # refused before it is read, the sender cut off
+        f"max_inflight_messages {INFLIGHT}",
         f"max_queued_messages {QUEUED}",
         f"max_queued_bytes {4 * limit}",
         "set_tcp_nodelay true",  # small messages would wait 40 ms for their acknowledgement
         "persistent_client_expiration 1d",
+        f"pid_file {PID}",
         "persistence true",
         "persistence_location state/",
         "autosave_interval 60",
@@ -44,6 +56,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         "log_type information",
         "connection_messages true",
         f"listener {factory.port} {factory.bind}",
+        f"max_connections {FILES - SPARE_FILES}",
         "tls_version tlsv1.3",
         "cafile ca.crt",
         "certfile broker.crt",
@@ -83,7 +96,7 @@ def _bridge(park: ParkFile, near: Factory, far: Factory) -> Iterator[str]:
 def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     """Return who may read and write what at a factory's broker; whoever is not named may nothing.
 
-    A device reads its own inbox and the announcements, writes its own outbox, to edges that there are, and status:
+    A device reads its own inbox, writes its own outbox, to edges that there are, and status:
     topics without end would hold retained messages without end. The edge writes to any device
     under its own name and reads what is for it. A bridge speaks only for its own factory's edge and devices.
 
@@ -96,13 +109,12 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     parts: dict[str, list[str]] = {
         factory.name: [
             f"write {top}/in/{factory.name}/+", f"read {top}/out/+/{factory.name}", f"read {top}/status/+",
-            f"readwrite {top}/announce",
         ]
     }  # fmt: skip
     for device in own:
         parts[device] = [
-            f"read {top}/in/+/{device}", f"read {top}/announce",
-            *(f"write {top}/out/{device}/{one.name}" for one in park.factory), f"write {top}/status/{device}",
+            f"read {top}/in/+/{device}", *(f"write {top}/out/{device}/{one.name}" for one in park.factory),
+            f"write {top}/status/{device}",
         ]  # fmt: skip
     for other in park.factory[: park.factory.index(factory)]:  # these dial this one
         theirs = _allowed(park, other, shut_out)
@@ -119,5 +131,42 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     )
 
 
+def check_version(program: str) -> None:
+    """Check that an installed Mosquitto is recent enough.
+
+    Args:
+        program: its path.
+
+    Raises:
+        SettingError: it is older than :data:`LEAST`, or does not print its version.
+    """
+    least = ".".join(map(str, LEAST))
+    try:
+        told = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingError(f"{program} cannot be started: {error}. Install Mosquitto {least} or later.") from error
+    numbers = re.search(r"mosquitto version (\d+)\.(\d+)\.(\d+)", told)
+    if numbers is None:
+        raise SettingError(f"{program} -h prints no version: it must be Mosquitto {least} or later.")
+    if tuple(map(int, numbers.groups())) < LEAST:
+        raise SettingError(
+            f"{program} is Mosquitto {'.'.join(numbers.groups())}; must be {least} or later: upgrade it."
+        )
+
+
 def _allowed(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> list[str]:
     return [one.name for one in park.devices_of(factory) if one.name not in shut_out]
+
+
+def main(words: Sequence[str]) -> int:
+    """Check the Mosquitto that a unit is about to start: ``python -m fedfloor.deploy.broker PROGRAM``."""
+    try:
+        check_version(*words)
+    except SettingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -21,7 +21,7 @@ from fedfloor.deploy.facts import Facts, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Link, Mqtt
-from fedfloor.deploy.message import SHORT_HEADER, Message, RefusedError, encode, split
+from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
 from fedfloor.errors import FedfloorError
@@ -52,8 +52,9 @@ class Agent:
         self, settings: DeviceSettings, experiment: Experiment, park: Park | None,
         link: Callable[[tuple[str, bytes]], Link] | None = None, session: int | None = None,
     ) -> None:  # fmt: skip
-        self.settings, self.experiment, self.park = settings, experiment, park
-        self.gate = Gate(header=SHORT_HEADER)
+        self.settings, self.experiment = settings, experiment
+        self.park = None if park is None else own.guarded(park, settings)
+        self.gate = Gate(header=SHORT_HEADER, arrays=FEW_ARRAYS)
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
@@ -160,7 +161,7 @@ class Agent:
         """Read its samples as the cloud says what a sample is, and answer how many there are."""
         facts = read_facts(message.about.get("facts"))
         if self.park is None or self._facts is None or replace(self._facts, standard=facts.standard) != facts:
-            self.park = own.park(self.settings, self.experiment, facts)
+            self.park = own.guarded(own.park(self.settings, self.experiment, facts), self.settings)
         if facts != self._facts:
             self.park, self._facts, self._worker = replace(self.park, told=facts.known), facts, None
         return asdict(holding(self.park, self.settings.device, facts))

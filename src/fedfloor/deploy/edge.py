@@ -11,9 +11,10 @@ from typing import Any
 
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import errands, joining, names, packing
+from fedfloor.deploy import errands, joining, names, packing, rights
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.asking import Line
+from fedfloor.deploy.broker import PID
 from fedfloor.deploy.door import Door
 from fedfloor.deploy.factory import Factory
 from fedfloor.deploy.facts import read as read_facts
@@ -58,7 +59,7 @@ class Edge:
         self._method, self._names = combined(experiment), names.table(experiment)
         self.gate = Gate(seen=settings.state / f"{settings.name}.seen.json")
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
-        self.line = Line(settings.park, settings.name, link, everyone)
+        self.line = Line(settings.park, settings.name, link, everyone, cut=self._withdraw)
         self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
         if park is not None:
             self._begin(park)
@@ -73,6 +74,18 @@ class Edge:
         most = self.experiment.deploy.norm_limit
         self.engine.limit = Limit(most) if most else None
         self.ready = True
+
+    def _withdraw(self, name: str) -> None:
+        """Take a device's rights at the broker of this machine."""
+        if self.settings.acl is None:
+            return
+        try:
+            done = rights.withdraw(self.settings.acl, self.settings.state / Path(PID).name, name)
+        except OSError as error:
+            log.error("%s: %s: device %s keeps its rights there.", self.settings.acl, error.strerror or error, name)
+            return
+        when = "Its broker refuses it" if done else "Its broker refuses it once it is reloaded"
+        log.warning("device %s has no rights in %s any more. %s.", name, self.settings.acl, when)
 
     def start(self) -> None:
         """Connect, and wait a while for the factory's devices."""

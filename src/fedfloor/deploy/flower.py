@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -15,7 +15,7 @@ from fedfloor.deploy import cloud
 from fedfloor.deploy.knock import content, frame_of
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, read
 from fedfloor.deploy.submit import ENDED
-from fedfloor.errors import FedfloorError
+from fedfloor.errors import FedfloorError, RunError
 from fedfloor.runs import folder
 from fedfloor.runs.orders import Limits
 
@@ -37,17 +37,29 @@ class ByGrid:
         self._grid = grid
         self._known = {one.factory: one.node for one in edges if one.node is not None}
         self._nodes: dict[int, int] = {}
+        self._met = False  # whether any node was there
         self._wanted = {one.factory for one in edges}
 
     def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask each factory's node."""
+        """Ask each factory's node.
+
+        Raises:
+            RunError: not a single node is there before the first question.
+        """
         if not set(messages) <= set(self._nodes):
-            self._find(FIND_S if not self._nodes else 10.0)
-        asked = {self._nodes[factory]: factory for factory in messages if factory in self._nodes}
-        sent = [_message(messages[factory], node, deadline_s) for node, factory in asked.items()]
+            self._find(10.0 if self._met else FIND_S)
+        if not self._nodes and not self._met:
+            raise RunError(
+                f"no factory's SuperNode answered within {FIND_S:g} s. A SuperLink that was started again knows none: "
+                "flwr supernode ls park lists them, flwr supernode register nodes/NAME.pub park adds one. "
+                "Then --resume."
+            )
+        self._met = True
+        asked = [factory for factory in messages if factory in self._nodes]
+        sent = [_message(messages[factory], self._nodes[factory], deadline_s) for factory in asked]
         found: dict[int, bytes] = {}
-        for answer in self._rpc(sent, deadline_s):
-            factory = asked[answer.metadata.src_node_id]
+        for place, answer in self._rpc(sent, deadline_s):
+            factory = asked[place]
             if answer.has_error():
                 log.warning("factory %d: %s.", factory, answer.error.reason)
             else:
@@ -63,18 +75,21 @@ class ByGrid:
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:
             strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
             asked = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
-            for answer in self._rpc(asked, min(60.0, deadline_s)):
+            for _, answer in self._rpc(asked, min(60.0, deadline_s)):
                 if not answer.has_error():
                     self._nodes[int(answer.content.config_records["factory"]["number"])] = answer.metadata.src_node_id  # type: ignore[arg-type]
             time.sleep(0.2)
 
-    def _rpc(self, messages: Iterable[Message], deadline_s: float) -> list[Message]:
-        """Send messages and return the answers that come in time."""
-        waiting, found, until = set(self._grid.push_messages(messages)), list[Message](), time.monotonic() + deadline_s
+    def _rpc(self, messages: Sequence[Message], deadline_s: float) -> list[tuple[int, Message]]:
+        """Send messages; return the answers that come in time, each with the place of the message that it answers.
+
+        An error reply of the SuperLink's own is of no node: only the message that it answers identifies the factory.
+        """
+        waiting = {identity: place for place, identity in enumerate(self._grid.push_messages(messages))}
+        found, until = list[tuple[int, Message]](), time.monotonic() + deadline_s
         while waiting and time.monotonic() < until:
-            got = list(self._grid.pull_messages(waiting))
-            found += got
-            waiting -= {one.metadata.reply_to_message_id for one in got}
+            got = [one for one in self._grid.pull_messages(set(waiting)) if one.metadata.reply_to_message_id in waiting]
+            found += [(waiting.pop(one.metadata.reply_to_message_id), one) for one in got]
             if waiting and not got:
                 time.sleep(POLL_S)
         return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, RefusedError, decode, split
+from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, RefusedError, decode, split
 from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
@@ -51,13 +51,15 @@ class Gate:
         run: the run they must belong to; "" takes any.
         most: the most bytes of one.
         header: the most bytes of its header.
+        arrays: the most arrays of one.
         seen: file in which each sender's last message is noted, so that a restart does not take an old one again.
     """
 
     def __init__(
-        self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER
-    ) -> None:
-        self.run, self.most, self.header, self._seen = run, most, header, seen
+        self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER,
+        arrays: int = MOST_ARRAYS,
+    ) -> None:  # fmt: skip
+        self.run, self.most, self.header, self.arrays, self._seen = run, most, header, arrays, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
         self._last: dict[str, tuple[int, int]] = _noted(seen)
         self._lock = Lock()
@@ -71,7 +73,7 @@ class Gate:
         """
         try:
             self.look(data, sender)
-            return decode(data, self.most, self.header)
+            return decode(data, self.most, self.header, self.arrays)
         except RefusedError as error:
             self.refuse(sender, error)
             return None

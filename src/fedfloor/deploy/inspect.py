@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedfloor.deploy import authority, settings
+from fedfloor.deploy import authority, broker, settings
 from fedfloor.deploy.park_file import ParkFile
 from fedfloor.deploy.places import EXPERIMENT, certified
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings, Tls
@@ -56,6 +58,8 @@ def _faults(place: Path, at: dt.datetime) -> Iterator[str]:
     for name, others in NEEDED.items():
         if (place / name).exists():
             yield from (f"{place / one} is missing" for one in others if not (place / one).exists())
+    if (place / "mosquitto.conf").exists():
+        yield from _broker()
     yield from _settings(place)
     try:
         root = authority.certificate(place / "ca.crt")
@@ -74,6 +78,15 @@ def _modes(place: Path) -> Iterator[str]:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
         if mode & 0o077:
             yield f"{path} is a private key that others can read (mode {mode:04o}): chmod 600 {path}"
+
+
+def _broker() -> Iterator[str]:
+    program = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    try:
+        if program is not None:  # else the folder is looked over on another machine
+            broker.check_version(program)
+    except SettingError as error:
+        yield str(error)
 
 
 def _settings(place: Path) -> Iterator[str]:

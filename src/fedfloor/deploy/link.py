@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedfloor.deploy.settings import Address, Tls
+from fedfloor.deploy.topics import parts
 from fedfloor.errors import SettingError
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Link(Protocol):
             heard: called with topic and payload of each message, one after the other.
             joined: called after each connection, listening already.
         """
+        ...
+
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        """Listen to topics no longer, also after the next connection."""
         ...
 
     def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
@@ -78,6 +83,7 @@ class Mqtt:
         self._alert, self._name = "", name  # what ended the last attempt
         self._thread = threading.Thread(target=self._stay, name=f"link of {name}", daemon=True)
         self.connections = 0
+        self._topics: tuple[str, ...] = ()
 
     def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
         """Connect and stay connected."""
@@ -89,13 +95,19 @@ class Mqtt:
                 )
                 return
             self.connections += 1
-            client.subscribe([(topic, _once()) for topic in topics]) if topics else _tried(joined)
+            client.subscribe([(topic, _options(topic)) for topic in self._topics]) if self._topics else _tried(joined)
 
+        self._topics = tuple(topics)
         self._client.on_connect = on_connect
         self._client.on_log = self._note
         self._client.on_subscribe = lambda *_: _tried(joined)
         self._client.on_message = lambda _client, _data, one: _tried(lambda: heard(one.topic, bytes(one.payload)))
         self._thread.start()
+
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        """Listen to topics no longer."""
+        self._topics = tuple(one for one in self._topics if one not in topics)
+        self._client.unsubscribe(list(topics))
 
     def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish."""
@@ -163,10 +175,13 @@ def _shared(broker: Address) -> str:
     )
 
 
-def _once() -> Any:
+def _options(topic: str) -> Any:
+    """Return how a topic is listened to: of retained messages only those that say which devices are there."""
     from paho.mqtt.subscribeoptions import SubscribeOptions
 
-    return SubscribeOptions(qos=1, noLocal=True)
+    retained = parts(topic)[0] == "status"
+    handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if retained else SubscribeOptions.RETAIN_DO_NOT_SEND
+    return SubscribeOptions(qos=1, noLocal=True, retainHandling=handling)
 
 
 def _client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> Client:

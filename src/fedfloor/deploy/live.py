@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import config
-from fedfloor.deploy import ports, provision, settings, units
+from fedfloor.deploy import broker, ports, provision, settings, units
 from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
 from fedfloor.deploy.processes import LIST, Crew, Process, resident_mb
 from fedfloor.deploy.settings import Address, CloudSettings, EdgeSettings
@@ -59,14 +59,16 @@ def programs() -> dict[str, str]:
     """Return where the programs lie that a park needs.
 
     Raises:
-        SettingError: one is not installed; says how to get it.
+        SettingError: one is not installed, with how to get it; or Mosquitto is too old.
     """
     beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"))
     found = {name: shutil.which(name, path=beside) for name in INSTALL}
     absent = [INSTALL[name] for name, path in found.items() if path is None]
     if absent:
         raise SettingError(f"a live park needs {'; and '.join(dict.fromkeys(absent))}.")
-    return {name: path for name, path in found.items() if path is not None}
+    present = {name: path for name, path in found.items() if path is not None}
+    broker.check_version(present["mosquitto"])
+    return present
 
 
 def prepare(
@@ -151,9 +153,9 @@ def up(trial: Trial, say: Say) -> Crew:
     park, place = trial.park, trial.place
     for one in reversed(park.factory):  # the first dial the last
         service = units.factory(park, one)[0]
-        broker = _start(crew, trial, service, f"broker-{one.name}", "broker", place / "factories" / one.name)
-        crew.wait(broker.name, lambda port=one.port: listens(port), [broker], READY_S)  # type: ignore[misc]
-        say(f"{broker.name} listens on port {one.port}")
+        process = _start(crew, trial, service, f"broker-{one.name}", "broker", place / "factories" / one.name)
+        crew.wait(process.name, lambda port=one.port: listens(port), [process], READY_S)  # type: ignore[misc]
+        say(f"{process.name} listens on port {one.port}")
     link = _start(crew, trial, units.cloud(park)[0], "superlink", "superlink", place / "cloud")
     edges = _agents(crew, trial)
     crew.wait("superlink", lambda: listens(park.cloud.port), [link], READY_S)
@@ -201,7 +203,7 @@ def _start(crew: Crew, trial: Trial, service: units.Service, name: str, kind: st
     first, *rest = service.words
     ours = {"fedfloor": [sys.executable, "-m", "fedfloor"], "python": [sys.executable]}
     words = [*(ours.get(first) or [trial.programs[first]]), *rest]
-    return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)))
+    return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)), service.files)
 
 
 def _env(trial: Trial, env: Mapping[str, str]) -> dict[str, str]:

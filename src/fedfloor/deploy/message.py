@@ -23,6 +23,11 @@ START = struct.Struct(">4sBI")
 MOST_BYTES = 1 << 30  # of a whole message, unless its reader allows less
 MOST_HEADER = 1 << 24  # between cloud and edge, where a round's whole plan stands in it
 SHORT_HEADER = 1 << 20  # between edge and device: one visit, one answer
+STATUS_BYTES = 4096  # of a whole status message, which holds no arrays
+MOST_ARRAYS = 1 << 14  # between cloud and edge, where each device may have answered with one
+FEW_ARRAYS = 16  # from edge to device: the model, and what an objective reads beside it
+ARRAY_HEADER = 512  # bytes of safetensors' header for each array
+LENGTH = struct.Struct("<Q")  # of safetensors' header, before it
 KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64)}
 TYPES: dict[str, type] = {
     "kind": str, "sender": str, "run": str, "round": int, "session": int, "number": int, "scope": str,
@@ -86,23 +91,24 @@ def encode(message: Message) -> bytes:
     return b"".join((START.pack(MAGIC, VERSION, len(header)), header, body))
 
 
-def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> Message:
+def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, arrays: int = MOST_ARRAYS) -> Message:
     """Return the message that bytes hold, once it is known to be whole.
 
     Args:
         data: what arrived.
         most: the most bytes that are taken.
         header: of these, of the header.
+        arrays: the most arrays; a message with more is refused before any is made.
 
     Raises:
-        RefusedError: it is too large, cut short, no message, of another version, damaged, or holds arrays of another
-            type or numbers that are not finite.
+        RefusedError: it is too large, cut short, no message, of another version, damaged, or holds too many arrays,
+            arrays of another type or numbers that are not finite.
     """
     said, body = split(data, most, header)
     digest = said.pop("digest")
     if hashlib.sha256(body).hexdigest() != digest:
         raise RefusedError("digest", "what arrived is not what was sent.")
-    return Message(**said, arrays=_arrays(body))
+    return Message(**said, arrays=_arrays(body, arrays))
 
 
 def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tuple[dict[str, Any], memoryview]:
@@ -141,9 +147,10 @@ def _header(text: bytes) -> dict[str, Any]:
     return said
 
 
-def _arrays(body: memoryview) -> dict[str, NDArray[Any]]:
+def _arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
     if not body:
         return {}
+    _check_number(body, most)
     try:
         found: dict[str, NDArray[Any]] = load(bytes(body))
     except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, MemoryError) as error:
@@ -154,6 +161,29 @@ def _arrays(body: memoryview) -> dict[str, NDArray[Any]]:
         if one.dtype.kind == "f" and not bool(np.isfinite(one).all()):
             raise RefusedError("not finite", f"'{name}' holds infinite or undefined numbers.")
     return found
+
+
+def _check_number(body: memoryview, most: int) -> None:
+    """Refuse more arrays than ``most``, by safetensors' header alone.
+
+    Raises:
+        RefusedError: there are more, or the header is longer than that of so many arrays.
+    """
+    if most == 0:
+        raise RefusedError("arrays", f"{len(body)} bytes of arrays; its kind has none.")
+    if len(body) < LENGTH.size:
+        raise RefusedError("arrays", f"{len(body)} bytes are no arrays.")
+    (length,) = LENGTH.unpack_from(body)
+    if length > most * ARRAY_HEADER:
+        raise RefusedError(
+            "arrays", f"their header has {length} bytes; {most} arrays need no more than {ARRAY_HEADER} each."
+        )
+    try:
+        count = len(json.loads(bytes(body[LENGTH.size : LENGTH.size + length])))
+    except (ValueError, RecursionError, TypeError) as error:
+        raise RefusedError("arrays", "their header is no JSON.") from error
+    if count > most:
+        raise RefusedError("arrays", f"{count} arrays; at most {most} are taken.")
 
 
 def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:

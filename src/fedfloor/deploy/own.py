@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,7 +24,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.outside import load, loaded
 from fedfloor.park.local import LocalSets
 from fedfloor.park.park import Park
-from fedfloor.park.privacy import noisy
+from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Told
 from fedfloor.park.stream import Static
 
@@ -52,7 +53,7 @@ class Sensed(Park):
         """Return the class counts of what the device holds now, as :meth:`Park.census` does."""
         counts = np.bincount(self.together(devices, tick, visits)[1], minlength=len(self.dataset.classes))
         if self.census_epsilon is not None:
-            counts = noisy(counts, self.census_epsilon, self.seed, tick, devices[0], tick).clip(0)
+            counts = self.reported(counts, tick, devices[0], tick).clip(0)
             counts = counts if counts.any() else counts + 1
         return counts[None]
 
@@ -68,6 +69,17 @@ def check(settings: DeviceSettings) -> None:
         raise SettingError(f"[data] path: {source.path} does not exist. Put the device's samples there.")
     if source.kind == "function" and not callable(load(str(source.name), "[data] name")):
         raise SettingError(f"[data] name: '{source.name}' is no function.")
+
+
+def guarded(park: Park, settings: DeviceSettings) -> Park:
+    """Return a device's park whose census carries noise that only this device can compute; without noise, the park.
+
+    Raises:
+        SettingError: the key of the noise cannot be kept in the device's state.
+    """
+    if park.census_epsilon is None or math.isinf(park.census_epsilon):
+        return park
+    return replace(park, secret=secret_key(settings.state / "census.key"))
 
 
 def alone(park: Park, experiment: Experiment, device: int, known: Told | None = None) -> Park:

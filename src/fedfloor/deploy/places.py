@@ -125,7 +125,7 @@ def _edge(park: ParkFile, one: Factory, shut_out: Sequence[str]) -> EdgeSettings
     return EdgeSettings(
         park=park.name, name=one.name, factory=park.factory.index(one), broker=Address(one.address, one.port),
         listen=DOOR, experiment=EXPERIMENT, state=STATE, devices=_named(park.devices_of(one), shut_out),
-        neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park),
+        neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park), acl=Path(units.ACL),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -60,7 +61,9 @@ class Crew:
             rows = []
         return cls(folder, [Process(**row) for row in rows])
 
-    def start(self, name: str, kind: str, words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Process:
+    def start(
+        self, name: str, kind: str, words: Sequence[str], cwd: Path, env: Mapping[str, str], files: int = 0
+    ) -> Process:
         """Start a process in a session of its own.
 
         Args:
@@ -69,6 +72,7 @@ class Crew:
             words: the command.
             cwd: where its relative paths begin.
             env: its environment, beside this process's.
+            files: how many files it may have open, as far as this process may grant them; 0: as many as this process.
 
         Raises:
             RunError: there is no such program.
@@ -83,6 +87,10 @@ class Crew:
                 )  # fmt: skip
             except OSError as error:
                 raise RunError(f"{name}: {words[0]}: {error.strerror or error}.") from error
+        if files and hasattr(resource, "prlimit"):  # Linux
+            _, hard = resource.prlimit(made.pid, resource.RLIMIT_NOFILE)
+            soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
+            resource.prlimit(made.pid, resource.RLIMIT_NOFILE, (soft, hard))
         self.children[made.pid] = made
         self.members.append(Process(name, kind, made.pid, str(log)))
         rows = [asdict(one) for one in self.members]

@@ -158,6 +158,8 @@ class EdgeSettings:
         tls: without it, nothing is encrypted: for tests only.
         deadlines: how long it waits.
         samples: as the cloud's.
+        acl: the access list of its factory's broker, where it runs on the same machine: a device that floods loses its
+            rights there.
     """
 
     park: str
@@ -172,6 +174,7 @@ class EdgeSettings:
     tls: Tls | None = None
     deadlines: Deadlines = Deadlines()
     samples: str = "experiment"
+    acl: Path | None = None
 
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))

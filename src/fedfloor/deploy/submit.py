@@ -54,7 +54,13 @@ def run(settings: CloudSettings, file: Path, *, resume: bool, limits: Limits, re
                 return "interrupted"
             if time.monotonic() - asked > ALIVE_S:
                 asked = time.monotonic()
-                if flower.status(number).startswith(OVER) and not ended.exists():
+                status = flower.status(number)
+                if not status and not ended.exists():
+                    raise RunError(
+                        f"the SuperLink does not know run {number} any more: it was started again. Register the "
+                        "factories' keys (flwr supernode register nodes/NAME.pub park), then --resume."
+                    )
+                if status.startswith(OVER) and not ended.exists():
                     raise RunError(
                         f"the cloud's loop ended without a word: flwr log {number} says more. Then --resume."
                     )

@@ -7,6 +7,7 @@ the port may register a node of his own, or let the cloud and every factory run 
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -15,6 +16,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+BODY_BYTES = 1 << 24  # of a request; Flower sends what is larger in chunks of 5 MiB
 OPEN = "/v1/fleet/"  # what SuperNodes call; each of their messages is signed with their key
 
 
@@ -29,14 +31,40 @@ class Fence:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer 403."""
+        """Pass a request on, or answer 403, or 413 where its body is too large: before it is known whose it is."""
         if scope["type"] == "lifespan" or str(scope["path"]).startswith(OPEN) or local(scope):
-            await self.app(scope, receive, send)
+            if scope["type"] == "http" and declared(scope) > BODY_BYTES:
+                await _refuse(send, 413)
+            else:
+                await self.app(scope, bounded(receive), send)
         elif scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
+            await _refuse(send, 403)
         else:
             await send({"type": "websocket.close", "code": 1008})
+
+
+async def _refuse(send: Send, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def declared(scope: Scope) -> int:
+    """Return the length of a request's body as its header states it; 0 where it states none."""
+    stated = dict(scope.get("headers", ())).get(b"content-length", b"0")
+    return int(stated) if stated.isdigit() else 0
+
+
+def bounded(receive: Receive) -> Receive:
+    """Return how a request is received: a body that grows too large, whatever its header states, counts as cut off."""
+    taken = 0
+
+    async def receiving() -> MutableMapping[str, Any]:
+        nonlocal taken
+        event = await receive()
+        taken += len(event.get("body", b""))
+        return event if taken <= BODY_BYTES else {"type": "http.disconnect"}
+
+    return receiving
 
 
 def local(scope: Scope) -> bool:
@@ -58,12 +86,19 @@ def local(scope: Scope) -> bool:
 
 
 def fence() -> None:
-    """Let whatever this process serves from now on be fenced."""
+    """Let whatever this process serves from now on be fenced, and by TLS 1.3 where it is served by TLS."""
     import uvicorn
+
+    def newest(_: object, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        context = make()
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
 
     made = uvicorn.Config.__init__
 
     def fenced(self: Any, app: Any, *args: Any, **more: Any) -> None:
+        if more.get("ssl_certfile"):
+            more["ssl_context_factory"] = newest
         made(self, Fence(app), *args, **{**more, "proxy_headers": False})  # nobody says for others where they are
 
     uvicorn.Config.__init__ = fenced  # type: ignore[method-assign]

@@ -24,11 +24,6 @@ def status(park: str, device: str) -> str:
     return f"{ROOT}/{park}/status/{device}"
 
 
-def announce(park: str) -> str:
-    """Return where edges tell every device what is public, retained."""
-    return f"{ROOT}/{park}/announce"
-
-
 def parts(topic: str) -> tuple[str, tuple[str, ...]]:
     """Return what a topic is for and the names in it, or "" where it is none of ours.
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath
 
+from fedfloor.deploy.broker import FILES
 from fedfloor.deploy.park_file import Device, Factory, ParkFile
 
 STATE = "state"  # what a process writes lies here; the rest of its folder is never written to
+ACL = "acl"
 NODE_STATE = "state/node"
 FLOWER = {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
@@ -32,6 +34,8 @@ class Service:
         paths: more of it: files in the machine's folder, which whoever starts it writes out whole.
         after: services of the same machine that must be there before.
         idle: whether it ends by itself, with its work.
+        files: how many it may have open; 0: the system's usual number.
+        writes: a file beside its state that it may overwrite.
     """
 
     name: str
@@ -41,6 +45,8 @@ class Service:
     paths: Mapping[str, str] = field(default_factory=dict)
     after: Sequence[str] = ()
     idle: bool = False
+    files: int = 0
+    writes: str = ""
 
 
 def cloud(park: ParkFile) -> tuple[Service, ...]:
@@ -67,9 +73,9 @@ def factory(park: ParkFile, one: Factory) -> tuple[Service, ...]:
     )  # fmt: skip
     flower, paths = FLOWER | ALONE, {"FLWR_HOME": NODE_STATE, "FEDFLOOR_EDGE": f"edge-{one.name}.toml"}
     return (
-        Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf")),
+        Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf"), files=FILES),
         Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
-                after=("fedfloor-broker",)),
+                after=("fedfloor-broker",), writes=ACL),
         Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, paths, ("fedfloor-edge",)),
     )  # fmt: skip
 
@@ -97,16 +103,19 @@ def _shut_in(service: Service, folder: PurePath) -> dict[str, str]:
 
 
 def unit(service: Service, park: ParkFile) -> str:
-    """Return a service as a systemd unit; it may write to its state only.
+    """Return a service as a systemd unit; it may write to its state and to what its ``writes`` names.
 
     Args:
         service: the service.
         park: says where things lie on a machine, and who runs them.
     """
-    program = "/usr/sbin/mosquitto" if service.words[0] == "mosquitto" else str(park.programs / service.words[0])
+    mosquitto = service.words[0] == "mosquitto"
+    program = "/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0])
+    check = f"ExecStartPre={park.programs}/python -m fedfloor.deploy.broker {program}\n" if mosquitto else ""
     after = " ".join(("network-online.target", *(f"{one}.service" for one in service.after)))
     settings = "".join(f'Environment="{name}={value}"\n' for name, value in _shut_in(service, park.folder).items())
     state = f"{park.folder}/{STATE}"
+    files = f"LimitNOFILE={service.files}\n" if service.files else ""
     return f"""[Unit]
 Description={service.about} ({park.name})
 Wants=network-online.target
@@ -116,17 +125,17 @@ After={after}
 User={park.user}
 WorkingDirectory={park.folder}
 {settings}ExecStartPre=+/usr/bin/install -d -m 0700 -o {park.user} {state}
-ExecStart={program} {shlex.join(service.words[1:])}
+{check}ExecStart={program} {shlex.join(service.words[1:])}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart={"on-failure" if service.idle else "always"}
 RestartSec=2
-UMask=0077
+{files}UMask=0077
 NoNewPrivileges=true
 PrivateTmp=true
 PrivateDevices={"false" if service.name == "fedfloor-device" else "true"}
 ProtectSystem=strict
 ProtectHome=true
-ReadWritePaths={state}
+ReadWritePaths={state}{f" {park.folder}/{service.writes}" if service.writes else ""}
 
 [Install]
 WantedBy=multi-user.target
@@ -159,6 +168,8 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
         given = _shut_in(one, PurePosixPath("/park")).items()
         if given:
             rows += ["    environment:", *(f'      {name}: "{value}"' for name, value in given)]
+        if one.files:
+            rows.append(f"    ulimits: {{ nofile: {one.files} }}")
         if one.after:
             rows.append(f"    depends_on: {_listed([name.removeprefix('fedfloor-') for name in one.after])}")
     return "\n".join(rows) + "\n"

@@ -40,6 +40,7 @@ class Park:
         census_epsilon: ε of a census; None for counts without noise.
         mobility: which devices are guests in other factories when; None: all stay at home.
         told: what devices say of samples that stay with them; None: the samples are here.
+        secret: of a real device: the key of its census's noise, in the seed's place.
     """
 
     dataset: Dataset
@@ -52,6 +53,7 @@ class Park:
     census_epsilon: float | None = None
     mobility: Mobility | None = None
     told: Told | None = None
+    secret: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", LocalSets.of(self.indices))
@@ -145,7 +147,8 @@ class Park:
         """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
 
         With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); those below 0 are given as 0,
-        and where nothing is left every class as 1: by noise nobody is taken for one who holds nothing.
+        and where nothing is left every class as 1: by noise nobody is taken for one who holds nothing. With ``secret``
+        a static device gives one report at all ticks: a new one at each would average the noise out.
 
         Args:
             devices: whose.
@@ -162,8 +165,10 @@ class Park:
         now = self.windows.at(devices, tick, visits)
         rows = [block.counts[position - block.first] for block, position in now]
         if self.census_epsilon is not None:
-            told = zip(rows, devices, now, strict=True)
-            rows = [noisy(row, self.census_epsilon, self.seed, tick, k, place).clip(0) for row, k, (_, place) in told]
+            once = self.secret is not None and self.stream.kind == "static"
+            places = [(-1, 0) if once else (tick, place) for _, place in now]
+            told = zip(rows, devices, places, strict=True)
+            rows = [self.reported(row, when, k, place).clip(0) for row, k, (when, place) in told]
             rows = [row if row.any() else row + 1 for row in rows]
         return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes))
 
@@ -175,7 +180,11 @@ class Park:
         if self.told is not None and self.told.counts is not None:
             row: NDArray[np.int64] = self.told.counts[device]
             return row
-        return noisy(self.counts_of(np.array([device]))[0], self.census_epsilon, self.seed, -1, device, 0)
+        return self.reported(self.counts_of(np.array([device]))[0], -1, device, 0)
+
+    def reported(self, counts: NDArray[np.int64], tick: int, device: int, position: int) -> NDArray[np.int64]:
+        """Return class counts with the noise of ``census_epsilon``, as :func:`~fedfloor.park.privacy.noisy` does."""
+        return noisy(counts, self.census_epsilon, self.seed, tick, device, position, self.secret)
 
     @cached_property
     def distribution(self) -> NDArray[np.float64]:

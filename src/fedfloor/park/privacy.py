@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.chance import generator
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
 
 LEAST_EPSILON = 1e-6  # below, the noise of a count runs to millions: nobody could want that census
+SECRET_BYTES = 32
 
 
 def check_epsilon(epsilon: float | None) -> None:
@@ -31,9 +34,9 @@ def noise(epsilon: float, size: int, rng: np.random.Generator) -> NDArray[np.int
     private: one sample more or less changes one count by 1. (One sample in another's place changes two: 2ε.)
 
     Ghosh, Roughgarden and Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM J. Comput. 2012,
-    arXiv 0811.2841, where it is the geometric mechanism. Drawn by a seed it shows what privacy costs; real devices need
-    secret randomness and an exact sampler, such as that of Canonne, Kamath and Steinke, "The discrete Gaussian for
-    differential privacy", NeurIPS 2020, arXiv 2004.00010.
+    arXiv 0811.2841, where it is the geometric mechanism. The numbers are drawn by inversion in double precision: their
+    frequencies are exact to about 2^−53. An exact sampler is that of Canonne, Kamath and Steinke, "The discrete
+    Gaussian for differential privacy", NeurIPS 2020, arXiv 2004.00010.
 
     Args:
         epsilon: ε; infinity is no noise.
@@ -50,20 +53,56 @@ def noise(epsilon: float, size: int, rng: np.random.Generator) -> NDArray[np.int
 
 
 def noisy(
-    counts: NDArray[np.int64], epsilon: float | None, seed: int, tick: int, device: int, position: int
-) -> NDArray[np.int64]:
+    counts: NDArray[np.int64], epsilon: float | None, seed: int, tick: int, device: int, position: int,
+    secret: int | None = None,
+) -> NDArray[np.int64]:  # fmt: skip
     """Return the counts that a device reports, int64 [F]; they may be negative.
 
-    Asked twice in one tick for the same samples a device says the same: that is one report.
+    Asked twice in one tick for the same samples a device says the same: that is one report, and asking again averages
+    nothing out. With the public ``seed`` anybody can compute the noise and subtract it: it protects nobody. With a
+    ``secret`` nobody else can. The counts are then part of its key: the same noise on the counts of two data sets would
+    reveal their difference.
 
     Args:
         counts: int64 [F].
         epsilon: ε of one report, or None for the counts as they are.
         seed, tick, device, position: the noise is keyed by them.
+        secret: of a real device, see :func:`secret_key`: takes the seed's place.
     """
     if epsilon is None or math.isinf(epsilon):
         return counts
-    return counts + noise(epsilon, len(counts), generator(seed, "census noise", tick, device, position))
+    key = (seed, ()) if secret is None else (secret, counts.tolist())
+    return counts + noise(epsilon, len(counts), generator(key[0], "census noise", tick, device, position, *key[1]))
+
+
+def secret_key(path: Path) -> int:
+    """Return the secret that a real device keys its noise by: 256 bits of the operating system's randomness.
+
+    It is drawn once and kept, so that a device that is started again gives the same answer to the same question.
+
+    Args:
+        path: where it is kept, readable by its owner only.
+
+    Raises:
+        SettingError: the file holds something else, or cannot be read or written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            kept = path.read_bytes()
+        else:
+            kept = os.urandom(SECRET_BYTES)
+            with open(opened, "wb") as file:
+                file.write(kept)
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise SettingError(f"{path}: {error.strerror or error}: the census's noise is keyed by it.") from error
+    if len(kept) != SECRET_BYTES:
+        raise SettingError(f"{path}: {len(kept)} bytes; must be {SECRET_BYTES}. Delete it: a new one is drawn.")
+    return int.from_bytes(kept, "big")
 
 
 def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.float64]:

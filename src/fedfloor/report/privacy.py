@@ -17,12 +17,14 @@ class Privacy:
         epsilon: ε of all of them together.
         advanced: ε by advanced composition, with ``delta``.
         delta: δ.
+        secret: whether real devices drew the noise; a simulation's is drawn from a public seed and protects nobody.
     """
 
     reports: int
     epsilon: float
     advanced: float
     delta: float
+    secret: bool = False
 
 
 def privacy(run: Run) -> Privacy | None:
@@ -30,6 +32,6 @@ def privacy(run: Run) -> Privacy | None:
     try:
         body = json.loads((run.folder / "privacy.json").read_text(encoding="utf-8"))
         epsilons = float(body["epsilon"]), float(body["epsilon_advanced"]), float(body["delta"])
-        return Privacy(int(body["reports"]), *epsilons)
+        return Privacy(int(body["reports"]), *epsilons, secret=body.get("noise") == "secret")
     except (OSError, ValueError, KeyError, TypeError):
         return None

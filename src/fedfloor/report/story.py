@@ -243,15 +243,18 @@ def lost(found: Sequence[Group]) -> str:
 
 
 def reported(found: Sequence[Group]) -> str:
-    """Say which ε noisy censuses come to, of the seed that tells most; nothing where there is no noise."""
-    parts = []
+    """Return which ε noisy censuses come to, of the seed with most, and whether their noise protects anybody."""
+    parts, seeded = [], False
     for group in found:
         told = [one for one in map(privacy, group.runs) if one is not None and one.reports]
         if told:
             most = max(told, key=lambda one: one.epsilon)
+            seeded = seeded or not most.secret
+            where = "" if most.secret else "on real machines "
             better = f", or {most.advanced:.4g} with δ = {most.delta:g}" if most.advanced < most.epsilon else ""
             parts.append(
-                f"in {spoken(group.label)} a device told its class counts {count(most.reports, 'time')}, together "
-                f"ε = {most.epsilon:.4g}{better}"
+                f"in {spoken(group.label)} a device told its class counts {count(most.reports, 'time')}, "
+                f"{where}together ε = {most.epsilon:.4g}{better}"
             )
-    return f"With noise: {listed(parts)}." if parts else ""
+    public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
+    return f"With noise: {listed(parts)}.{public}" if parts else ""

@@ -293,7 +293,8 @@ class _Run:
         if not self.first:
             return
         self.save(point)
-        privacy.tell(self.orders.out, self.experiment, point.reports, self.engine.park)
+        park, secret = self.engine.park, self.live is not None
+        privacy.tell(self.orders.out, self.experiment, point.reports, park, secret=secret)
         results.write_memory(self.orders.out, self.engine.memory)
         results.write_evaluation(self.orders.out, self.experiment, point.round, score)
         results.write_model(self.orders.out, self.experiment, self.engine, point)

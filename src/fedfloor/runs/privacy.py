@@ -18,6 +18,11 @@ from fedfloor.runs import folder
 log = logging.getLogger(__name__)
 
 DELTA = 1e-5
+SECRET, SEEDED = "secret", "seeded"
+SEEDED_NOTE = (
+    "The noise is drawn from the experiment's public seed: it shows what privacy costs and protects nobody. "
+    "ε holds on real machines, whose noise is secret."
+)
 
 
 def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
@@ -59,7 +64,9 @@ def _asked(node: Node, tick: int) -> list[tuple[int, int]]:
     return found
 
 
-def tell(out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park) -> None:
+def tell(
+    out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park, *, secret: bool = False
+) -> None:  # fmt: skip
     """Write ``privacy.json`` and log what it says; nothing where censuses carry no noise.
 
     A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
@@ -69,6 +76,7 @@ def tell(out: Path, experiment: Experiment, counted: Mapping[int, int], park: Pa
         experiment: says what ε is.
         counted: device → how often it reported.
         park: what the devices have, and hold at a time.
+        secret: whether real devices drew the noise; a simulation's protects nobody.
     """
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
@@ -77,8 +85,10 @@ def tell(out: Path, experiment: Experiment, counted: Mapping[int, int], park: Pa
     worst = max(counted, key=lambda k: counted[k] * int(times[k]), default=None)
     most, each = (0, epsilon) if worst is None else (counted[worst], epsilon * int(times[worst]))
     whole, advanced = composed(each, most), composed(each, most, DELTA)
-    told = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
-    folder.write_json(out / "privacy.json", {**told, "epsilon_advanced": advanced, "delta": DELTA})
+    figures = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
+    figures |= {"epsilon_advanced": advanced, "delta": DELTA}
+    source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
+    folder.write_json(out / "privacy.json", {**figures, **source})
     if not most:
         log.info("census: no device was asked for its own.")
         return
@@ -86,6 +96,8 @@ def tell(out: Path, experiment: Experiment, counted: Mapping[int, int], park: Pa
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
         most, each, whole, advanced, DELTA,
     )  # fmt: skip
+    if not secret:
+        log.info("census: %s", SEEDED_NOTE)
     if each > epsilon:
         log.warning(
             "census: windows hold samples of device %d up to %d times, and a report tells as many times "
