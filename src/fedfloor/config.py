@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.checking import Table, checked, toml
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, shown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
@@ -72,7 +72,7 @@ def value(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text.strip()
 
 
@@ -186,7 +186,7 @@ def _part(part: str, value: Any, where: str) -> Any:
     settings = {"kind": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
         raise SettingError(
-            f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(PARTS[part])}" }}.'
+            f'{where} = {shown(value)}: must be a name, or a table such as {{ kind = "{min(PARTS[part])}" }}.'
         )
     name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
     with _inside(where):
