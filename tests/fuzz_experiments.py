@@ -50,7 +50,8 @@ TIME = datetime.time(6, 30)
 SCALARS: tuple[Any, ...] = (
     0, 1, 2, 3, 7, -1, -3, 10**6, 10**9, 10**12, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**59, -(10**30),
     0.0, -0.0, 0.5, 1.0, -1.0, 2.5, 1e-320, 1e9, 1e59, 1e308, math.nan, math.inf, -math.inf,
-    True, False, "", " ", "a", "0", "1e3", "iid", "auto", "équerre", "工場", "a\0b", "a/b", "..", "~x", ":", "a:b", "no_such:X",
+    True, False, "", " ", "a", "0", "1e3", "iid", "auto", "équerre", "工場", "a\0b", "a/b", "..", "~x", ":", "a:b",
+    "no_such:X",
     "math:sqrt", "json:JSONDecoder", "x" * 5000, "\U0001f3ed", "‮abc", "inf", "nan", "none",
     TIME, datetime.date(2026, 3, 1), datetime.datetime(2026, 3, 1, 6, 30),
     datetime.datetime(2026, 3, 1, 6, 30, tzinfo=datetime.UTC),
@@ -143,7 +144,9 @@ def _garbled(text: str, rng: random.Random) -> str:
     elif choice == 1:
         lines[at] = lines[at][: rng.randrange(len(lines[at]) + 1)]
     elif choice == 2:
-        lines.insert(at, rng.choice(("[[work]]", "[data.stream.x.y]", "[park]", "= 3", '"""', "a.b.c = 1", "\ufeff", "[")))
+        lines.insert(
+            at, rng.choice(("[[work]]", "[data.stream.x.y]", "[park]", "= 3", '"""', "a.b.c = 1", "\ufeff", "["))
+        )
     elif choice == 3:
         lines[at] = lines[at].replace("=", rng.choice(("= =", ":", "= [", "= {", "=")), 1)
     else:
@@ -170,6 +173,9 @@ def _put(whole: dict[str, Any], path: Path_, new: Any) -> None:
     """Put a value at a path; what is no table on the way becomes one."""
     table: Any = whole
     for key in path[:-1]:
+        if isinstance(table, list) and not isinstance(key, int):
+            table.append({})
+            table = table[-1]
         if isinstance(table, dict) and not isinstance(table.get(key), dict | list):
             table[key] = {}
         table = table[key]

@@ -53,7 +53,9 @@ def test_folders_of_devices_are_not_taken_for_labels(tmp_path: Path) -> None:
         picture(tmp_path / "data" / f"hall {number % 2}" / f"press {number}" / "1.png", number)
     with pytest.raises(SettingError) as caught:
         load(tmp_path / "data", Reading(), 0)
-    assert "labels are 'press 0', 'press 1', 'press 2', … (6), but none of them stands in two devices" in str(caught.value)
+    assert "labels are 'press 0', 'press 1', 'press 2', … (6), but none of them stands in two devices" in str(
+        caught.value
+    )
     assert "--set data.layout=device/label/file" in str(caught.value)
     told = Reading(layout="device/label/file", split=DeviceSplit())
     assert len(load(tmp_path / "data", told, 0).classes) == 6

@@ -60,7 +60,7 @@ def plant_of(root: Path, head: str = "time,a,b,label") -> Path:
 
 
 def test_two_folders_without_a_label_column_are_read_in_two_ways(tmp_path: Path) -> None:
-    """The names of FACTORY/DEVICE were taken for devices and classes, and the label, under another name, for a sensor."""
+    """FACTORY/DEVICE was taken for DEVICE/LABEL, and the label, which has another name, for a sensor."""
     root = plant_of(tmp_path / "data", head="time,a,b,state")
     with pytest.raises(SettingError) as caught:
         load(root, Reading(), 0)
@@ -68,8 +68,8 @@ def test_two_folders_without_a_label_column_are_read_in_two_ways(tmp_path: Path)
         "north/north-0/log.csv: two folders, and no column 'label'",
         "device/label/file: devices 'north', 'south'; labels 'north-0', 'north-1', 'south-0', … (4): "
         "--set data.layout=device/label/file.",
-        "factory/device/file: factories 'north', 'south'; devices 'north-0', 'north-1', 'south-0', … (4); and the label "
-        "is a column of the tables (a, b, state): --set data.layout=factory/device/file --set data.columns.label=NAME.",
+        "factory/device/file: factories 'north', 'south'; devices 'north-0', 'north-1', 'south-0', … (4); and the "
+        "label is a column of the tables (a, b, state): --set data.layout=factory/device/file --set data.columns.label=NAME.",
     ):
         assert part in str(caught.value)
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-
 SHOWN = 200  # characters of a value in a message
 
 

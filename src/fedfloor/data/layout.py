@@ -42,8 +42,8 @@ def check(files: Sequence[Found], reading: Reading, *, images: bool) -> None:
     last = natural_order([one.folders[-1] for one in files])
     raise SettingError(
         f"{files[0].name}: read as {levels}/file the labels are {_named(last)}, but none of them stands in two "
-        f"devices. If that is right: --set data.layout={levels}/file. If these folders are devices (factory/device/file)"
-        f": the files of each need a folder per label below it{'' if images else ', or a column for the label'}."
+        f"devices. If that is right: --set data.layout={levels}/file. If these are devices (factory/device/file): "
+        f"the files of each need a folder per label below it{'' if images else ', or a column for the label'}."
     )
 
 

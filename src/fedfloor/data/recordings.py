@@ -15,7 +15,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.names import natural_order, qualified
 from fedfloor.data.reading import Reading
 from fedfloor.data.sheet import Sheet, read
-from fedfloor.data.table import MEANT, of_entry, write
+from fedfloor.data.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.tree import Found
 from fedfloor.errors import SettingError
 
@@ -67,6 +67,8 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     required = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     sheets = [_read(one, reading, required) for one in ordered]
     labelled = depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
+    if not labelled:
+        check_labels(sheets, reading)
     taken = _recordings(ordered, sheets, depth, labelled)
     apart = labelled or any(one.sheet.time is None for one in taken)
     for one in taken:
