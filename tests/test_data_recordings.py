@@ -69,7 +69,7 @@ def test_two_folders_without_a_label_column_are_read_in_two_ways(tmp_path: Path)
         "device/label/file: devices 'north', 'south'; labels 'north-0', 'north-1', 'south-0', … (4): "
         "--set data.layout=device/label/file.",
         "factory/device/file: factories 'north', 'south'; devices 'north-0', 'north-1', 'south-0', … (4); and the "
-        "label is a column of the tables (a, b, state): --set data.layout=factory/device/file --set data.columns.label=NAME.",
+        "label is a column of the tables (a, b, state): --set data.layout=factory/device/file --set data.columns.",
     ):
         assert part in str(caught.value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -234,3 +235,53 @@ def test_titles() -> None:
     said = ["a/plant.csv", "plant.tsv.gz", "plant.npz", "halls.v2", ".csv", "a:b.csv"]
     assert [draft.title(Path(path)) for path in said] == ["plant", "plant", "plant", "halls.v2", ".csv", "a-b"]
     assert draft.title(Path(".")) == Path.cwd().name
+
+
+# -- classes that only one part of the data has ------------------------------------------------------------------------
+
+
+def to_failure(devices: int = 4, rows: int = 30) -> str:
+    """Recordings that end in a fault: the last six rows of each device, which a split by time keeps for testing."""
+    cells = (
+        f"m{k},{row},{row + k},{row % 5},{('early' if row < 24 else 'broken') if row else 'start'}"
+        for k in range(devices)
+        for row in range(rows)
+    )
+    return "\n".join(["device,time,a,b,label", *cells]) + "\n"
+
+
+UNTRAINED = "24 of 24 test samples are of classes that no training sample has, and will all be wrong: 'broken' (24)."
+UNTESTED = (
+    "no test sample is of a class that training samples have, so that nothing shows how well it is learnt: 'early'"
+)
+
+
+def test_classes_that_training_lacks_are_named_before_the_first_round(command: Command) -> None:
+    """The default split of run-to-failure recordings: the accuracy was 0.0000 without a word."""
+    (command.folder / "wear.csv").write_text(to_failure())
+    said = command("new", "wear.csv")
+    assert said.code == 0
+    ran = command(
+        "run", "wear.toml", "--ranks", "1", "--out", "out", "--stop-after", "1", "--set", "model.name=logistic"
+    )
+    several = command(
+        "compare", "wear.toml", "--methods", "fedavg,fedprox", "--ranks", "1", "--out", "both", "--stop-after", "1"
+    )
+    for one in (said, ran, several):
+        assert one.err.count(f"wear.csv: {UNTRAINED}") == 1, one.err  # of several runs on one park once
+        assert UNTESTED in one.err
+    assert ran.err.index(UNTRAINED) < ran.err.index("stopped")
+    assert json.loads((command.folder / "out" / "park.json").read_text())["untrained_classes"] == {"broken": 24}
+    page = (command.folder / "out" / "report.html").read_text()
+    assert "No training sample is of class broken: 100 % of the test samples cannot be right." in page
+
+
+def test_where_both_parts_have_all_classes_nothing_is_said(command: Command, table: Path) -> None:
+    (command.folder / "wear.csv").write_text(to_failure())
+    for words in (("plant.csv",), ("wear.csv", "--set", "data.split={kind='device'}")):
+        said = command("new", *words)
+        assert (said.code, said.err) == (0, ""), said.err
+        name = words[0].removesuffix(".csv")
+        ran = command("run", f"{name}.toml", "--ranks", "1", "--out", f"{name}-run", "--stop-after", "1")
+        assert "training sample" not in ran.err
+        assert "untrained_classes" not in (command.folder / f"{name}-run" / "park.json").read_text()

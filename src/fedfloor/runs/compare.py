@@ -15,6 +15,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs import checks, launch, processes
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
+from fedfloor.runs.parks import announced_park
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def carry_out(
             if ends and interrupted():
                 return ends, False
             if park is None or ground(task.experiment) != stands:
-                park, stands = launch.build_park(task.experiment), ground(task.experiment)
+                park, stands = announced_park(task.experiment), ground(task.experiment)
             began = (task.out / "experiment.toml").exists()
             orders = Orders(task.out, resume=began, limits=task.limits or limits, keep=keep)
             try:
