@@ -13,6 +13,7 @@ import pytest
 from commands import Command
 from fedfloor import config, draft
 from fedfloor.runs.launch import build_park
+from own_data import table as own_table
 from tables import HEADER, Lines, plant, put, text
 
 
@@ -240,10 +241,10 @@ def test_titles() -> None:
 # -- classes that only one part of the data has ------------------------------------------------------------------------
 
 
-def to_failure(devices: int = 4, rows: int = 30) -> str:
-    """Recordings that end in a fault: the last six rows of each device, which a split by time keeps for testing."""
+def to_failure(devices: int = 4, rows: int = 30, broken: int = 24) -> str:
+    """Recordings that end in a fault, from row ``broken`` on; of 30 rows a split by time tests with the last six."""
     cells = (
-        f"m{k},{row},{row + k},{row % 5},{('early' if row < 24 else 'broken') if row else 'start'}"
+        f"m{k},{row},{row + k},{row % 5},{('early' if row < broken else 'broken') if row else 'start'}"
         for k in range(devices)
         for row in range(rows)
     )
@@ -285,3 +286,25 @@ def test_where_both_parts_have_all_classes_nothing_is_said(command: Command, tab
         ran = command("run", f"{name}.toml", "--ranks", "1", "--out", f"{name}-run", "--stop-after", "1")
         assert "training sample" not in ran.err
         assert "untrained_classes" not in (command.folder / f"{name}-run" / "park.json").read_text()
+
+
+def test_a_class_of_which_training_has_next_to_nothing(command: Command) -> None:
+    (command.folder / "wear.csv").write_text(to_failure(rows=100, broken=78))  # rows 0 to 79 are to train with
+    said = command("new", "wear.csv")
+    assert "very few training samples of classes that many test samples have: 'broken' (" in said.err
+
+
+def test_a_sensor_with_the_name_of_a_label_or_a_time_is_named(command: Command) -> None:
+    """SKAB's tables have two labels: the second one became a sensor that gives the first away."""
+    for number in range(2):
+        table = own_table(
+            command.folder / "skab" / f"run {number}" / "log.csv", rows=30, head="timestamp,a,label,status"
+        )
+        rows = table.read_text().replace("?", "0").splitlines()
+        table.write_text("\n".join(rows) + "\n")
+    said = command("new", "skab")
+    assert said.code == 0, said.err
+    assert "skab: 'timestamp' is read as a sensor. If it is the time: --set data.columns.time=timestamp" in said.err
+    assert "skab: 'status' is read as a sensor. If it is the label: --set data.columns.label=status; or" in said.err
+    left_out = command("new", "skab", "--force", "--set", 'data.columns.ignore=["status", "timestamp"]')
+    assert (left_out.code, left_out.err) == (0, "")

@@ -14,6 +14,7 @@ from fedfloor.data.reading import Columns
 from fedfloor.data.sheet import MISSING, TIMES_READ, looks_like_time
 from fedfloor.errors import SettingError
 
+ANSWERS = ("anomaly", "outlier", "changepoint", "failure", "rul", "defect", "ok", "y")  # what a model is to find out
 LOOKED_AT = 200  # rows
 CALLED = {
     "device": (
@@ -148,6 +149,24 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def doubtful(sensors: Sequence[str]) -> list[str]:
+    """Return a sentence for each sensor whose name is one of a role's common names.
+
+    >>> print(*doubtful(["speed", "Timestamp"]))
+    'Timestamp' is read as a sensor. If it is the time: --set data.columns.time=Timestamp; or leave it out: --set \
+'data.columns.ignore=["Timestamp"]'
+    """
+    said = []
+    for role, called in (CALLED | {"label": (*CALLED["label"], *ANSWERS)}).items():
+        for name in sensors:
+            if name.casefold().replace(" ", "_") in called:
+                said.append(
+                    f"'{name}' is read as a sensor. If it is the {role}: --set data.columns.{role}={name}; or leave it "
+                    f"out: --set 'data.columns.ignore=[\"{name}\"]'"
+                )
+    return said
 
 
 def words(guessed: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:

@@ -39,7 +39,7 @@ from fedfloor.runs.folder import owned
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
-from fedfloor.runs.parks import announced_park, load_data
+from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
@@ -287,10 +287,11 @@ def run(
     """
     experiment = read_experiment(Path(settings.experiment), [])
     away = settings.samples == "devices"
-    park = None if away else announced_park(experiment)
+    park = None if away else build_park(experiment)
     live = Cloud(settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist())
     park = live.gather(experiment) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), processes.interrupts() as asked:
         prepare(experiment, orders, park)
+        warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

@@ -38,20 +38,14 @@ def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.f
     return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
 
 
-def class_gaps(park: Park) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return what the split of a park's samples leaves out.
-
-    Returns:
-        Classes without a training sample that test samples have, and how many of them; and classes without a test
-        sample that training samples have. Both empty where the samples are made on demand or stay on real devices.
-    """
+def class_counts(park: Park) -> dict[str, tuple[int, int]]:
+    """Return each class's number of training and of test samples; nothing for generated data, which nobody split, and
+    for samples that stay on real devices."""
     data = park.dataset
-    if data.made is not None or park.told is not None:
-        return {}, ()
+    if data.made is not None or data.rendered or park.told is not None:
+        return {}
     trained, tested = park.counts().sum(axis=0), np.bincount(data.y_test, minlength=len(data.classes))
-    pairs = list(zip(data.classes, trained.tolist(), tested.tolist(), strict=True))
-    untrained = {name: test for name, train, test in pairs if test and not train}
-    return untrained, tuple(name for name, train, test in pairs if train and not test)
+    return dict(zip(data.classes, zip(trained.tolist(), tested.tolist(), strict=True), strict=True))
 
 
 def describe(park: Park) -> dict[str, Any]:
@@ -66,7 +60,7 @@ def describe(park: Park) -> dict[str, Any]:
     numbers = park.factory_of[shown].tolist(), park.sizes[shown].tolist(), park.shown_counts.tolist()
     rows, every = zip(*numbers, strict=True), park.names
     names = [every[k] if every else None for k in shown.tolist()]
-    untrained, _ = class_gaps(park)
+    untrained = {name: test for name, (train, test) in class_counts(park).items() if test and not train}
     return (
         {
             "dataset": park.dataset.name,

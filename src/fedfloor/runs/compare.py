@@ -15,7 +15,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs import checks, launch, processes
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
-from fedfloor.runs.parks import announced_park
+from fedfloor.runs.parks import warn_of_gaps
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,8 @@ def carry_out(
             if ends and interrupted():
                 return ends, False
             if park is None or ground(task.experiment) != stands:
-                park, stands = announced_park(task.experiment), ground(task.experiment)
+                park, stands = launch.build_park(task.experiment), ground(task.experiment)
+                warn_of_gaps(park)
             began = (task.out / "experiment.toml").exists()
             orders = Orders(task.out, resume=began, limits=task.limits or limits, keep=keep)
             try:
