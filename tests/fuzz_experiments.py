@@ -10,6 +10,7 @@ import argparse
 import copy
 import dataclasses
 import datetime
+import gc
 import json
 import math
 import os
@@ -280,16 +281,32 @@ def check(number: int) -> tuple[str, str]:
     return kind, text
 
 
-def fuzz(first: int, count: int, show: Callable[[str], None] = print) -> Counter[str]:
-    """Check files and return how many came to what; those that came to no good are shown."""
+def warm() -> None:
+    """Do once, before processes fork, what is done at first use: imports, adapters, compiled solvers."""
     for path in BUNDLED.glob("*.toml"):
-        config.read(path)  # what is made at first use is made before processes fork, once
+        config.read(path)
+    for number, name in enumerate(METHODS):
+        small: dict[str, Any] = {"method": {"name": name}, "network": {"profile": "rafed"}}
+        _shrink(small, random.Random(number))
+        small |= {"method": {"name": name}, "network": {"profile": "rafed"}, "rounds": 1}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "small.toml")
+            path.write_text(tomlkit.dumps(small), encoding="utf-8")
+            outcome(path)
+    gc.freeze()
+
+
+def fuzz(first: int, count: int, show: Callable[[str], None] = lambda text: print(text, flush=True)) -> Counter[str]:
+    """Check files and return how many came to what; those that came to no good are shown."""
+    warm()
     total: Counter[str] = Counter()
     for number in range(first, first + count):
         kind, text = check(number)
         total[kind] += 1
         if kind not in GOOD:
             show(f"--- file {number}: {kind}\n{text}")
+        if total.total() % 500 == 0:
+            show(f"--- {total.total():,} files: {dict(total)}")
     return total
 
 
