@@ -18,7 +18,7 @@ SIZES = {
     "devices": (["park.devices=10**12"], "[park] devices = 1000000000000 with [data] samples_per_device = 40: needs"),
     "samples": (["data.samples_per_device=10**14"], "with [data] samples_per_device = 100000000000000: needs"),
     "devices that are made when visited": (
-        ["data.name=procedural", "park.devices=10**13"], "[park] devices = 10000000000000: needs 120,000.0 GB",
+        ["data.name=procedural", "park.devices=10**13"], "[park] devices = 10000000000000: needs 360,000.0 GB",
     ),
     "samples beyond 64 bits": (
         ["data.name=procedural", "data.samples_per_device=2**62"], "less than 2^63 samples.",
@@ -43,7 +43,7 @@ SIZES = {
         "method 'fedsr' plans 4,000,000,000,000 visits in a round, with laps = 1000000000000: needs 800,000.0 GB",
     ),
     "iterations": (
-        ["method.name=fedgs", "methods.fedgs={iterations=10**15,devices=1,random=0}"], "with iterations = 1000000000000",
+        ["method.name=fedgs", "methods.fedgs={iterations=10**15,devices=1,random=0}"], "with iterations = 100000000000",
     ),
     "hashes": (["method.name=fldgl", "methods.fldgl={hashes=10**12,groups=2}"], "hashes = 1000000000000: needs"),
 }  # fmt: skip

@@ -148,6 +148,8 @@ def test_size_scales(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"odd.png has 8 × 6 pixels .*, but press 2/bad/0.png has 4 × 5.*size ="):
         load(root, Reading(), 0)
     assert load(root, Reading(size=(2, 3)), 0).shape == (1, 2, 3)
+    with pytest.raises(SettingError, match=r"data.size = \(10000, 5001\): must be .* at most 50,000,000 pixels in all"):
+        load(root, Reading(size=(10_000, 5_001)), 0)
     x = np.zeros((1, 64), np.uint8)
     x[:, ::2] = 255
     Image.fromarray(x).save(odd)

@@ -21,6 +21,7 @@ from fedfloor.errors import require
 
 RECIPE = "procedural 1"  # changes whenever the data do
 MAX_CLASSES = 1000
+DEVICE_BYTES = 36  # what a park keeps of a device, and needs to put it into a factory, at least
 COARSE = 4  # pixels of a prototype that have one value
 GREY, CONTRAST = 127.5, 40.0
 Words = NDArray[np.uint64]
@@ -108,7 +109,7 @@ def _check_memory(devices: int, samples_per_device: int, like: Procedural) -> No
     """Refuse sizes that do not fit into memory: the devices, one device's pictures, and the prototypes and tests."""
     whole = f"[park] devices = {devices} with [data] samples_per_device = {samples_per_device}"
     require(devices * samples_per_device < 2**63, whole, devices * samples_per_device, "less than 2^63 samples")
-    require_memory(f"[park] devices = {devices}", 12 * devices, "Use fewer devices.")
+    require_memory(f"[park] devices = {devices}", DEVICE_BYTES * devices, "Use fewer devices.")
     one = math.prod(like.shape)
     shape = f"data.procedural.shape = {list(like.shape)}"
     held = f"[data] samples_per_device = {samples_per_device} with {shape}"
