@@ -113,7 +113,7 @@ def test_dates_that_are_not_read_are_refused_not_ignored(tmp_path: Path, head: s
     with pytest.raises(SettingError) as caught:
         guess(path, {})
     assert message in str(caught.value)
-    assert "data.columns.ignore=[" in str(caught.value)
+    assert 'data.columns.ignore=["' in str(caught.value)
     guess(path, {"columns": {"ignore": [name for name in head.split(",") if name != "date"]}})  # as the message advises
 
 

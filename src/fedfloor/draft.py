@@ -77,7 +77,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
         document["data"]["missing"] = way
         park = build_park(replace(found, data=replace(found.data, missing=way)))
     warn_of_gaps(park)
-    for sentence in guess.doubtful(park.dataset.inputs.columns):
+    for sentence in () if found.data.columns.values else guess.doubtful(park.dataset.inputs.columns):
         log.warning("%s: %s.", path.name, sentence)
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
     document["data"]["path"] = str(places.seen_from(expanded(out).parent, expanded(path)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,7 +15,7 @@ from fedfloor.data.reading import Columns
 from fedfloor.data.sheet import MISSING, TIMES_READ, looks_like_time
 from fedfloor.errors import SettingError
 
-ANSWERS = ("anomaly", "outlier", "changepoint", "failure", "rul", "defect", "ok", "y")  # what a model is to find out
+ANSWERS = ("anomaly", "outlier", "changepoint", "failure", "rul", "defect")  # what a model is to find out
 LOOKED_AT = 200  # rows
 CALLED = {
     "device": (
@@ -112,7 +113,7 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], *, has_time: bo
     if dates and not has_time:
         raise SettingError(
             f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: "
-            f"--set data.columns.time={dates[0]}; or leave them out: --set 'data.columns.ignore={dates!r}'."
+            f"--set data.columns.time={dates[0]}; or leave them out: --set 'data.columns.ignore={json.dumps(dates)}'."
         )
 
 

@@ -39,8 +39,10 @@ def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.f
 
 
 def class_counts(park: Park) -> dict[str, tuple[int, int]]:
-    """Return each class's number of training and of test samples; nothing for generated data, which nobody split, and
-    for samples that stay on real devices."""
+    """Return each class's number of training and of test samples.
+
+    Nothing for generated data, which are not split, and for samples that stay on real devices.
+    """
     data = park.dataset
     if data.made is not None or data.rendered or park.told is not None:
         return {}
