@@ -80,12 +80,12 @@ def test_what_is_free_is_the_least_of_all_limits(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory by /proc and fork")
 def test_no_mutated_experiment_file_ends_in_a_traceback() -> None:
-    """Kinds that are lists, times, 10^59 and their like; 400 files here, thousands by hand (see the script)."""
+    """Kinds that are lists, times, 10^59 and their like; 200 files here, thousands by hand (see the script)."""
     script = Path(__file__).with_name("fuzz_experiments.py")
     done = subprocess.run(
-        [sys.executable, str(script), "--first", "0", "--count", "400"], capture_output=True, text=True, check=False
+        [sys.executable, str(script), "--first", "0", "--count", "200"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     came = json.loads(done.stdout.splitlines()[-1])
-    assert sum(came.values()) == 400
-    assert came["planned"] >= 20  # enough of them reach the park and the plan
+    assert sum(came.values()) == 200
+    assert came["planned"] >= 8  # enough of them reach the park and the plan
