@@ -201,7 +201,9 @@ def test_the_same_files_unspoilt_train(command: Command, monkeypatch: pytest.Mon
 
 
 def test_more_devices_than_memory_has_room_for(command: Command) -> None:
-    command.refused(command.set("park.devices=100000000000"), "Use fewer devices", code=1)
+    for number in (10**11, 2**63 - 1):
+        said = command.set(f"park.devices={number}")
+        command.refused(said, f"park] devices = {number} with", "of memory or more, and", "Use fewer devices")
 
 
 # -- a folder that is in use, or holds a run ---------------------------------------------------------------------------

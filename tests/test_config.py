@@ -240,7 +240,8 @@ def documents(draw: st.DrawFn) -> dict:
     }
     document["work"] = draw(work) | draw(passes)
     document["methods"] = {name: {"work": draw(work) | draw(passes)}}
-    document["data"] = draw(st.fixed_dictionaries({}, optional={"partition": partition, "root": st.text(max_size=5)}))
+    root = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)  # no path holds a NUL
+    document["data"] = draw(st.fixed_dictionaries({}, optional={"partition": partition, "root": root}))
     document["park"] = draw(st.fixed_dictionaries({}, optional={"devices": st.integers(1, 99)}))
     return document
 

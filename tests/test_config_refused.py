@@ -70,6 +70,22 @@ TYPES = {
     "work.lr = { start = 1 }": "work.lr = {'start': 1}: needs kind = one of cosine, exponential.",
     "work.batch_size = '32'": "work.batch_size = '32': must be a whole number.",
     "faults.visit = '1 %'": "faults.visit = '1 %': must be a number.",
+    "data.partition.kind = []": "data.partition.kind = []: must be one of dirichlet, dominant, iid, natural, shards",
+    "work.lr = { kind = { a = 1 }, start = 1 }": "work.lr.kind = {'a': 1}: must be one of cosine, exponential, in",
+    "method.objective = 06:30:00": "method.objective = 06:30:00: no setting is a date or time. Put it in quotes if",
+    "method.mix = [1]": "method.mix = [1]: must be a text in quotes or a table.",
+    "methods.fedavg.mix = 2026-03-01": "methods.fedavg.mix = 2026-03-01: no setting is a date or time.",
+    "methods.fedavg.server = []": "methods.fedavg.server = []: must be a name, or a table such as",
+    "methods.fedavg.mix = { kind = 'krum', outliers = [1] }": "outliers = [1]: must be a number, a text, or true or",
+    "name = 2026-03-01": "name = 2026-03-01: no setting is a date or time.",
+    'name = "a\\u0000b"': "name = 'a\\x00b': must be a text without NUL characters.",
+    "data.samples_per_device = 1e59": "data.samples_per_device = 1e+59: must be a whole number.",
+    f"data.samples_per_device = {10**59}": f"= {10**59}: must be a whole number within ±9223372036854775807.",
+    "park.devices = 9223372036854775808": "park.devices = 9223372036854775808: must be a whole number within ±",
+    "data.size = 3": "data.size = 3: must be a list.",
+    f"data.size = {'[' * 30}{']' * 30}": "data.size: lists or tables nested too deeply: at most 20 levels.",
+    f"model.name = {'[' * 30}{']' * 30}": "model.name: lists or tables nested too deeply: at most 20 levels.",
+    f"work.epochs = '{'x' * 5000}'": f"work.epochs = '{'x' * 199}…: must be a whole number.",
 }
 
 
@@ -144,6 +160,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "No such file or directory. Did you mean 'mine.toml'?" in refused_file(tmp_path / "mien.toml")
     assert "Is a directory" in refused_file(tmp_path)
     assert "is not valid TOML" in refused_file(tmp_path / "binary.toml")
+    (tmp_path / "deep.toml").write_text(f"deep = {'[' * 5000}{']' * 5000}\n")
+    assert "lists or tables nested too deeply" in refused_file(tmp_path / "deep.toml")
     twice = refused_file(tmp_path / "mine.toml")
     assert "is not valid TOML" in twice
     assert "line 2" in twice

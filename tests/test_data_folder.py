@@ -48,6 +48,21 @@ def test_the_last_two_folders_are_device_and_label(tmp_path: Path) -> None:
     assert data.owner_test.tolist() == [0, 0, 1, 1]
 
 
+def test_folders_of_devices_are_not_taken_for_labels(tmp_path: Path) -> None:
+    for number in range(6):
+        picture(tmp_path / "data" / f"hall {number % 2}" / f"press {number}" / "1.png", number)
+    with pytest.raises(SettingError) as caught:
+        load(tmp_path / "data", Reading(), 0)
+    assert "labels are 'press 0', 'press 1', 'press 2', … (6), but none of them stands in two devices" in str(
+        caught.value
+    )
+    assert "--set data.layout=device/label/file" in str(caught.value)
+    told = Reading(layout="device/label/file", split=DeviceSplit())
+    assert len(load(tmp_path / "data", told, 0).classes) == 6
+    with pytest.raises(SettingError, match=r"lies in 2 folders, and pictures need a label.*: device/label/file\."):
+        load(tmp_path / "data", Reading(layout="factory/device/file"), 0)
+
+
 def test_a_factory_is_the_folder_around_its_devices(tmp_path: Path) -> None:
     for factory in ("south", "north"):
         park_of(tmp_path / "data" / factory, ("press", f"mill {factory}"))
@@ -133,6 +148,8 @@ def test_size_scales(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"odd.png has 8 × 6 pixels .*, but press 2/bad/0.png has 4 × 5.*size ="):
         load(root, Reading(), 0)
     assert load(root, Reading(size=(2, 3)), 0).shape == (1, 2, 3)
+    with pytest.raises(SettingError, match=r"data.size = \(10000, 5001\): must be .* at most 50,000,000 pixels in all"):
+        load(root, Reading(size=(10_000, 5_001)), 0)
     x = np.zeros((1, 64), np.uint8)
     x[:, ::2] = 255
     Image.fromarray(x).save(odd)
@@ -167,7 +184,7 @@ def test_pictures_of_another_shape_are_other_data(tmp_path: Path) -> None:
         for label in ("bad", "ok"):
             for i in range(5):
                 picture(root / "press" / label / f"{i}.png", i, shape)
-        digests.add(load(root, Reading(), 0).digest)
+        digests.add(load(root, Reading(layout="device/label/file"), 0).digest)
     assert len(digests) == 2
 
 
@@ -179,8 +196,8 @@ def nothing(root: Path) -> None:
 
 
 def one_class(root: Path) -> None:
-    for i in range(5):
-        picture(root / "a" / "ok" / f"{i}.png")
+    for i in range(10):
+        picture(root / f"a{i // 5}" / "ok" / f"{i}.png")
 
 
 def add(name: str) -> Callable[[Path], object]:
@@ -189,7 +206,7 @@ def add(name: str) -> Callable[[Path], object]:
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (nothing, "no files in it"),
-    "one class": (one_class, "a/ok/0.png: 'ok', and so everywhere else: there is one class only"),
+    "one class": (one_class, "a0/ok/0.png: 'ok', and so everywhere else: there is one class only"),
     "no label": (
         add("press 3/1.png"),
         "press 3/1.png: in the wrong place. Pictures lie in [FACTORY/]DEVICE/LABEL/FILE.",

@@ -10,6 +10,7 @@ import pytest
 
 from commands import Command
 from fedfloor.data.guess import guess, words
+from fedfloor.errors import SettingError
 
 GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(
     f"2026-03-01T06:{minute:02}:00;M{machine};{'Linz' if machine < 2 else 'Graz'};{1500 + minute},5;{minute % 7};"
@@ -83,17 +84,91 @@ def test_german_names_and_dates_under_any_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_date_is_taken_for_the_time_beside_texts(tmp_path: Path) -> None:
+    assert guess(table(tmp_path, "date,who,device,a,label\n2026-03-01,Anna,x,1,ok\n"), {})["columns"]["time"] == "date"
+
+
 @pytest.mark.parametrize(
-    "rows",
+    ("head", "cells", "message"),
     [
-        "date,wann,{}\n2026-03-01,06:00 Uhr,{}",  # the date alone is read; hours of texts are not
-        "datum,{}\n05.10.2026 06:00,{}",  # times that could not be read would end in an error
-        "begin,end,{}\n2026-03-01,2026-03-02,{}",  # which one?
+        (
+            "date,wann",
+            "2026-03-01,06:00 Uhr",
+            "column 'wann': '06:00 Uhr' looks like a date or time, but cannot be read",
+        ),
+        ("datum", "05.10.2026 06:00", "column 'datum': '05.10.2026 06:00' looks like a date or time"),
+        ("when", "10/5/2026 6:00 AM", "column 'when': '10/5/2026 6:00 AM' looks like a date or time"),
+        ("x", "5 Oct 2026 6h", "column 'x': '5 Oct 2026 6h' looks like a date or time"),
+        ("timestamp", "shift one", "column 'timestamp': 'shift one' looks like a date or time"),
+        (
+            "begin,end",
+            "2026-03-01,2026-03-02",
+            "columns 'begin', 'end' hold dates. Choose the time: --set data.columns.",
+        ),
     ],
 )
-def test_times_are_taken_only_where_they_are_read_and_one(tmp_path: Path, rows: str) -> None:
-    got = guess(table(tmp_path, rows.format("device,a,label", "x,1,ok")), {})
-    assert got["columns"].get("time") == ("date" if "date," in rows else None)
+def test_dates_that_are_not_read_are_refused_not_ignored(tmp_path: Path, head: str, cells: str, message: str) -> None:
+    """They were taken for texts to ignore: rows lost their order, and the split was at random."""
+    path = table(tmp_path, f"{head},device,a,label\n{cells},x,1,ok\n")
+    with pytest.raises(SettingError) as caught:
+        guess(path, {})
+    assert message in str(caught.value)
+    assert 'data.columns.ignore=["' in str(caught.value)
+    guess(path, {"columns": {"ignore": [name for name in head.split(",") if name != "date"]}})  # as the message advises
+
+
+def test_new_names_the_column_of_dates_and_what_is_read(command: Command) -> None:
+    table(command.folder, GERMAN.replace("2026-03-01T", "01.03.2026 "))
+    command.refused(
+        command("new", "line.csv"), "line.csv, column 'timestamp': '01.03.2026 06:00:00' looks like a date or time",
+        "Times are numbers, or dates and times such as 2026-03-01 or 2026-03-01T06:30:00 (ISO 8601).",
+    )  # fmt: skip
+    assert command("new", "line.csv", "--set", 'data.columns.ignore=["timestamp"]').code == 0
+
+
+MEASURES = {
+    "a fraction": (
+        [f"{n % 7 / 4}" for n in range(120)],
+        "'rul': 7 different numbers, with fractions such as 0.5: a m",
+    ),
+    "very many": (
+        [str(n) for n in range(120)],
+        "column 'rul': 120 different numbers, such as 0: a measure, no classes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "message"), MEASURES.values(), ids=MEASURES)
+def test_a_measure_is_not_taken_for_classes(command: Command, labels: list[str], message: str) -> None:
+    rows = "".join(f"m{n % 4},{n},{n % 9},{label}\n" for n, label in enumerate(labels))
+    (command.folder / "wear.csv").write_text(f"device,time,a,rul\n{rows}")
+    for number in range(4):
+        lines = [line.partition(",")[2] for line in rows.splitlines() if line.startswith(f"m{number},")]
+        (command.folder / "wear" / f"m{number}").mkdir(parents=True)
+        (command.folder / "wear" / f"m{number}" / "log.csv").write_text("\n".join(["time,a,rul", *lines]) + "\n")
+    for path in ("wear.csv", "wear"):
+        said = command("new", path, "--set", "data.columns.label=rul", "--out", "a.toml")
+        command.refused(said, message, "Predicting a number (regression) is not possible yet")
+    if "." in labels[1]:
+        classes = f"data.classes={sorted(set(labels), key=float)}"
+        assert command("new", "wear.csv", "--set", "data.columns.label=rul", "--set", classes).code == 0
+
+
+def test_whole_numbers_written_as_fractions_are_classes(command: Command) -> None:
+    rows = "".join(f"m{n % 4},{n},{n % 9},{n % 2}.0\n" for n in range(120))
+    (command.folder / "valve.csv").write_text(f"device,time,a,label\n{rows}")
+    assert command("new", "valve.csv").code == 0
+
+
+def test_normal_operation_alone_says_what_is_possible(command: Command) -> None:
+    rows = "".join(f"m{n % 4},{n},{n % 9},normal\n" for n in range(120))
+    (command.folder / "calm.csv").write_text(f"device,time,a,label\n{rows}")
+    command.refused(
+        command("new", "calm.csv"), "there is one class only", "labelled samples of two classes or more",
+        "(anomaly detection) is planned, not possible yet",
+    )  # fmt: skip
+    (command.folder / "calm.csv").write_text(f"device,time,a\n{rows.replace(',normal', '')}")
+    command.refused(command("new", "calm.csv"), "no column 'label'", "anomaly detection is planned")
 
 
 def test_without_a_device_nothing_is_guessed_and_the_message_says_so(command: Command) -> None:

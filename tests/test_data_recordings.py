@@ -42,13 +42,66 @@ def test_factories_of_tables(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("above", ["", "north"])
 def test_labels_as_folders(above: str, tmp_path: Path) -> None:
+    layout = Reading(layout="factory/device/label/file" if above else "device/label/file")
     for label in ("calm", "shaking"):
         for number in range(2):
             table(tmp_path / "data" / above / "pump" / label / f"{number}.csv", rows=10, head="time,a,b")
-    data = load(tmp_path / "data", Reading(), 0)
+    data = load(tmp_path / "data", layout, 0)
     assert (data.classes, data.owned.names) == (("calm", "shaking"), ("pump",))
     assert data.owned.factories == ((above,) if above else ())
     assert np.bincount(data.y_test).tolist() == [4, 4]  # the last two rows of each file, not the last files
+
+
+def plant_of(root: Path, head: str = "time,a,b,label") -> Path:
+    for factory in ("north", "south"):
+        for number in range(2):
+            table(root / factory / f"{factory}-{number}" / "log.csv", head=head)
+    return root
+
+
+def test_two_folders_without_a_label_column_are_read_in_two_ways(tmp_path: Path) -> None:
+    """FACTORY/DEVICE was taken for DEVICE/LABEL, and the label, which has another name, for a sensor."""
+    root = plant_of(tmp_path / "data", head="time,a,b,state")
+    with pytest.raises(SettingError) as caught:
+        load(root, Reading(), 0)
+    for part in (
+        "north/north-0/log.csv: two folders, and no column 'label'",
+        "device/label/file: devices 'north', 'south'; labels 'north-0', 'north-1', 'south-0', … (4): "
+        "--set data.layout=device/label/file.",
+        "factory/device/file: factories 'north', 'south'; devices 'north-0', 'north-1', 'south-0', … (4); and the "
+        "label is a column of the tables (a, b, state): --set data.layout=factory/device/file --set data.columns.",
+    ):
+        assert part in str(caught.value)
+
+
+def test_a_layout_or_classes_say_which_way(tmp_path: Path) -> None:
+    root = plant_of(tmp_path / "data", head="time,a,b")
+    labels = load(root, Reading(layout="device/label/file"), 0)
+    assert (labels.owned.names, len(labels.classes)) == (("north", "south"), 4)
+    named = ("north-0", "north-1", "south-0", "south-1")
+    assert load(root, Reading(classes=named), 0).owned.names == ("north", "south")
+    with pytest.raises(SettingError, match=r"no column 'label'.*--set data.columns.label=NAME"):
+        load(root, Reading(layout="factory/device/file"), 0)
+    with pytest.raises(SettingError, match=r"layout = 'device/file': north/north-0/log.csv lies in 2 folders"):
+        load(root, Reading(layout="device/file"), 0)
+
+
+def test_a_label_column_settles_what_folders_are(tmp_path: Path) -> None:
+    data = load(plant_of(tmp_path / "data"), Reading(), 0)
+    assert (data.owned.factories, len(data.owned.names), data.classes) == (("north", "south"), 4, ("even", "odd"))
+    for device in ("p", "q"):
+        for label in ("calm", "shaking"):
+            path = table(tmp_path / "sorted" / device / label / "log.csv")
+            path.write_text(path.read_text().replace("even", label).replace("odd", label))
+    data = load(tmp_path / "sorted", Reading(), 0)  # every file has its folder's name as the label
+    assert (data.owned.names, data.classes) == (("p", "q"), ("calm", "shaking"))
+
+
+def test_three_folders_whose_last_is_no_label(tmp_path: Path) -> None:
+    for number in range(4):
+        table(tmp_path / "data" / "plant" / f"line {number // 2}" / f"press {number}" / "log.csv", head="time,a,b")
+    with pytest.raises(SettingError, match=r"labels are 'press 0', 'press 1', 'press 2', … \(4\), but none of them"):
+        load(tmp_path / "data", Reading(), 0)
 
 
 def test_tables_come_split(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ import pytest
 
 from fedfloor import __version__
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, facts, gate, joining, live, message, ranges, topics
+from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
+from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
 from fedfloor.deploy.gate import Gate
@@ -155,7 +156,7 @@ def test_a_status_is_small_and_has_no_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Message, reason: str
 ) -> None:
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
-        monkeypatch.setattr(message, "load", None)  # no array is made
+        monkeypatch.setattr(messages, "load", None)  # no array is made
         park.broker.deliver(topics.status("trial", "d0"), encode(said), False)
         assert until(lambda: all(edge.line.gate.counts() == {"d0": {reason: 1}} for edge in park.edges.values()))
         monkeypatch.undo()

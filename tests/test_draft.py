@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from commands import Command
 from fedfloor import config, draft
 from fedfloor.runs.launch import build_park
+from own_data import table as own_table
 from tables import HEADER, Lines, plant, put, text
 
 
@@ -234,3 +236,75 @@ def test_titles() -> None:
     said = ["a/plant.csv", "plant.tsv.gz", "plant.npz", "halls.v2", ".csv", "a:b.csv"]
     assert [draft.title(Path(path)) for path in said] == ["plant", "plant", "plant", "halls.v2", ".csv", "a-b"]
     assert draft.title(Path(".")) == Path.cwd().name
+
+
+# -- classes that only one part of the data has ------------------------------------------------------------------------
+
+
+def to_failure(devices: int = 4, rows: int = 30, broken: int = 24) -> str:
+    """Recordings that end in a fault, from row ``broken`` on; of 30 rows a split by time tests with the last six."""
+    cells = (
+        f"m{k},{row},{row + k},{row % 5},{('early' if row < broken else 'broken') if row else 'start'}"
+        for k in range(devices)
+        for row in range(rows)
+    )
+    return "\n".join(["device,time,a,b,label", *cells]) + "\n"
+
+
+UNTRAINED = "24 of 24 test samples are of classes that no training sample has, and will all be wrong: 'broken' (24)."
+UNTESTED = (
+    "no test sample is of a class that training samples have, so that nothing shows how well it is learnt: 'early'"
+)
+
+
+def test_classes_that_training_lacks_are_named_before_the_first_round(command: Command) -> None:
+    """The default split of run-to-failure recordings: the accuracy was 0.0000 without a word."""
+    (command.folder / "wear.csv").write_text(to_failure())
+    said = command("new", "wear.csv")
+    assert said.code == 0
+    ran = command(
+        "run", "wear.toml", "--ranks", "1", "--out", "out", "--stop-after", "1", "--set", "model.name=logistic"
+    )
+    several = command(
+        "compare", "wear.toml", "--methods", "fedavg,fedprox", "--ranks", "1", "--out", "both", "--stop-after", "1"
+    )
+    for one in (said, ran, several):
+        assert one.err.count(f"wear.csv: {UNTRAINED}") == 1, one.err  # of several runs on one park once
+        assert UNTESTED in one.err
+    assert ran.err.index(UNTRAINED) < ran.err.index("stopped")
+    assert json.loads((command.folder / "out" / "park.json").read_text())["untrained_classes"] == {"broken": 24}
+    page = (command.folder / "out" / "report.html").read_text()
+    assert "No training sample is of class broken: 100 % of the test samples cannot be right." in page
+
+
+def test_where_both_parts_have_all_classes_nothing_is_said(command: Command, table: Path) -> None:
+    (command.folder / "wear.csv").write_text(to_failure())
+    for words in (("plant.csv",), ("wear.csv", "--set", "data.split={kind='device'}")):
+        said = command("new", *words)
+        assert (said.code, said.err) == (0, ""), said.err
+        name = words[0].removesuffix(".csv")
+        ran = command("run", f"{name}.toml", "--ranks", "1", "--out", f"{name}-run", "--stop-after", "1")
+        assert "training sample" not in ran.err
+        assert "untrained_classes" not in (command.folder / f"{name}-run" / "park.json").read_text()
+
+
+def test_a_class_of_which_training_has_next_to_nothing(command: Command) -> None:
+    (command.folder / "wear.csv").write_text(to_failure(rows=100, broken=78))  # rows 0 to 79 are to train with
+    said = command("new", "wear.csv")
+    assert "very few training samples of classes that many test samples have: 'broken' (" in said.err
+
+
+def test_a_sensor_with_the_name_of_a_label_or_a_time_is_named(command: Command) -> None:
+    """SKAB's tables have two labels: the second one became a sensor that gives the first away."""
+    for number in range(2):
+        table = own_table(
+            command.folder / "skab" / f"run {number}" / "log.csv", rows=30, head="timestamp,a,label,status"
+        )
+        rows = table.read_text().replace("?", "0").splitlines()
+        table.write_text("\n".join(rows) + "\n")
+    said = command("new", "skab")
+    assert said.code == 0, said.err
+    assert "skab: 'timestamp' is read as a sensor. If it is the time: --set data.columns.time=timestamp" in said.err
+    assert "skab: 'status' is read as a sensor. If it is the label: --set data.columns.label=status; or" in said.err
+    left_out = command("new", "skab", "--force", "--set", 'data.columns.ignore=["status", "timestamp"]')
+    assert (left_out.code, left_out.err) == (0, "")

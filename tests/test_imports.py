@@ -21,7 +21,7 @@ OPTIONAL = (
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
-BASE = {"_version", "errors", "chance", "outside", "threads"}
+BASE = {"_version", "errors", "capacity", "chance", "outside", "threads"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -39,6 +39,7 @@ TRAINING |= {"plan", "solvers"}
 MAY = {
     "_version": set(),
     "errors": set(),
+    "capacity": {"errors"},
     "chance": set(),
     "outside": {"errors"},
     "threads": set(),

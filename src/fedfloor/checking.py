@@ -4,6 +4,7 @@ plain words."""
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import tomllib
 import types
@@ -13,13 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedfloor.errors import SettingError, nearest, quoted, unknown
+from fedfloor.errors import SettingError, nearest, quoted, shown, unknown
 
 if TYPE_CHECKING:
     import pydantic
 
 T = TypeVar("T")
 OWN = " A method's own settings stand in [methods.NAME]."
+DEEPEST = 20  # tables and lists in one another
+LARGEST = 2**63 - 1  # of whole numbers, as TOML has them and arrays hold them
 Table = dict[str, Any]
 
 
@@ -43,6 +46,8 @@ def toml(path: Path, said: str) -> Table:
         raise SettingError(f"{said} {path}: {error.strerror or error}.{near}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{said} {path} is not valid TOML: {error}{quoted(text, error)}") from error
+    except RecursionError as error:
+        raise SettingError(f"{said} {path}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
 
 
 def checked(kind: type[T], table: Table, where: str) -> T:
@@ -56,6 +61,7 @@ def checked(kind: type[T], table: Table, where: str) -> T:
     Raises:
         SettingError: an unknown key (the nearest is named), a wrong type, or a value out of range.
     """
+    check_values(table, where)
     _check_keys(kind, table, where)
     try:
         import pydantic
@@ -63,7 +69,7 @@ def checked(kind: type[T], table: Table, where: str) -> T:
         try:
             return typing.cast(T, _construct(kind, table))
         except TypeError as wrong:  # a text where a number belongs, or a value that is missing
-            raise SettingError(f"[{where or 'experiment'}] {table!r}: {wrong}.") from wrong
+            raise SettingError(f"[{where or 'experiment'}] {shown(table)}: {wrong}.") from wrong
     try:
         said = json.dumps(table, default=str)
         return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(said, strict=True))
@@ -71,6 +77,33 @@ def checked(kind: type[T], table: Table, where: str) -> T:
         return typing.cast(T, _construct(kind, table))
     except pydantic.ValidationError as error:
         raise SettingError(_explain(error.errors(include_url=False), where)) from error
+
+
+def check_values(value: Any, path: str, depth: int = 0) -> None:
+    """Check values of any key, however deep, for what no setting takes.
+
+    Args:
+        value: a table, a list or a scalar.
+        path: its key, for error messages.
+        depth: tables and lists around it.
+
+    Raises:
+        SettingError: a date or time, a whole number of more than 64 bits, a text with a NUL, or too deep a nesting.
+    """
+    if depth > DEEPEST:
+        raise SettingError(f"{path}: lists or tables nested too deeply: at most {DEEPEST} levels.")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_values(inner, f"{path}.{key}".lstrip("."), depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            check_values(inner, path, depth + 1)
+    elif isinstance(value, datetime.date | datetime.time):
+        raise SettingError(f"{path} = {value}: no setting is a date or time. Put it in quotes if it is a name.")
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        raise SettingError(f"{path} = {shown(value)}: must be a whole number within ±{LARGEST}.")
+    elif isinstance(value, str) and "\0" in value:
+        raise SettingError(f"{path} = {shown(value)}: must be a text without NUL characters.")
 
 
 @lru_cache(maxsize=256)
@@ -93,7 +126,7 @@ def _choices(hint: Any) -> list[type[Any]]:
 
 def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     if not isinstance(table, dict):
-        raise SettingError(f"{where} = {table!r}: must be a table.")
+        raise SettingError(f"{where} = {shown(table)}: must be a table.")
     names = [f.name for f in dataclasses.fields(kind)]
     hints = _hints(typing.cast(Hashable, kind))
     for key, value in table.items():
@@ -113,10 +146,12 @@ def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
         return choices[0]
     kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
     if len(kinds) > 1 and "kind" not in value:
-        raise SettingError(f"{path} = {value!r}: needs kind = one of {', '.join(sorted(kinds))}.")
+        raise SettingError(f"{path} = {shown(value)}: needs kind = one of {', '.join(sorted(kinds))}.")
     kind = value.get("kind", next(iter(kinds)))
+    if not isinstance(kind, str):
+        raise SettingError(f"{path}.kind = {shown(kind)}: must be one of {', '.join(sorted(kinds))}, in quotes.")
     if kind not in kinds:
-        raise unknown(f"{path}.kind", str(kind), kinds)
+        raise unknown(f"{path}.kind", kind, kinds)
     return kinds[kind]
 
 
@@ -137,6 +172,10 @@ WANTED = {
     "string_type": "a text in quotes",
     "bool_type": "true or false",
     "dict_type": "a table",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "too_short": "a longer list",
+    "too_long": "a shorter list",
     "dataclass_type": "a table",
 }
 
@@ -153,4 +192,4 @@ def _explain(errors: list[Any], where: str) -> str:
         return f"{path} is missing: it has no default."
     same = [e for e in errors if e["loc"][: len(deepest["loc"]) - 1] == deepest["loc"][:-1]]
     wanted = [WANTED.get(e["type"], e["msg"].removeprefix("Input should be ")) for e in same]
-    return f"{path} = {deepest['input']!r}: must be {' or '.join(dict.fromkeys(wanted))}."
+    return f"{path} = {shown(deepest['input'])}: must be {' or '.join(dict.fromkeys(wanted))}."

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.checking import Table, checked, toml
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, shown
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
@@ -74,7 +74,7 @@ def value(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text.strip()
 
 
@@ -176,8 +176,8 @@ def combined(experiment: Experiment, name: str | None = None) -> Combined:
     """
     name = name or experiment.method.name
     for key, text in texts(experiment, name):
-        if key in ("model", "extractor", *PARTS) and SPEC.fullmatch(text):
-            load(text, "mixing rule" if key == "mix" else key)
+        if key in ("model", "extractor", *EXCHANGED) and SPEC.fullmatch(text):
+            load(text, "mixing rule" if key in ("mix", "edge_mix") else key)
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
     return Combined(name, method_of(experiment, name), own.over(general))
@@ -192,7 +192,7 @@ def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, st
         SettingError: unknown method or setting.
     """
     name = name or experiment.method.name
-    own = {key: one for key, one in experiment.methods.get(name, {}).items() if key in ("method", *PARTS)}
+    own = {key: one for key, one in experiment.methods.get(name, {}).items() if key in ("method", *EXCHANGED)}
     tables = {
         "model": experiment.model.name, "method": {**_plain(experiment.method), "name": ""},
         "methods": own, "settings": _plain(method_of(experiment, name)),
@@ -220,7 +220,7 @@ def _part(part: str, value: Any, where: str) -> Any:
     settings = {"kind": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
         raise SettingError(
-            f'{where} = {value!r}: must be a name, or a table such as {{ kind = "{min(EXCHANGED[part])}" }}.'
+            f'{where} = {shown(value)}: must be a name, or a table such as {{ kind = "{min(EXCHANGED[part])}" }}.'
         )
     name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
     with _inside(where):

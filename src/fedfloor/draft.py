@@ -22,7 +22,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs.folder import write as write_whole
-from fedfloor.runs.parks import build_park
+from fedfloor.runs.parks import build_park, warn_of_gaps
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,9 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
     if note:  # not while the error is held: it holds the whole table
         document["data"]["missing"] = way
         park = build_park(replace(found, data=replace(found.data, missing=way)))
+    warn_of_gaps(park)
+    for sentence in () if found.data.columns.values else guess.doubtful(park.dataset.inputs.columns):
+        log.warning("%s: %s.", path.name, sentence)
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
     document["data"]["path"] = str(places.seen_from(expanded(out).parent, expanded(path)))
     work = document.setdefault("work", {})

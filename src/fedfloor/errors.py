@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+SHOWN = 200  # characters of a value in a message
+
 
 class FedfloorError(Exception):
     """Base of every error that is the answer to something a user did; shown without a traceback."""
@@ -41,10 +43,20 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
+def shown(got: object) -> str:
+    """Return a value as a message shows it: on one line, without control characters, a long one cut short.
+
+    >>> shown("lenet"), shown([1, 2]), len(shown("x" * 5000))
+    ("'lenet'", '[1, 2]', 201)
+    """
+    text = repr(got)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
 def unknown(what: str, got: str, allowed: Iterable[str]) -> SettingError:
     """Build the error for a name that does not exist, naming the nearest one that does."""
     names = sorted(allowed)
-    return SettingError(f"unknown {what} '{got}'.{nearest(got, names)} Known: {', '.join(names)}.")
+    return SettingError(f"unknown {what} {shown(got)}.{nearest(got, names)} Known: {', '.join(names)}.")
 
 
 def quoted(text: str, error: ValueError) -> str:
@@ -65,7 +77,7 @@ def require(ok: bool, what: str, got: object, allowed: str) -> None:
     fedfloor.errors.SettingError: rounds = 0: must be a whole number of at least 1.
     """
     if not ok:
-        raise SettingError(f"{what} = {got!r}: must be {allowed}.")
+        raise SettingError(f"{what} = {shown(got)}: must be {allowed}.")
 
 
 def disk_error(path: Path, error: OSError) -> RunError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedfloor.data import pictures, recordings
+from fedfloor.data import layout, pictures, recordings
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.picture import SUFFIXES
 from fedfloor.data.reading import Reading
@@ -19,6 +19,7 @@ TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     """Read ``[FACTORY/]DEVICE/LABEL/`` with pictures, or ``[FACTORY/]DEVICE[/LABEL]/`` with tables.
 
+    Which of them it is must be plain from the files, or stand in ``[data] layout``: see :mod:`fedfloor.data.layout`.
     Where the folder holds ``train`` and ``test`` and nothing else, each of them is such a folder.
 
     Args:
@@ -49,9 +50,11 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     deepest = 2 if device else 3
     depth = _depth(files, range(2 if images else 1, deepest + 1), "pictures" if images else "tables", bool(device))
     _check_empty(found, depth)
+    if not device:
+        layout.check(files, reading, images=images)
     if images:
         return pictures.load(root, files, reading, seed)
-    return recordings.load(root, files, reading, seed)
+    return recordings.load(root, files, reading, seed, own=bool(device))
 
 
 def _is(one: Found, suffixes: tuple[str, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,8 +12,10 @@ from typing import Any
 
 from fedfloor.data.lines import opened
 from fedfloor.data.reading import Columns
-from fedfloor.data.sheet import MISSING
+from fedfloor.data.sheet import MISSING, TIMES_READ, looks_like_time
+from fedfloor.errors import SettingError
 
+ANSWERS = ("anomaly", "outlier", "changepoint", "failure", "rul", "defect")  # what a model is to find out
 LOOKED_AT = 200  # rows
 CALLED = {
     "device": (
@@ -40,14 +43,14 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
     for the time; a column of texts that is none of these is ignored; where fractions are written with commas and the
     delimiter is another, ``decimal`` is a comma. Where no device or label is found nothing is guessed: whoever reads
-    the table says so.
+    the table says so. Dates that are not read are never ignored.
 
     Args:
         path: a table.
         told: what ``[data]`` says already.
 
     Raises:
-        SettingError: it cannot be read as a table.
+        SettingError: it cannot be read as a table, or the time cannot: dates in another form, or in two columns.
     """
     with opened(path) as lines:
         rows = [[cell.strip() for cell in cells] for _, cells in islice(lines, LOOKED_AT)]
@@ -64,6 +67,9 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     comma = told.get("decimal", ",") == "," and _commas(body, free)
     texts = [names[i] for i in free if _is_text([row[i] for row in body], "," if comma else ".")]
     if texts and not columns.get("values"):
+        if "time" not in columns:
+            cells = {name: [row[names.index(name)] for row in body] for name in texts}
+            _check_times(path.name, cells, has_time="time" in roles)
         found["ignore"] = [*columns.get("ignore", ()), *texts]
     guessed: dict[str, Any] = {"columns": columns | found} if found else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
@@ -86,6 +92,29 @@ def _roles(names: Sequence[str], body: Sequence[Sequence[str]], told: Mapping[st
         if len(dates) == 1:
             roles["time"] = dates[0]
     return roles
+
+
+def _check_times(table: str, texts: Mapping[str, Sequence[str]], *, has_time: bool) -> None:
+    """Refuse to ignore columns of texts that are the time, as far as names and cells show.
+
+    Raises:
+        SettingError: dates or times that cannot be read, or several columns of dates.
+    """
+    for name, cells in texts.items():
+        known = [cell for cell in cells if cell.casefold() not in MISSING]
+        odd = [cell for cell in known if not _is_date(cell)]
+        shaped = 2 * sum(map(looks_like_time, known)) >= len(known)
+        if odd and (shaped or name.casefold().replace(" ", "_") in CALLED["time"]):
+            raise SettingError(
+                f"{table}, column '{name}': '{odd[0]}' looks like a date or time, but cannot be read. {TIMES_READ} "
+                f"Write them so, or leave the column out: --set 'data.columns.ignore=[\"{name}\"]'."
+            )
+    dates = [name for name, cells in texts.items() if _is_time(cells, numbers=False)]
+    if dates and not has_time:
+        raise SettingError(
+            f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: "
+            f"--set data.columns.time={dates[0]}; or leave them out: --set 'data.columns.ignore={json.dumps(dates)}'."
+        )
 
 
 def _is_time(cells: Sequence[str], numbers: bool = True) -> bool:
@@ -121,6 +150,24 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def doubtful(sensors: Sequence[str]) -> list[str]:
+    """Return a sentence for each sensor whose name is one of a role's common names.
+
+    >>> print(*doubtful(["speed", "Timestamp"]))
+    'Timestamp' is read as a sensor. If it is the time: --set data.columns.time=Timestamp; or leave it out: --set \
+'data.columns.ignore=["Timestamp"]'
+    """
+    said = []
+    for role, called in (CALLED | {"label": (*CALLED["label"], *ANSWERS)}).items():
+        for name in sensors:
+            if name.casefold().replace(" ", "_") in called:
+                said.append(
+                    f"'{name}' is read as a sensor. If it is the {role}: --set data.columns.{role}={name}; or leave it "
+                    f"out: --set 'data.columns.ignore=[\"{name}\"]'"
+                )
+    return said
 
 
 def words(guessed: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.capacity import require_memory
 from fedfloor.chance import generator
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Indices, Labels, Owners
 from fedfloor.data.glyphs import CELL, DENSITY, FONTS, STEPS, distance_maps, fingerprint
@@ -82,6 +83,8 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
     require(devices >= 1, "[park] devices", devices, "a whole number of at least 1")
     require(samples_per_device >= 1, "[data] samples_per_device", samples_per_device, "a whole number of at least 1")
     require(2 <= classes <= len(LETTERS_AND_DIGITS), "[data] classes", classes, "a whole number from 2 to 62")
+    sizes = f"[park] devices = {devices} with [data] samples_per_device = {samples_per_device}"
+    require_memory(sizes, 12 * devices * samples_per_device, "Use fewer devices, or fewer samples per device.")
     names = LETTERS_AND_DIGITS[:classes]
     tested, per_test = min(devices, TEST_STYLES), max(1, samples_per_device // 10)
     y, owner = _classes(seed, devices, samples_per_device, classes, 0)

@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, nearest
 
+MOST_NUMBERS = 100  # classes that are numbers, where they are not listed
+ONE_CLASS = (
+    "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
+    "samples with another label. Learning from normal operation alone (anomaly detection) is planned, not possible yet."
+)
+
 
 def natural_order(names: Sequence[str]) -> list[str]:
     """Return names sorted as people count.
@@ -50,11 +56,34 @@ def classes_of(
         raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
     occur = natural_order(labels)
     if len(occur) < least:
-        raise SettingError(
-            f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. A classifier needs two or "
-            "more; add samples with another label."
-        )
+        raise SettingError(f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. {ONE_CLASS}")
     return tuple(wanted) or tuple(occur)
+
+
+def check_no_measure(labels: Sequence[str], where: str) -> None:
+    """Refuse labels that are the values of a measure rather than classes: fractions, or very many numbers.
+
+    Args:
+        labels: of the samples, as they stand in a column.
+        where: the file and the column, in words.
+
+    Raises:
+        SettingError: they are numbers, and one has a fraction or there are more than :data:`MOST_NUMBERS`.
+    """
+    values = natural_order(labels)
+    try:
+        numbers = [float(value.replace(",", ".", 1)) for value in values]
+    except ValueError:
+        return
+    fraction = next((value for value, number in zip(values, numbers, strict=True) if number % 1), None)
+    if fraction is None and len(values) <= MOST_NUMBERS:
+        return
+    which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
+    raise SettingError(
+        f"{where}: {len(values)} different numbers, {which}: a measure, no classes. Predicting a number (regression) "
+        "is not possible yet. Name the column that holds classes (--set data.columns.label=NAME), or sort these into a "
+        "few; if each number is a class, list them all: [data] classes."
+    )
 
 
 def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:

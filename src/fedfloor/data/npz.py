@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
+from fedfloor.data.names import check_no_measure
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.samples import samples
 from fedfloor.data.sheet import Sheet
@@ -19,7 +20,7 @@ from fedfloor.data.table import of_entry, write
 from fedfloor.data.zipped import read_arrays
 from fedfloor.errors import SettingError, nearest
 
-RECIPE = "npz 2"
+RECIPE = "npz 3"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
@@ -166,7 +167,11 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
         name, y = f"y{part}", arrays[f"y{part}"]
         y = y.astype(np.int64) if y.dtype.kind == "b" else y
         if y.dtype.kind == "f":
-            raise SettingError(f"{path.name}, array '{name}': {y.dtype}. Labels are whole numbers: y.astype('int64').")
+            more = "not possible yet" if (y % 1).any() else "not possible yet; if they are classes: y.astype('int64')"
+            raise SettingError(
+                f"{path.name}, array '{name}': {y.dtype}. Labels are whole numbers or texts. Predicting a number "
+                f"(regression) is {more}."
+            )
         if y.dtype.kind not in "iu":
             labels += _texts(path, arrays, name)
             continue
@@ -175,6 +180,8 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             most = f"0 to {len(classes) - 1}, the places of the {len(classes)} classes" if classes else "0 or more"
             raise SettingError(f"{path.name}, row {wrong[0]}, array '{name}': {y[wrong[0]]}. Labels are {most}.")
         labels += [classes[label] if classes else str(label) for label in y.tolist()]
+    if not classes and not reading.whole:
+        check_no_measure(labels, f"{path.name}, array 'y'")
     return labels, classes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,14 @@ import numpy as np
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Inputs
 from fedfloor.data.names import classes_of, codes, natural_order, qualified
-from fedfloor.data.picture import COLOUR, DARK, decode
+from fedfloor.data.picture import COLOUR, DARK, MOST_PIXELS, decode
 from fedfloor.data.reading import Reading
 from fedfloor.data.table import of_entry
 from fedfloor.data.tree import Found
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, require
 
 RECIPE = "pictures 2"
-MEANT = ("classes", "split", "small", "size")
+MEANT = ("classes", "split", "small", "size", "layout")
 
 
 def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dataset:
@@ -35,6 +36,8 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dat
         SettingError: a file is no picture, pictures differ in size or colour, or a setting does not fit.
     """
     reading.only(MEANT, "pictures")
+    fits = reading.size is None or math.prod(reading.size) <= MOST_PIXELS
+    require(fits, "data.size", reading.size, f"[height, width] of at most {MOST_PIXELS:,} pixels in all")
     if reading.split is not None and reading.split.kind == "time" and files[0].part is None:
         raise SettingError(
             '[data] split = time: pictures have no times. Use { kind = "random" } or { kind = "device" }, or put the '

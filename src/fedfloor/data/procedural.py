@@ -7,18 +7,21 @@ only what it takes to run it with so many devices.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.capacity import require_memory
 from fedfloor.chance import generator, key
 from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Made
 from fedfloor.errors import require
 
 RECIPE = "procedural 1"  # changes whenever the data do
 MAX_CLASSES = 1000
+DEVICE_BYTES = 36  # what a park keeps of a device, and needs to put it into a factory, at least
 COARSE = 4  # pixels of a prototype that have one value
 GREY, CONTRAST = 127.5, 40.0
 Words = NDArray[np.uint64]
@@ -77,6 +80,7 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
     require(devices >= 1, "[park] devices", devices, "a whole number of at least 1")
     require(samples_per_device >= 1, "[data] samples_per_device", samples_per_device, "a whole number of at least 1")
     like = like or Procedural()
+    _check_memory(devices, samples_per_device, like)
     n, classes = samples_per_device, like.classes
     y_test = np.arange(like.test_samples) % classes
 
@@ -99,6 +103,19 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
         "procedural", tuple(map(str, range(classes))), like.shape, np.zeros(0, np.int64), y_test, None, None, digest,
         take, lambda i: tests()[i], made=made,
     )  # fmt: skip
+
+
+def _check_memory(devices: int, samples_per_device: int, like: Procedural) -> None:
+    """Refuse sizes that do not fit into memory: the devices, one device's pictures, and the prototypes and tests."""
+    whole = f"[park] devices = {devices} with [data] samples_per_device = {samples_per_device}"
+    require(devices * samples_per_device < 2**63, whole, devices * samples_per_device, "less than 2^63 samples")
+    require_memory(f"[park] devices = {devices}", DEVICE_BYTES * devices, "Use fewer devices.")
+    one = math.prod(like.shape)
+    shape = f"data.procedural.shape = {list(like.shape)}"
+    held = f"[data] samples_per_device = {samples_per_device} with {shape}"
+    require_memory(held, samples_per_device * (8 + one), "Use fewer or smaller samples.")
+    kept = f"data.procedural.test_samples = {like.test_samples} and classes = {like.classes} with {shape}"
+    require_memory(kept, like.test_samples * (8 + one) + 2 * like.classes * one, "Use fewer or smaller samples.")
 
 
 def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indices) -> Labels:

@@ -106,6 +106,7 @@ class DeviceSplit:
         _check_share(self.test)
 
 
+Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit
 
 
@@ -115,6 +116,8 @@ class Reading:
 
     Args:
         format: ``table`` (one CSV file), ``folder`` (a folder per device) or ``npz``; told by the path if left out.
+        layout: what the folders above a file are, for a ``folder``, such as ``device/label/file``; needed only where
+            their names do not show it.
         columns: what a table's columns are called.
         classes: the labels in their order; those that occur, sorted, if left out.
         window: rows of a sample; left out, each row is one.
@@ -137,6 +140,7 @@ class Reading:
     small: Literal["refuse", "drop"] = "refuse"
     decimal: Literal[".", ","] = "."
     size: tuple[int, int] | None = None
+    layout: Layout | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -151,7 +155,8 @@ class Reading:
     def recipe(self) -> str:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
         after = ("format", "window", "split", "small")
-        return repr([(name, value) for name, value in self.settings().items() if name not in after])
+        said = [(name, value) for name, value in self.settings().items() if name not in after]
+        return repr([(name, value) for name, value in said if (name, value) != ("layout", None)])
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of reading and their values, without those that a subclass adds."""

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from fedfloor.data import layout
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.names import natural_order, qualified
 from fedfloor.data.reading import Reading
 from fedfloor.data.sheet import Sheet, read
-from fedfloor.data.table import MEANT, of_entry, write
+from fedfloor.data.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.tree import Found
 from fedfloor.errors import SettingError
 
-RECIPE = "recordings 2"
+RECIPE = "recordings 3"
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,11 @@ class _Recording:
     part: int | None
 
 
-def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dataset:
+def load(root: Path, files: Sequence[Found], reading: Reading, seed: int, *, own: bool = False) -> Dataset:
     """Read tables: their devices are the natural owners, in the order of their names. No window crosses files.
 
-    Two folders are a device and a label where the tables have no column for the label, else a factory and a device. A
+    Two folders are a factory and a device where the tables have a column for the label, but a device and a label where
+    it says in every file what the folder is called; without such a column ``[data] layout`` must tell. A
     split by time takes the end of what a device recorded, by the files' first times; where there are no times, or a
     folder per label, the end of each file.
 
@@ -44,25 +46,29 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dat
         files: the tables, all in one folder (device), two or three (factory, device, label).
         reading: columns, windows, split, missing values.
         seed: of random splits.
+        own: whether it is a single device's folder, in which folders are labels.
 
     Raises:
-        SettingError: a mistake in a table, or a table that says otherwise than its folder.
+        SettingError: a mistake in a table, a table that says otherwise than its folder, or folders that can be read in
+            two ways.
     """
-    reading.only(MEANT, "tables")
+    reading.only((*MEANT, "layout"), "tables")
     paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"
-    entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer), root)
+    entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer, own=own), root)
     return of_entry(
         root.name or root.resolve().name, entry.arrays, entry.facts, reading, seed, apart=entry.facts["apart"]
     )
 
 
-def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[str, Any]:
+def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:
     rank = {name: i for i, name in enumerate(natural_order([one.name for one in files]))}
     ordered = sorted(files, key=lambda one: rank[one.name])
     depth = len(files[0].folders)
-    required = ("label",) if depth == 1 else ()
+    required = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     sheets = [_read(one, reading, required) for one in ordered]
-    labelled = depth == 3 or (depth == 2 and not _has_label(sheets, reading))
+    labelled = depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
+    if not labelled:
+        check_labels(sheets, reading)
     taken = _recordings(ordered, sheets, depth, labelled)
     apart = labelled or any(one.sheet.time is None for one in taken)
     for one in taken:
@@ -81,6 +87,14 @@ def _read(one: Found, reading: Reading, required: Sequence[str]) -> Sheet:
         return replace(read(one.path, reading, required), name=one.name)
     except SettingError as error:  # which names the file, but not its folder
         raise SettingError(f"{above}{error}") from error
+
+
+def _are_labels(files: Sequence[Found], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
+    """Return whether the last of two folders is a label."""
+    if not _has_label(sheets, reading):
+        return own or layout.labelled(files, reading, sheets[0].columns)
+    same = all({*sheet.text["label"]} == {one.folders[-1]} for one, sheet in zip(files, sheets, strict=True))
+    return same or "label" in (reading.layout or "")
 
 
 def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Times, Values
+from fedfloor.data.names import ONE_CLASS
 from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.data.split import Cut, Rows, divided, runs, split_of
 from fedfloor.errors import SettingError
@@ -50,7 +51,8 @@ def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
     if (y == y[0]).all():
         raise SettingError(
             f"{name}: every training sample is '{classes[y[0]]}'. There are other classes, but no training sample is "
-            'one of them: try [data] split = { kind = "random" }, another share for testing, or other windows.'
+            'one of them: try [data] split = { kind = "random" }, another share for testing, or other windows. '
+            f"{ONE_CLASS}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,12 @@ log = logging.getLogger(__name__)
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 NO_LABEL = MISSING - {"none", "-", "?"}
 LARGEST = float(np.finfo(np.float32).max)
+TIMES_READ = "Times are numbers, or dates and times such as 2026-03-01 or 2026-03-01T06:30:00 (ISO 8601)."
+TIME_LIKE = re.compile(
+    r"(?<![\d.])(\d{4}([./-])\d{1,2}\2\d{1,2}|\d{1,2}([./-])\d{1,2}\3(\d{4}|\d{2}))(?![\d.])|\b\d{1,2}:\d{2}\b"
+    r"|\d.*\b(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\b.*\d",
+    re.IGNORECASE,
+)
 STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of what it says
 
 
@@ -57,6 +64,15 @@ class Sheet:
     def place(self, row: int, column: str) -> str:
         """Return the place of a cell in words."""
         return f"{self.title}, row {self.line[row]}, {self.cell.format(column)}"
+
+
+def looks_like_time(text: str) -> bool:
+    """Return whether a text has the shape of a date or a time of day, readable or not.
+
+    >>> [looks_like_time(text) for text in ("05.10.2026 06:00", "3/1/26", "1 Mar 2026 6h", "06:00 Uhr", "1.2.3", "M3")]
+    [True, True, True, True, False, False]
+    """
+    return TIME_LIKE.search(text) is not None
 
 
 def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
@@ -214,6 +230,8 @@ class _Layout:
             hint = f"The model was trained on tables with the decimal mark '{self.decimal}'."
         elif cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
             hint = f"If '{mark}' is the decimal mark: --set data.decimal={mark}"
+        elif self.time is None and looks_like_time(cell):
+            hint = f"If this is the time: --set data.columns.time={name}. {TIMES_READ}"
         else:
             hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
@@ -265,10 +283,7 @@ class _Layout:
                 written = f"dates with{'' if when.tzinfo else 'out'} a time zone"
                 value = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
         if not np.isfinite(value) or (written == "numbers" and "_" in text):
-            raise SettingError(
-                f"{place(self.path, line, self.header[column])}: '{text}' is no time. Write numbers, or dates and "
-                "times such as 2026-03-01T06:30:00."
-            )
+            raise SettingError(f"{place(self.path, line, self.header[column])}: '{text}' is no time. {TIMES_READ}")
         return value, written
 
 
@@ -276,6 +291,8 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> Settin
     same = [other for other in names if other.casefold() == name.casefold()]
     near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
     advice = f"Say what it is called: --set data.columns.{role}=NAME." if role else "The model needs it."
+    if role == "label":
+        advice += " Without labels nothing can be trained yet: anomaly detection is planned."
     if role == "device":
         advice = advice.removesuffix(".") + ", and likewise label, factory and time."
     if role in ("values", "ignore"):

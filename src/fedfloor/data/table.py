@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
 from fedfloor.data.joined import Joined
-from fedfloor.data.names import classes_of, codes, natural_order
+from fedfloor.data.names import check_no_measure, classes_of, codes, natural_order
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.sheet import Sheet, read
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 
-RECIPE = "table 5"
+RECIPE = "table 6"
 MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal")
 
 
@@ -69,7 +69,15 @@ def of_entry(
 
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     sheet = read(path, reading, required=("label",) if reading.whole else ("device", "label"))
+    check_labels([sheet], reading)
     return write(writer, [sheet], sheet.text.get("device"), sheet.text.get("factory"), sheet.text["label"], reading)
+
+
+def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
+    """Refuse a column that is named as the label, but holds a measure; not where the classes are listed."""
+    if not reading.whole and not reading.classes:
+        where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
+        check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where)
 
 
 def write(

@@ -42,7 +42,7 @@ from fedfloor.runs.folder import owned
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
-from fedfloor.runs.parks import build_park, load_data
+from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
@@ -335,4 +335,5 @@ def run(
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), processes.interrupts() as asked:
         prepare(experiment, orders, park)
+        warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

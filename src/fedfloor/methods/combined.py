@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedfloor.capacity import require_memory
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.outside import SPEC, load
@@ -24,6 +25,8 @@ from fedfloor.plan.outcome import Outcome
 if TYPE_CHECKING:
     from torch import Tensor
 
+VISIT_BYTES = 200  # of a visit's receipt, at least
+LARGE = 1000  # settings from here on are named where a plan is too long
 MOMENTS = "server."  # the names of the server's moments among a state's tensors begin so
 
 
@@ -140,6 +143,7 @@ class Combined(Method):
             view = replace(view, invited=selection.drawn(self.parts.selection, view.devices, view.sizes, rng))
         node = self._loaded(self.method.plan(state, view, rng))
         self._check(node)
+        self._check_length(node)
         if self.parts.objective is not None:
             name, settings = objectives.spoken(self.parts.objective)
             own = objectives.spoken(self.method.objective)  # another one is there for a purpose of the method's
@@ -226,6 +230,14 @@ class Combined(Method):
             raise SettingError(
                 f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
             )
+
+    def _check_length(self, node: Node) -> None:
+        """Refuse a plan whose visits' receipts alone do not fit into memory; the largest settings are named."""
+        visits = walk.many(node)
+        sizes = {key: value for key, value in vars(self.method).items() if type(value) is int and value >= LARGE}
+        large = "".join(f", with {key} = {value}" for key, value in sizes.items())
+        what = f"method '{self.name}' plans {visits:,} visits in a round{large}"
+        require_memory(what, VISIT_BYTES * visits, "Set smaller numbers.")
 
     def _check_visits(self, node: Node) -> None:
         goals: dict[str, Work] = {}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from fedfloor.capacity import require_memory
 from fedfloor.chance import torch_seed
 from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.models import classifier as classifiers
@@ -18,6 +19,7 @@ from fedfloor.models.order import pool_first
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import loaded
 
+COPIES = 3  # of the numbers of a model that training needs at least: the model, as it arrived, its gradient
 SCOPES = ("all", "classifier")  # the parts of a model that a visit can train
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
@@ -246,6 +248,11 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
     """
     make = builder(name)
     try:
+        if name in NETWORKS:  # without memory first: what a network of one's own does beside building is not known
+            with torch.device("meta"):
+                numbers = sum(parameter.numel() for parameter in make(shape, classes).parameters())
+            what = f"model.name = '{name}' on samples of shape {shape}"
+            require_memory(what, 4 * COPIES * numbers, "Use another network, or smaller samples.")
         module = make(shape, classes)
     except SettingError:
         raise

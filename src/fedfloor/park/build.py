@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfloor.capacity import require_memory
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Dataset, Indices, Owners
 from fedfloor.data.sources import load
@@ -66,6 +67,7 @@ def build(
     if isinstance(stream, Augmented):
         pictures_only(data)
     parts = _dealt(data, split, devices, seed)
+    _check_window(data, stream)
     factory_of, names = _factories(data, parts, factories, assignment, seed)
     if validation is not None:
         data, parts = hold_out(data, parts, validation, seed)
@@ -73,6 +75,15 @@ def build(
         data, parts, factory_of, stream or Static(), seed,
         factory_names=names, census_epsilon=census_epsilon, mobility=mobility,
     )  # fmt: skip
+
+
+def _check_window(data: Dataset, stream: Stream | None) -> None:
+    """Refuse a window, or passes that are put in order together, that do not fit into memory."""
+    window, drift = getattr(stream, "window", 0), getattr(stream, "drift", None)
+    shorter = "Set a shorter window."
+    require_memory(f"data.stream.window = {window}", window * (8 + data.sample_bits // 8), shorter)
+    if drift is not None:
+        require_memory(f"data.stream.drift.period = {drift.period}", 8 * drift.period, "Set a shorter period.")
 
 
 def _dealt(data: Dataset, split: Partition, devices: int | None, seed: int) -> Sequence[Indices]:

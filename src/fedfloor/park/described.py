@@ -38,8 +38,22 @@ def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.f
     return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
 
 
+def class_counts(park: Park) -> dict[str, tuple[int, int]]:
+    """Return each class's number of training and of test samples.
+
+    Nothing for generated data, which are not split, and for samples that stay on real devices.
+    """
+    data = park.dataset
+    if data.made is not None or data.rendered or park.told is not None:
+        return {}
+    trained, tested = park.counts().sum(axis=0), np.bincount(data.y_test, minlength=len(data.classes))
+    return dict(zip(data.classes, zip(trained.tolist(), tested.tolist(), strict=True), strict=True))
+
+
 def describe(park: Park) -> dict[str, Any]:
     """Return the park's public facts as JSON: no samples, only counts, and names where the data have them.
+
+    Classes that only test samples have stand in ``untrained_classes``, with the number of these.
 
     Of a park with more than 5,000 devices it has those that are ``shown`` with their numbers, and says how many
     there are.
@@ -48,6 +62,7 @@ def describe(park: Park) -> dict[str, Any]:
     numbers = park.factory_of[shown].tolist(), park.sizes[shown].tolist(), park.shown_counts.tolist()
     rows, every = zip(*numbers, strict=True), park.names
     names = [every[k] if every else None for k in shown.tolist()]
+    untrained = {name: test for name, (train, test) in class_counts(park).items() if test and not train}
     return (
         {
             "dataset": park.dataset.name,
@@ -64,4 +79,5 @@ def describe(park: Park) -> dict[str, Any]:
         }
         | ({} if whole else {"of_devices": park.devices})
         | ({"factory_names": list(park.factory_names)} if park.factory_names else {})
+        | ({"untrained_classes": untrained} if untrained else {})
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedfloor.capacity import require_memory
+
 
 def told(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:
     """Return h integers ⌊(a_i·v + b_i)/r⌋; see :mod:`fedfloor.solvers.clustering.lsh`.
@@ -22,5 +24,6 @@ def told(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:
     """
     from fedfloor.solvers.clustering.lsh import functions, hashed
 
+    require_memory(f"hashes = {hashes}", 8 * hashes * len(vector), "Set fewer hashes.")
     family = functions(len(vector), hashes, width, seed)
     return [int(one) for one in hashed(family, vector[None])[0]]

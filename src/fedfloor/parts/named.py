@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedfloor.errors import SettingError, unknown
+from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.outside import loaded, name_of
 from fedfloor.plan.nodes import Scalar
 
@@ -107,11 +107,11 @@ def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str,
     hints = _hints(made)
     for key, value in settings.items():
         if not isinstance(value, (str, int, float, NoneType)):  # a plan, which is JSON, writes them down
-            raise SettingError(f"{what} '{name}': {key} = {value!r}: must be a number, a text, or true or false.")
+            raise SettingError(f"{what} '{name}': {key} = {shown(value)}: must be a number, a text, or true or false.")
         wanted = _wanted(hints.get(key, Any))
         if wanted and not any(_fits(value, one) for one in wanted):
             words = " or ".join(WORDS.get(one, repr(one)) for one in wanted)
-            raise SettingError(f"{what} '{name}': {key} = {value!r}: must be {words}.")
+            raise SettingError(f"{what} '{name}': {key} = {shown(value)}: must be {words}.")
     for key, one in known.items():
         if key not in settings and one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
             raise SettingError(f"{what} '{name}' needs the setting '{key}': it has no default.")

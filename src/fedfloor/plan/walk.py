@@ -78,6 +78,21 @@ def visits(node: Node) -> Counter[int]:
     return fold(node, count)
 
 
+def many(node: Node) -> int:
+    """Return the number of visits of a plan, those included that a ``Select`` chooses.
+
+    >>> from fedfloor.plan.nodes import Work, device
+    >>> many(Repeat(10**12, Train(device(0), Work(epochs=1))))
+    1000000000000
+    """
+
+    def count(at: Node, below: list[int]) -> int:
+        own = at.how_many if isinstance(at, Select) else int(isinstance(at, Train))
+        return own + sum(below) * (at.times if isinstance(at, Repeat) else 1)
+
+    return fold(node, count)
+
+
 def in_order(node: Node) -> list[Train]:
     """Return every visit for training in plan order, as often as it takes place; a ``Select`` must be resolved.
 

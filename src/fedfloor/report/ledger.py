@@ -83,6 +83,7 @@ class Park:
     factories: int
     test_samples: int
     of_devices: int
+    untrained: tuple[tuple[str, int], ...] = ()  # classes that only test samples have, and how many of these
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,9 @@ def _park(path: Path) -> Park:
             for k, d in enumerate(body["devices"])
         )
         classes, there = tuple(map(str, body["classes"])), int(body.get("of_devices", len(devices)))
-        return Park(str(body["dataset"]), classes, devices, int(body["factories"]), int(body["test_samples"]), there)
+        untrained = tuple((str(name), int(count)) for name, count in body.get("untrained_classes", {}).items())
+        tests = int(body["test_samples"])
+        return Park(str(body["dataset"]), classes, devices, int(body["factories"]), tests, there, untrained)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(f"{path}: not the description of a park ({error!r}). Run the experiment again.") from error
 

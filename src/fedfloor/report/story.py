@@ -45,7 +45,7 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
     rows = summary(runs, target)
     told = [verdict(rows), prices(rows), standing(found), winner(found)]
     told += [devices(best) for best in _leader(found)]
-    told += [diverged(found), unfinished(found), lost(found), reported(found)]
+    told += [untrained(found), diverged(found), unfinished(found), lost(found), reported(found)]
     return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
             for sentence in told if sentence]  # fmt: skip
 
@@ -198,6 +198,17 @@ def devices(group: Group) -> str:
         return ""
     low = sum(spread.p10 for spread in spreads) / len(spreads)
     return f"On nine devices in ten, the model of {spoken(group.label)} gets a share of at least {low:.2f} right."
+
+
+def untrained(found: Sequence[Group]) -> str:
+    """Name the classes that test samples have and no training sample has, of the run with most such samples."""
+    parks = [run.park for group in found for run in group.runs if run.park.untrained]
+    if not parks:
+        return ""
+    most = max(parks, key=lambda park: sum(count for _, count in park.untrained))
+    share = sum(count for _, count in most.untrained) / most.test_samples
+    names = listed([name for name, _ in most.untrained])
+    return f"No training sample is of class {names}: {100 * share:.0f} % of the test samples cannot be right."
 
 
 def diverged(found: Sequence[Group]) -> str:

@@ -15,6 +15,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs import checks, launch, processes
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
+from fedfloor.runs.parks import warn_of_gaps
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ def carry_out(
                 return ends, False
             if park is None or ground(task.experiment) != stands:
                 park, stands = launch.build_park(task.experiment), ground(task.experiment)
+                warn_of_gaps(park)
             began = (task.out / "experiment.toml").exists()
             orders = Orders(task.out, resume=began, limits=task.limits or limits, keep=keep)
             try:

@@ -21,6 +21,7 @@ from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import build_park as build_park
+from fedfloor.runs.parks import warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
 
@@ -68,7 +69,9 @@ def start(
         return torchrun.join(experiment, orders, report)
     keep = (DivergedError,) if orders.keep else ()
     with owned(orders.out, keep), nullcontext(interrupted) if interrupted else processes.interrupts() as asked:
-        park = park or build_park(experiment)
+        if park is None:
+            park = build_park(experiment)
+            warn_of_gaps(park)
         prepare(experiment, orders, park)
         with noted(orders.out):
             if ranks == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedfloor.data.dataset import Dataset
@@ -9,7 +11,16 @@ from fedfloor.data.own import load as load_own
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
 from fedfloor.park.build import build
+from fedfloor.park.described import class_counts
 from fedfloor.park.park import Park
+
+log = logging.getLogger(__name__)
+NAMED = 10  # classes in a warning
+RARE = 10  # times fewer training samples than the class's share of the test samples
+ADVICE = (
+    "If the split is by time, the end of each recording is for testing: split = { kind = 'device' } under [data] keeps "
+    "whole recordings for it."
+)
 
 
 def load_data(experiment: Experiment) -> Dataset:
@@ -21,6 +32,31 @@ def load_data(experiment: Experiment) -> Dataset:
         data.name, root=Path(data.root) if data.root else None, devices=experiment.park.devices,
         samples_per_device=data.samples_per_device, seed=seed, reading=data, like=data.procedural,
     )  # fmt: skip
+
+
+def warn_of_gaps(park: Park) -> None:
+    """Warn by name of classes that a split leaves to the test data or to the training data, wholly or nearly so."""
+    counts, name = class_counts(park), park.dataset.name
+    share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample
+    untrained = {key: test for key, (train, test) in counts.items() if test and not train}
+    rare = [key for key, (train, test) in counts.items() if 0 < train * RARE < test * share and test >= RARE]
+    untested = [key for key, (train, test) in counts.items() if train and not test]
+    if untrained:
+        log.warning(
+            "%s: %s of %s test samples are of classes that no training sample has, and will all be wrong: %s. %s",
+            name, f"{sum(untrained.values()):,}", f"{park.test_samples:,}",
+            _listed([f"'{key}' ({test:,})" for key, test in untrained.items()]), ADVICE,
+        )  # fmt: skip
+    if rare:
+        shown = _listed([f"'{key}' ({counts[key][0]:,} for {counts[key][1]:,} to test)" for key in rare])
+        log.warning("%s: very few training samples of classes that many test samples have: %s. %s", name, shown, ADVICE)
+    if untested:
+        log.warning("%s: no test sample is of a class that training samples have, so that nothing shows how well it "
+                    "is learnt: %s.", name, _listed([f"'{key}'" for key in untested]))  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def build_park(experiment: Experiment) -> Park:

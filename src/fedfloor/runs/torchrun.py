@@ -32,6 +32,7 @@ from fedfloor.runs.diverged import noted
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.parks import warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
                 stack.enter_context(owned(orders.out))
                 orders = _resuming(orders, again=again)
                 park = launch.build_park(experiment)
+                warn_of_gaps(park)
                 prepare(experiment, orders, park)
                 (orders.out / MARK).touch()
                 said.append(orders.resume)

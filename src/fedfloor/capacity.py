@@ -1,0 +1,77 @@
+"""Memory: what arrays would need beside what is free, checked before they are made."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from fedfloor.errors import SettingError
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_bytes() -> float:
+    """Return the bytes of memory that this process can still take; infinity where the system does not report any.
+
+    The least of the machine's available memory, the control group's and the process's own limit.
+    """
+    return min(_machine_bytes(), _cgroup_bytes(), _limit_bytes())
+
+
+def require_memory(what: str, needed_bytes: float, advice: str) -> None:
+    """Refuse a size whose arrays do not fit into memory.
+
+    Args:
+        what: the settings and their values, such as ``park.devices = 20``.
+        needed_bytes: a lower bound of what must be in memory at once.
+        advice: what to do about it, a sentence.
+
+    Raises:
+        SettingError: they need more than :func:`free_bytes`.
+    """
+    if needed_bytes < 1 << 20:
+        return
+    free = free_bytes()
+    if needed_bytes > free:
+        raise SettingError(
+            f"{what}: needs {_gigabytes(needed_bytes)} of memory or more, and {_gigabytes(free)} are free. {advice}"
+        )
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size < 1e15 else f"{float(size) / 1e9:.1e} GB"
+
+
+def _machine_bytes() -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):  # no such call on this system
+        return math.inf
+
+
+def _cgroup_bytes() -> float:
+    try:
+        most = (CGROUP / "memory.max").read_text(encoding="ascii").strip()
+        used = int((CGROUP / "memory.current").read_text(encoding="ascii"))
+        cache = (CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return math.inf
+    files = sum(int(line.split()[1]) for line in cache if line.startswith(("active_file ", "inactive_file ")))
+    return math.inf if most == "max" else float(int(most) - used + files)  # the file cache gives way
+
+
+def _limit_bytes() -> float:
+    try:
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (ImportError, OSError):
+        return math.inf
+    return math.inf if most == resource.RLIM_INFINITY else float(most - pages * resource.getpagesize())
