@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedfloor.report.ledger import Round, Run
+from fedfloor.report.records import Figures
 
 Against = Callable[[Round], float | None]
 
@@ -83,14 +83,23 @@ def _labels(firsts: Sequence[Run]) -> list[str]:
 
 def composed(run: Run) -> str:
     """Return a run's method with the objective, mixing rule and server that took the place of its own."""
-    settings = tomllib.loads(run.config)
-    tables = (settings.get("methods", {}).get(run.method, {}), settings.get("method", {}))  # its own goes first
+    tables = (run.settings.methods.get(run.method), run.settings.method)  # its own goes first
     names = [run.method]
     for part in ("objective", "mix", "server"):
-        said = next((table[part] for table in tables if part in table), None)
-        if said is not None:
-            names.append(said if isinstance(said, str) else str(said.get("kind", "?")))
+        given = next((value for table in tables if (value := getattr(table, part, None)) is not None), None)
+        if given is not None:
+            names.append(given if isinstance(given, str) else str(given.get("kind", "?")))
     return " + ".join(names)
+
+
+def figures_of(runs: Iterable[Run]) -> Figures | None:
+    """Return ``"measured"`` or ``"expected"``, what the accuracies per device of all runs are; None where that is open.
+
+    >>> figures_of([]) is None
+    True
+    """
+    kinds = {run.figures for run in runs}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def half_width(values: Sequence[float]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfloor.report.groups import Group, accuracy, last_lines
+from fedfloor.report.groups import Group, accuracy, figures_of, last_lines
 from fedfloor.report.numbers import count, figure, interval, listed
 from fedfloor.report.price import KINDS, amount
 from fedfloor.report.privacy import privacy
@@ -196,8 +196,20 @@ def devices(group: Group) -> str:
     spreads = [line.by_device for line in last_lines(group, lambda line: line.by_device) if line.by_device]
     if not spreads:
         return ""
-    low = sum(spread.p10 for spread in spreads) / len(spreads)
-    return f"On nine devices in ten, the model of {spoken(group.label)} gets a share of at least {low:.2f} right."
+    low, name = sum(spread.p10 for spread in spreads) / len(spreads), spoken(group.label)
+    kind = figures_of(group.runs)
+    right = f"a share of at least {low:.2f} right"
+    if kind == "measured":
+        return f"On nine in ten of the devices with test samples, the model of {name} gets {right}."
+    if kind == "expected":
+        return (
+            f"By the classes they hold, nine devices in ten can expect the model of {name} to get {right}; that is no "
+            "measurement, for no test sample belongs to a device."
+        )
+    return (
+        f"On nine devices in ten, the model of {name} gets {right}, measured or expected by the classes they hold: the "
+        "runs do not record which."
+    )
 
 
 def diverged(found: Sequence[Group]) -> str:
