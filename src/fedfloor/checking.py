@@ -41,7 +41,7 @@ def toml(path: Path, said: str) -> Table:
         beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         near = "" if path.exists() else nearest(path.name, beside)
         raise SettingError(f"{said} {path}: {error.strerror or error}.{near}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits, 1,000 brackets
         raise SettingError(f"{said} {path} is not valid TOML: {error}{quoted(text, error)}") from error
 
 
@@ -115,7 +115,7 @@ def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
     if len(kinds) > 1 and "kind" not in value:
         raise SettingError(f"{path} = {value!r}: needs kind = one of {', '.join(sorted(kinds))}.")
     kind = value.get("kind", next(iter(kinds)))
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise unknown(f"{path}.kind", str(kind), kinds)
     return kinds[kind]
 

@@ -47,7 +47,7 @@ def unknown(what: str, got: str, allowed: Iterable[str]) -> SettingError:
     return SettingError(f"unknown {what} '{got}'.{nearest(got, names)} Known: {', '.join(names)}.")
 
 
-def quoted(text: str, error: ValueError) -> str:
+def quoted(text: str, error: Exception) -> str:
     """Return the line of a text that the error of a reader speaks of, or nothing.
 
     >>> quoted("a = 1\\nlr = 0,05", ValueError("Expected newline (at line 2, column 7)"))
