@@ -16,7 +16,8 @@ import tomlkit
 STRANGE: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 7, 1.5, -0.5, 10**9, 2**31, 2**63 - 1, 2**63, 10**30, 10**400, 1e-300, 1e30, 1e200,
     1e308, -1e308, float("nan"), float("inf"), -float("inf"), "", "x", "0", "test", "../..", "</script>", "\x00",
-    "é" * 9, "a" * 5000, "999999999999", "device:7", "device:99999999999", "cloud", [], {}, [[]], [None], [1, 2], ["x"], [{}],
+    "é" * 9, "a" * 5000, "999999999999", "device:7", "device:99999999999", "cloud", [], {}, [[]], [None],
+    [1, 2], ["x"], [{}],
     {"kind": "x"}, {"kind": []}, {"p10": 2}, {"node": "repeat"}, {"x": {"y": 1}},
 )  # fmt: skip
 BYTES = (b"", b"\x00", b"\xff\xfe", b"{", b"}\n", b"[", b'"', b"\n\n", b"null", b"NaN", b"9" * 5000, b"[" * 4000)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OWN = " A method's own settings stand in [methods.NAME]."
+LONG = 60  # characters of a damaged value that are quoted
 Table = dict[str, Any]
 
 
@@ -71,6 +72,34 @@ def checked(kind: type[T], table: Table, where: str) -> T:
         return typing.cast(T, _construct(kind, table))
     except pydantic.ValidationError as error:
         raise SettingError(_explain(error.errors(include_url=False), where)) from error
+
+
+def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
+    """Return a JSON record as the dataclass that describes it; fields that it does not have are left out.
+
+    Args:
+        kind: the dataclass.
+        data: the JSON text.
+        place: the file, and the line where it has several records.
+        noun: what the record is, for the error.
+        advice: what to do about a damaged one.
+
+    Raises:
+        SettingError: no JSON, a field that is missing, or a value of another type or out of range.
+    """
+    import pydantic
+
+    try:
+        return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(data, strict=True))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where, got = ".".join(map(str, first["loc"])), repr(first["input"])
+        wrong = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        if first["type"] == "missing":
+            wrong = f"{where} is missing"
+        elif where:
+            wrong = f"{where} = {got if len(got) <= LONG else got[:LONG] + '…'}: {wrong}"
+        raise SettingError(f"{place}: not {noun} ({wrong}). {advice}") from error
 
 
 @lru_cache(maxsize=256)

@@ -34,10 +34,11 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
     >>> nearest("fedsrr", ["fedavg", "fedsr"])
     " Did you mean 'fedsr'?"
-    >>> nearest("zzz", ["fedavg"])
-    ''
+    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # what was typed is no help
+    ('', '')
     """
-    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.55)
+    others = [name for name in allowed if name != word]
+    close = difflib.get_close_matches(word, others, n=1, cutoff=0.55)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
@@ -23,7 +24,6 @@ from fedfloor.report.records import (
     PlanRecord,
     content,
     experiment,
-    parsed,
     record,
 )
 

@@ -6,17 +6,16 @@ import json
 import math
 import tomllib
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field
 
+from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 
 T = TypeVar("T")
 MOST = 10**15  # of anything that is counted: sums over seeds and classes stay exact
-LONG = 60  # characters of a damaged value that are quoted
 
 
 def _drawable(value: object) -> object:
@@ -195,11 +194,6 @@ class PrivacyRecord:
     delta: Share
 
 
-@cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(kind)
-
-
 def content(path: Path) -> bytes:
     """Return what a file of a run folder holds.
 
@@ -216,32 +210,8 @@ def content(path: Path) -> bytes:
         ) from error
 
 
-def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
-    """Return a JSON record as the dataclass that describes it; fields that it does not have are left out.
-
-    Args:
-        kind: the dataclass.
-        data: the JSON text.
-        place: the file, and the line where it has several records.
-        noun: what the record is, for the error.
-        advice: what to do about a damaged one.
-
-    Raises:
-        SettingError: no JSON, a field that is missing, or a value of another type or out of range.
-    """
-    try:
-        return _adapter(kind).validate_json(data, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        got = repr(first["input"]) if where and first["type"] != "missing" else ""
-        got = f" = {got if len(got) <= LONG else got[:LONG] + '…'}" if got else ""
-        said = first["msg"].removeprefix("Value error, ")
-        raise SettingError(f"{place}: not {noun} ({where}{got}{': ' if where else ''}{said}). {advice}") from error
-
-
 def record(kind: type[T], path: Path, noun: str, advice: str = "Run the experiment again.") -> T:
-    """Return a run folder's JSON file as :func:`parsed` does.
+    """Return a run folder's JSON file as :func:`~fedfloor.checking.parsed` does.
 
     Raises:
         SettingError: the file cannot be read, or is damaged.
