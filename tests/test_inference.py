@@ -276,7 +276,7 @@ def test_what_is_typed_wrongly(command: Command) -> None:
 
 def test_files_that_are_no_samples_are_named_at_the_end_and_the_others_answered(command: Command) -> None:
     write_model(command.folder / "run")
-    good = np.zeros((2, 1, 2, 3), np.uint8)
+    good = np.zeros((2, 1, 28, 28), np.uint8)
     np.savez(command.folder / "a.npz", x=good)
     np.savez(command.folder / "b.npz", x=np.zeros((2, 1, 9, 9), np.uint8))
     (command.folder / "c.npz").write_bytes(b"no archive")

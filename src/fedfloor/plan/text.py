@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from types import UnionType
@@ -98,7 +98,7 @@ def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _checks(kind: type[Any]) -> dict[str, Callable[[Any], bool]]:
+def _checks(kind: Hashable) -> dict[str, Callable[[Any], bool]]:
     return {name: _check(hint) for name, hint in get_type_hints(kind).items()}
 
 

@@ -51,7 +51,8 @@ def _different(one: Run, other: Run) -> Iterator[str]:
         facts += [("classes", len(one.park.classes), len(other.park.classes))]
     if one.seed == other.seed:
         facts += [("test samples", one.park.test_samples, other.park.test_samples)]
-        facts += [("content (data_sha256)", *(str(text)[:12] for text in contents))] if None not in contents else []
+        if None not in contents:
+            facts.append(("content (data_sha256)", str(contents[0])[:12], str(contents[1])[:12]))
         a, b = one.settings.data, other.settings.data
         facts += [(f"[data] {key}", a.get(key), b.get(key)) for key in sorted({*a, *b} - {*ELSEWHERE})]
     named = [f"{name} {_short(a)} and {_short(b)}" for name, a, b in facts if a != b]
