@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import (
@@ -77,7 +77,7 @@ def from_json(body: dict[str, Any]) -> Node:
         SettingError: an unknown node, site or field, or one that is missing.
     """
     name = body.get("node") if isinstance(body, dict) else body
-    kind = KINDS.get(name) if isinstance(name, str) else None
+    kind = KINDS.get(name) if isinstance(body, dict) and isinstance(name, str) else None
     if kind is None:
         raise SettingError(f"plan: unknown node {name!r}. Known: {', '.join(KINDS)}.")
     return kind(**_arguments(kind, {k: v for k, v in body.items() if k != "node"}))  # type: ignore[no-any-return]
@@ -91,8 +91,9 @@ def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
     if not set(body) <= known or not needed <= set(body):
         raise SettingError(f"plan: {kind.__name__} has {sorted(body)}; known {sorted(known)}, needed {sorted(needed)}.")
     values = {name: _value_from_json(name, value) for name, value in body.items()}
+    checks = _checks(cast(Hashable, kind))
     for name, value in values.items():
-        if not _checks(kind)[name](value):
+        if not checks[name](value):
             raise SettingError(f"plan: {kind.__name__} has {name} = {_quoted(value)}: must be {_wanted(kind, name)}.")
     return values
 
