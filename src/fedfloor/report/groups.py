@@ -12,6 +12,12 @@ from fedfloor.report.records import Figures
 Against = Callable[[Round], float | None]
 
 
+class Label(str):
+    """A group's label; ``shown`` is the same with the method's name as papers write it."""
+
+    shown: str
+
+
 @dataclass(frozen=True)
 class Group:
     """Runs that differ in their seed only.
@@ -22,7 +28,7 @@ class Group:
         runs: one per seed, by seed.
     """
 
-    label: str
+    label: Label
     runs: tuple[Run, ...]
 
     @property
@@ -64,7 +70,13 @@ def groups(runs: Iterable[Run]) -> tuple[Group, ...]:
         found.setdefault((run.key, copy), {})[run.seed] = run
     members = [tuple(by_seed[seed] for seed in sorted(by_seed)) for by_seed in found.values()]
     labels = _labels([runs[0] for runs in members])
-    return tuple(Group(label, runs) for label, runs in zip(labels, members, strict=True))
+    return tuple(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
+
+
+def _shown(text: str, run: Run) -> Label:
+    label = Label(text)
+    label.shown = run.title + text.removeprefix(run.method)
+    return label
 
 
 def _labels(firsts: Sequence[Run]) -> list[str]:

@@ -118,6 +118,7 @@ class Run:
         on: what its accuracy was measured on, ``"test"`` or ``"validation"`` data.
         evaluation: what is known about the final model, where the run wrote it.
         diverged: the round in which training diverged; None where it did not.
+        title: the method's name as papers write it, as far as the run records it.
     """
 
     folder: Path
@@ -134,6 +135,7 @@ class Run:
     on: str = "test"
     evaluation: Evaluation | None = None
     diverged: int | None = None
+    title: str = ""
 
     @property
     def figures(self) -> Figures | None:
@@ -203,6 +205,7 @@ def read_run(folder: Path) -> Run:
     config, tables, settings = experiment(folder / "experiment.toml")
     own = {name: value for name, value in tables.items() if name not in NOT_THE_EXPERIMENT}
     diverged, park = _diverged(folder / DIVERGED), _park(folder / "park.json")
+    plan, title = _plan(folder / "plan.json", park)
     final = _evaluation(folder / "evaluation.json") if diverged is None else None  # else of a round before
     return Run(
         folder=folder,
@@ -212,13 +215,14 @@ def read_run(folder: Path) -> Run:
         key=json.dumps(own, sort_keys=True, default=str),
         rounds=() if diverged == 1 else read_ledger(folder / "ledger.jsonl", len(park.classes)),
         park=park,
-        plan=_plan(folder / "plan.json", park),
+        plan=plan,
         config=config,
         settings=settings,
         planned=settings.rounds,
         on=final.on if final else settings.evaluate.on,
         evaluation=final,
         diverged=diverged,
+        title=title or settings.method.name,
     )
 
 
@@ -282,9 +286,10 @@ def _park(path: Path) -> Park:
     )  # fmt: skip
 
 
-def _plan(path: Path, park: Park) -> Node | None:
+def _plan(path: Path, park: Park) -> tuple[Node | None, str | None]:
+    """Return a run's first plan, and its method's name as papers write it."""
     if not path.exists():
-        return None
+        return None, None
     body = record(PlanRecord, path, "a plan")
     try:
         plan = from_json(body.plan)
@@ -296,7 +301,7 @@ def _plan(path: Path, park: Park) -> Node | None:
             f"{path}: not this run's plan: it visits device {strange}, and park.json has {park.of_devices} devices. "
             "Run the experiment again."
         )
-    return plan
+    return plan, body.method
 
 
 def _evaluation(path: Path) -> Evaluation | None:

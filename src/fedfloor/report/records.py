@@ -175,6 +175,7 @@ class PlanRecord:
     """``plan.json``."""
 
     plan: dict[str, Any]
+    method: str | None = None
 
 
 @dataclass(frozen=True)

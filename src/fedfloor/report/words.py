@@ -292,7 +292,7 @@ def plan_caption(run: Run, *, handed: bool) -> str:
     """Say what the plan's picture shows; ``handed``: whether devices hand the model on."""
     green = "green is handed on from device to device, " if handed else ""
     return (
-        f"The first round of {spoken(run.method)}, seed {run.seed}, as the method wrote it. Arrows: blue goes out, "
+        f"The first round of {run.title}, seed {run.seed}, as the method wrote it. Arrows: blue goes out, "
         f"{green}orange comes back. Later rounds may visit other devices."
     )
 
