@@ -116,4 +116,4 @@ docs: $(READY)  ## The documentation as a web site, in site/
 
 .PHONY: clean
 clean:  ## Delete the virtual environment and caches
-	rm -rf .venv .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis site
+	rm -rf .venv .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache site

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fedfloor.methods.catalog import title
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, Work, device
 from fedfloor.plan.text import to_json
 
@@ -73,7 +74,7 @@ def make_run(
     park |= {"devices": [{"factory": k // size, "samples": 30 + k, "counts": held[k]} for k in range(devices)]}
     park |= {"shape": [1, 28, 28], "factories": factories, "test_samples": 1200}
     (folder / "park.json").write_text(json.dumps(park))
-    (folder / "plan.json").write_text(json.dumps({"round": 1, "plan": to_json(plan)}))
+    (folder / "plan.json").write_text(json.dumps({"round": 1, "method": title(method), "plan": to_json(plan)}))
     (folder / "experiment.toml").write_text(
         f'name = "{name}"\nseed = {seed}\nrounds = {rounds or len(accuracies)}\n[method]\nname = "{method}"\n'
         f'[methods.{method}]\nlaps = {laps}\n[provenance]\nhardware = "machine {seed}"\n'

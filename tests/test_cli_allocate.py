@@ -83,8 +83,8 @@ def test_the_written_park_is_allocated_alike(floor: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("rafed-9",), "unknown park 'rafed-9'. Did you mean 'rafed-"),
-        (("hal.toml",), "park file hal.toml: No such file or directory. Did you mean 'hall.toml'?"),
+        (("rafed-9",), "unknown cell 'rafed-9'. Did you mean 'rafed-"),
+        (("hal.toml",), "cell file hal.toml: No such file or directory. Did you mean 'hall.toml'?"),
         (("hall.toml", "--solver", "serach"), "unknown --solver 'serach'. Did you mean 'search'?"),
         (("hall.toml", "--seed", "-1"), "--seed = -1: must be a whole number of at least 0."),
         (("hall.toml", "--time-limit", "5"), "the others end by themselves"),

@@ -143,7 +143,8 @@ def test_a_split_by_device_shares_no_device(sizes: Sizes, window: tuple[int, int
     tested = set(rows.owner[rows_of(data, "test")[:, 0]].tolist())
     trained = set(data.owner.tolist())
     large = [device for device, mine in enumerate(sizes) if max(mine) >= window[0]]
-    assert data.owner_test is None
+    assert data.owner_test is not None
+    assert set(data.owner_test.tolist()) == tested
     assert not tested & trained
     assert tested | trained == set(large)
     assert len(tested) == min(max(1, round(0.4 * len(large))), len(large) - 1)

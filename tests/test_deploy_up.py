@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commands import TINY, Command
@@ -130,6 +131,37 @@ def test_a_park_of_this_machine_stands_as_the_experiment_says(folder: Path, monk
     assert [one.factory for one in trial.park.device] == homes
     assert (trial.place / "devices" / "device-5" / "device-device-5.toml").exists()
     assert stat.S_IMODE((trial.place / "authority" / "ca.key").stat().st_mode) == 0o600
+
+
+def owned(folder: Path, devices: int) -> Experiment:
+    """An experiment on data of one's own: so many devices in the factories 'north' and 'south'."""
+    each, names = 10, [f"press-{k}" for k in range(devices)]
+    device, factory = np.repeat(names, each), np.repeat(["north" if k % 2 else "south" for k in range(devices)], each)
+    x = np.random.default_rng(0).random((devices * each, 2))
+    np.savez(folder / "own.npz", x=x, y=np.arange(len(x)) % 2, device=device, factory=factory)
+    (folder / "own.toml").write_text('[data]\npath = "own.npz"\n[model]\nname = "logistic"\n')
+    return config.read(folder / "own.toml")
+
+
+def test_a_park_has_the_datas_own_devices_and_factories(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "programs", dict)
+    trial = live.prepare(owned(folder, 5), folder / "live")
+    assert (len(trial.park.device), len(trial.park.factory)) == (5, 2)
+    written = config.read(trial.park.experiment)
+    assert build_park(written).factory_of.tolist() == build_park(owned(folder, 5)).factory_of.tolist()
+    experiment = _experiment(folder)  # four devices in two factories
+    assert len(live.prepare(experiment, folder / "other").park.device) == 4
+
+
+def test_more_devices_than_a_machine_carries_have_to_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "programs", dict)
+    many = owned(folder, live.MOST_DEVICES + 1)
+    with pytest.raises(SettingError, match=r"the experiment has 33 devices.*--devices N"):
+        live.prepare(many, folder / "live")
+    with pytest.raises(SettingError, match="only 5 natural owners"):
+        live.prepare(owned(folder, 5), folder / "live", devices=8)
+    assert not (folder / "live").exists()
+    assert len(live.prepare(owned(folder, 5), folder / "live", devices=4).park.device) == 4
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

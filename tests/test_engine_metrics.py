@@ -6,16 +6,22 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedfloor
+from fedfloor import write_report
+from fedfloor.data import own
 from fedfloor.data.dataset import Owned, Pool, pooled
+from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.engine import metrics
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
+from fedfloor.park.build import build
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
+from fedfloor.park.partition import Iid, Natural
 
 TABLE = np.array([[3, 1, 0], [2, 2, 0], [0, 0, 0]])  # nothing of the third class, and nothing taken for it
 
@@ -57,7 +63,7 @@ def test_a_factory_is_weighed_by_its_devices_test_samples() -> None:
     right = np.array([True, False, True, False])
     devices = device_accuracy(park, right, np.array([1.0, 0.0]))
     assert devices.tolist() == [0.5, 1.0, 0.0]
-    assert metrics.factory_accuracy(park, devices) == [0.0, 2 / 3]  # (2·0.5 + 1·1) / 3
+    assert metrics.factory_accuracy(park.roster, devices) == [0.0, 2 / 3]  # (2·0.5 + 1·1) / 3
     told = metrics.describe(park, metrics.confusion(park.dataset.y_test, np.array([0, 0, 0, 0]), 2), devices)
     assert told["devices"][1] == {"device": 1, "name": "b", "factory": 1, "accuracy": 1.0}
     assert told["factories"][0] == {"factory": 0, "name": "north", "accuracy": 0.0}
@@ -69,11 +75,75 @@ def test_without_own_test_samples_devices_weigh_as_much_as_they_hold() -> None:
     park = replace(park, dataset=replace(park.dataset, owner_test=None))
     devices = device_accuracy(park, np.array([True, False, True, False]), np.array([1.0, 0.0]))
     assert devices.tolist() == [0.5, 1.0, 0.0]  # their class mixes: half x, all x, all y
-    assert metrics.factory_accuracy(park, devices) == [0.0, 0.75]  # (2·0.5 + 2·1) / 4
+    assert metrics.factory_accuracy(park.roster, devices) == [0.0, 0.75]  # (2·0.5 + 2·1) / 4
 
 
 def test_a_factory_of_which_nothing_is_known_is_none() -> None:
-    assert metrics.factory_accuracy(owned_park(), np.array([np.nan, np.nan, 0.5])) == [0.5, None]
+    assert metrics.factory_accuracy(owned_park().roster, np.array([np.nan, np.nan, 0.5])) == [0.5, None]
+
+
+def split_by_device(folder: Path) -> Path:
+    """Training devices that hold four of five 'ok', and test devices of whose samples half are 'bad' and look 'ok'."""
+    y, device = np.array([0, 0, 0, 0, 1] * 16), np.repeat(["press", "saw"], 40)
+    y_test, device_test = np.array([0, 1] * 10), np.repeat(["drill", "lathe"], 10)
+    x = np.stack([y, 1 - y], 1).astype(np.float32)
+    x_test = np.tile(np.array([0, 1], np.float32), (20, 1))  # all look like 'ok'
+    np.savez(folder / "floor.npz", x=x, y=y, device=device, classes=np.array(["ok", "bad"]),
+             x_test=x_test, y_test=y_test, device_test=device_test)  # fmt: skip
+    return folder / "floor.npz"
+
+
+def trained(folder: Path, **more: Any) -> fedfloor.Run:
+    what = Experiment(
+        rounds=3, data=DataSettings(path=str(split_by_device(folder)), **more),
+        park=ParkSettings(devices=2, factories=1), model=ModelSettings("logistic"),
+    )  # fmt: skip
+    return fedfloor.run(what, folder / "out", ranks=1)
+
+
+def test_devices_that_never_train_have_the_figures_and_those_that_only_train_have_none(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    written = json.loads((run.folder / "evaluation.json").read_text())
+    assert written["device_accuracy"] == "measured"
+    assert written["devices"] == [
+        {"device": 0, "name": "press", "factory": 0, "accuracy": None, "role": "trains only"},
+        {"device": 1, "name": "saw", "factory": 0, "accuracy": None, "role": "trains only"},
+        {"device": 2, "name": "drill", "factory": None, "accuracy": 0.5, "role": "tests only"},
+        {"device": 3, "name": "lathe", "factory": None, "accuracy": 0.5, "role": "tests only"},
+    ]
+    assert written["factories"] == [{"factory": 0, "name": None, "accuracy": None}]
+    assert run.lines[-1].by_device == {"p10": 0.5, "p50": 0.5, "p90": 0.5}  # by the classes they hold it would be 0.8
+    page = write_report([run.folder], tmp_path / "page.html").read_text()
+    assert "On nine in ten of the devices with test samples, the model of FedAvg gets a share of at least 0.50 " in page
+    assert page.count("trains only</td>") == 2
+    assert "drill (tests only)" in page
+    assert "Accuracy per factory" not in page
+
+
+def test_a_split_by_device_measures_on_the_devices_held_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.random((60, 2)), "y": np.arange(60) % 2, "device": np.repeat([*"abcdef"], 10)}
+    np.savez(tmp_path / "floor.npz", factory=np.repeat([*"nnnsss"], 10), **arrays)
+    data = own.load(tmp_path / "floor.npz", Reading(split=DeviceSplit(test=0.34)), 0)
+    park = build(data, partition=Natural())
+    assert park.roster.figures == "measured"
+    tested = [name for name, weight in zip(park.roster.names, park.roster.weights, strict=True) if weight]
+    assert sorted(tested) == sorted({*"abcdef"} - set(park.names))
+    halls = [park.roster.factories[m] for m in park.roster.factory_of]
+    assert halls == ["n" if name in "abc" else "s" for name in park.roster.names]
+    right = np.arange(len(data.y_test)) < 7  # 7 and 0 of 10
+    assert device_accuracy(park, right, np.array([1.0, 0.0]))[-2:].tolist() == [0.7, 0.0]
+
+
+def test_an_expectation_is_called_one(tmp_path: Path) -> None:
+    run = trained(tmp_path, partition=Iid())
+    written = json.loads((run.folder / "evaluation.json").read_text())
+    assert written["device_accuracy"] == "expected"
+    assert 0.7 < run.lines[-1].by_device["p50"] < 0.9
+    page = write_report([run.folder], tmp_path / "page.html").read_text()
+    for words in ("Expected accuracy per device", "Expected accuracy per factory", "nine devices in ten can expect"):
+        assert words in page
+    assert "of each device that the final model" not in page
 
 
 def test_a_run_writes_its_evaluation_also_when_its_last_round_had_none(tmp_path: Path) -> None:

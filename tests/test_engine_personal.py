@@ -70,7 +70,7 @@ def test_test_samples_belong_to_devices() -> None:
     assert park(tests=3).test_devices.tolist() == [-1, -1, -1]
     two = replace(owned(), indices=(np.array([2]), np.array([0]), np.array([3])))  # two devices of owner 1
     assert two.test_devices.tolist() == [1, 1, 0, -1, -1]
-    assert two.weights.tolist() == [1, 2, 1]
+    assert two.roster.weights[:3].tolist() == [1, 2, 1]
 
 
 def test_devices_are_evaluated_with_their_own_numbers(tmp_path: Path) -> None:

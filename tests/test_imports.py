@@ -57,7 +57,7 @@ MAY = {
     "places": BASE | {"data", "experiment"},
     "config": BASE | {"checking", "experiment", "places", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
-    "report": {"_version", "errors", "plan"},
+    "report": {"_version", "checking", "errors", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "reproduce": TRAINING | {"report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
@@ -65,7 +65,7 @@ MAY = {
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs"},
     "bench": TRAINING | {"deploy", "runs"},
-    "inference": BASE | {"models", "data", "park", "parts", "runs", "terminal"},
+    "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli"}
 # All that solvers may import beside the standard library; bayes_opt: an optional extra, for the sampler of that name.

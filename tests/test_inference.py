@@ -248,8 +248,8 @@ NO_MODEL = {
     "damaged": (damaged, "model.safetensors is damaged, or no safetensors file"),
     "another program's": (foreign, "model.safetensors has format 'none': this version reads 'fedfloor 1'"),
     "another version's": (lambda f: header(f, format="fedfloor 9"), "has format 'fedfloor 9'"),
-    "no round": (lambda f: header(f, round=None), "is incomplete (KeyError: 'round')"),
-    "odd inputs": (lambda f: header(f, inputs={"kind": "sound"}), "inputs of kind 'sound'"),
+    "no round": (lambda f: header(f, round=None), "not the header of a model (round is missing)"),
+    "odd inputs": (lambda f: header(f, inputs={"kind": "sound"}), "inputs.kind = 'sound'"),
     "too few means": (means, "0 means and 1 deviations for 1 channels"),
     "infinite weights": (infinite, "holds infinite or undefined numbers"),
 }  # fmt: skip
@@ -272,6 +272,27 @@ def test_what_is_typed_wrongly(command: Command) -> None:
     command.refused(command("predict", "run", "xx.npz"), "xx.npz: there is no such file. Did you mean 'x.npz'?")
     command.refused(command("export", "run", "--out", "run"), "--out run: this is a folder.")
     command.refused(command("export", "run", "--out", "no/m.onnx"), "--out no/m.onnx: no such folder.")
+
+
+def test_files_that_are_no_samples_are_named_at_the_end_and_the_others_answered(command: Command) -> None:
+    write_model(command.folder / "run")
+    good = np.zeros((2, 1, 28, 28), np.uint8)
+    np.savez(command.folder / "a.npz", x=good)
+    np.savez(command.folder / "b.npz", x=np.zeros((2, 1, 9, 9), np.uint8))
+    (command.folder / "c.npz").write_bytes(b"no archive")
+    np.savez(command.folder / "d.npz", x=good)
+    said = command("predict", "run", "a.npz", "b.npz", "c.npz", "d.npz", "--json", "--csv", "out.csv")
+    assert said.code == 1
+    assert [row["file"] for row in said.document["rows"]] == ["a.npz"] * 2 + ["d.npz"] * 2
+    assert [one["file"] for one in said.document["failed"]] == ["b.npz", "c.npz"]
+    assert "error: 2 of 4 files have no answer:\nb.npz, array x" in said.err
+    assert said.err.splitlines()[-1].startswith("c.npz")
+    assert len((command.folder / "out.csv").read_text().splitlines()) == 5
+    (command.folder / "out.csv").unlink()
+    said = command("predict", "run", "b.npz", "c.npz", "--csv", "out.csv")
+    assert (said.code, said.out, said.new) == (2, "", frozenset())
+    assert "b.npz, array x" in said.err
+    assert "c.npz" in said.err
 
 
 def test_values_too_large_for_the_network(command: Command) -> None:

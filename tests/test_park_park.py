@@ -10,7 +10,7 @@ import pytest
 from fedfloor.data.dataset import Dataset, Pool, pooled
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
-from fedfloor.park.described import describe, device_accuracy
+from fedfloor.park.described import describe, device_accuracy, digest_tests
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Dirichlet, Iid, Shards
 from fedfloor.park.stream import Static
@@ -166,6 +166,8 @@ def test_describe_is_json() -> None:
         ],
         "factories": 2,
         "test_samples": 5,
+        "device_accuracy": "expected",
+        "test_sha256": digest_tests(tiny_park().dataset),
     }
 
 

@@ -137,6 +137,11 @@ BAD = {
     "a radio without power": ({**GOOD, "radio": {"channel": 1}}, "Radio has ['channel']"),
     "children that are no list": ({"node": "sequence", "children": 3}, "children = 3"),
     "devices that are no list": ({"node": "broadcast", "devices": "12"}, "devices = '12'"),
+    "a kind for a node": ({"node": "repeat", "times": 1, "child": "train"}, "unknown node 'train'"),
+    "a text for a number": (GOOD | {"work": {"rate": "x"}}, "Work has rate = 'x': must be float"),
+    "a number too large": (GOOD | {"work": {"epochs": 10**30}}, "Work has epochs = 1000"),
+    "no finite number": (GOOD | {"work": {"momentum": float("nan")}}, "Work has momentum = nan"),
+    "a table in settings": (GOOD | {"work": {"settings": {"mu": {}}}}, "Work has settings = {'mu': {}}"),
     "a bad child": ({"node": "repeat", "times": 1, "child": {"node": "x"}}, "unknown node 'x'"),
     "a bad site": ({**GOOD, "site": "factory:3"}, "'factory:3' is none of cloud, edge:M, device:K"),
 }

@@ -199,7 +199,7 @@ def test_figures_of_large_parks_are_those_of_some_devices(monkeypatch: pytest.Mo
     by_class = np.array([0.1, 0.5, np.nan, 0.9])
     right = np.zeros(PARK.test_samples, bool)
     some, told = device_accuracy(PARK, right, by_class), describe(PARK)
-    monkeypatch.setattr(fedfloor.park.park, "SHOWN", K)
+    monkeypatch.setattr(fedfloor.park.roster, "SHOWN", K)
     whole = replace(PARK)
     assert np.array_equal(some, device_accuracy(whole, right, by_class)[::4], equal_nan=True)
     assert told["of_devices"] == K

@@ -64,7 +64,7 @@ def test_a_line_that_does_not_fit_the_park_is_named(command: Command, tmp_path: 
     (folder / ".lock").touch()
     for to in ("tensorboard", "mlflow", "csv"):
         said = command("track", "a", "--to", to)
-        command.refused(said, "ledger.jsonl, line 2: not a ledger line of this run")
+        command.refused(said, "ledger.jsonl, line 2: accuracies of 2 classes, park.json has 3")
 
 
 # -- MLflow ------------------------------------------------------------------------------------------------------------

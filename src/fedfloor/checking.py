@@ -44,7 +44,7 @@ def toml(path: Path, said: str) -> Table:
         beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         near = "" if path.exists() else nearest(path.name, beside)
         raise SettingError(f"{said} {path}: {error.strerror or error}.{near}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, a number of 5,000 digits
         raise SettingError(f"{said} {path} is not valid TOML: {error}{quoted(text, error)}") from error
     except RecursionError as error:
         raise SettingError(f"{said} {path}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
@@ -104,6 +104,34 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
         raise SettingError(f"{path} = {shown(value)}: must be a whole number within ±{LARGEST}.")
     elif isinstance(value, str) and "\0" in value:
         raise SettingError(f"{path} = {shown(value)}: must be a text without NUL characters.")
+
+
+def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
+    """Return a JSON record as the dataclass that describes it; fields that it does not have are left out.
+
+    Args:
+        kind: the dataclass.
+        data: the JSON text.
+        place: the file, and the line where it has several records.
+        noun: what the record is, for the error.
+        advice: what to do about a damaged one.
+
+    Raises:
+        SettingError: no JSON, a field that is missing, or a value of another type or out of range.
+    """
+    import pydantic
+
+    try:
+        return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(data, strict=True))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where, got = ".".join(map(str, first["loc"])), shown(first["input"])
+        wrong = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        if first["type"] == "missing":
+            wrong = f"{where} is missing"
+        elif where:
+            wrong = f"{where} = {got}: {wrong}"
+        raise SettingError(f"{place}: not {noun} ({wrong}). {advice}") from error
 
 
 @lru_cache(maxsize=256)

@@ -36,10 +36,11 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
     >>> nearest("fedsrr", ["fedavg", "fedsr"])
     " Did you mean 'fedsr'?"
-    >>> nearest("zzz", ["fedavg"])
-    ''
+    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # what was typed is no help
+    ('', '')
     """
-    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.55)
+    others = [name for name in allowed if name != word]
+    close = difflib.get_close_matches(word, others, n=1, cutoff=0.55)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
@@ -59,7 +60,7 @@ def unknown(what: str, got: str, allowed: Iterable[str]) -> SettingError:
     return SettingError(f"unknown {what} {shown(got)}.{nearest(got, names)} Known: {', '.join(names)}.")
 
 
-def quoted(text: str, error: ValueError) -> str:
+def quoted(text: str, error: Exception) -> str:
     """Return the line of a text that the error of a reader speaks of, or nothing.
 
     >>> quoted("a = 1\\nlr = 0,05", ValueError("Expected newline (at line 2, column 7)"))

@@ -25,7 +25,7 @@ Limit = Annotated[float | None, typer.Option("--time-limit", metavar="S", help="
 
 
 def allocate(
-    park: Annotated[str, typer.Argument(metavar="PARK", help="A park file, or the name of a bundled one.")],
+    park: Annotated[str, typer.Argument(metavar="CELL", help="A cell file, or the name of a bundled one.")],
     solver: Annotated[str, typer.Option("--solver", metavar="NAME", help="search, rafed or exact.")] = "search",
     time_limit: Limit = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of what the solver draws.")] = 0,
@@ -42,7 +42,7 @@ def allocate(
     from fedfloor.terminal import show
 
     require(seed >= 0, "--seed", seed, "a whole number of at least 0")
-    there = floors.read(shared.park_file(park))
+    there = floors.read(shared.cell_file(park))
     problem = there.problem()
     found = _solved(there, problem, solver, seed, time_limit)
     verify(problem, found)

@@ -40,8 +40,14 @@ def _module() -> ModuleType:
 @live.command()
 def up(
     file: File, changes: Set = None, out: Folder = LIVE,
-    factories: Annotated[int, typer.Option("--factories", metavar="N", help="Each with a broker and an edge.")] = 2,
-    devices: Annotated[int, typer.Option("--devices", metavar="N", help="In all.")] = 8,
+    factories: Annotated[
+        int | None,
+        typer.Option("--factories", metavar="N", help="Each with a broker and an edge. Default: the experiment's."),
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option("--devices", metavar="N", help="In all. Default: the experiment's, or the data's own."),
+    ] = None,
     first: Annotated[
         int | None, typer.Option("--ports", metavar="FIRST", help="The first of those in a row; default: free ones.")
     ] = None,

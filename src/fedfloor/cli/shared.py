@@ -26,7 +26,7 @@ RESUME = "Go on with: the same command and --resume"
 
 
 def bundled(kind: str = "experiments") -> dict[str, Path]:
-    """Return the experiment files, or ``"parks"``, that come with the package, by name."""
+    """Return the experiment files, or ``"cells"``, that come with the package, by name."""
     here = Path(__file__).parents[1]
     folder = here / kind if (here / kind).is_dir() else here.parents[1] / kind
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
@@ -50,13 +50,13 @@ def _path(file: str) -> Path:
     return known[file]
 
 
-def park_file(file: str) -> Path:
-    """Return a park file by its path or by a bundled one's name."""
-    path, known = Path(file), bundled("parks")
+def cell_file(file: str) -> Path:
+    """Return a cell file by its path or by a bundled one's name."""
+    path, known = Path(file), bundled("cells")
     if path.is_file() or path.suffix or len(path.parts) > 1:
         return path
     if file not in known:
-        raise unknown("park", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
+        raise unknown("cell", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
     return known[file]
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Times, Values
 from fedfloor.data.names import ONE_CLASS
-from fedfloor.data.reading import DeviceSplit, Reading
-from fedfloor.data.split import Cut, Rows, divided, runs, split_of
+from fedfloor.data.reading import Reading
+from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,7 @@ def assemble(
         _check_classes(name, classes, rows.y[cut.last[~cut.test]])
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
-    by_device = isinstance(split_of(rows, reading), DeviceSplit)
-    return _dataset(name, classes, rows, cut, inputs, owned, digest, reading.window is not None, by_device)
+    return _dataset(name, classes, rows, cut, inputs, owned, digest, windows=reading.window is not None)
 
 
 def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
@@ -92,7 +91,7 @@ def say_missing(name: str, count: int, total: int, missing: Missing) -> None:
 
 def _dataset(
     name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str,
-    windows: bool, by_device: bool,
+    *, windows: bool,
 ) -> Dataset:  # fmt: skip
     start, start_test = cut.start[~cut.test], cut.start[cut.test]
     last, last_test = cut.last[~cut.test], cut.last[cut.test]
@@ -100,7 +99,7 @@ def _dataset(
     overlap = length is not None and inputs.step is not None and inputs.step < length
     apart = overlap if rows.time is None else rows.apart
     owner = None if rows.owner is None else rows.owner[last].astype(np.int32)
-    tested = None if rows.owner is None or by_device else rows.owner[last_test].astype(np.int32)
+    tested = None if rows.owner is None else rows.owner[last_test].astype(np.int32)
     return Dataset(
         name, classes, x.shape[1:] if length is None else (x.shape[1], length),
         rows.y[last].astype(np.int64), rows.y[last_test].astype(np.int64), owner, tested, digest,

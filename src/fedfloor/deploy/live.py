@@ -25,6 +25,7 @@ from fedfloor.places import with_paths
 
 HERE = "127.0.0.1"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+MOST_DEVICES = 32  # that are started without being named: each holds PyTorch in its memory
 READY_S = 300.0  # for something to be up; PyTorch alone takes seconds where ten processes begin at once
 SOCKET_CHARS = 107  # what Linux allows a Unix socket's path
 INSTALL = {
@@ -72,34 +73,30 @@ def programs() -> dict[str, str]:
 
 
 def prepare(
-    experiment: Experiment, folder: Path, factories: int = 2, devices: int = 8, first_port: int | None = None
-) -> Trial:
+    experiment: Experiment, folder: Path, factories: int | None = None, devices: int | None = None,
+    first_port: int | None = None,
+) -> Trial:  # fmt: skip
     """Provision a park on this machine, whose devices stand in the factories that the experiment puts them in.
 
     Args:
         experiment: what will be trained.
         folder: for all that belongs to the park.
-        factories, devices: how many.
+        factories, devices: how many; left out, the experiment's, or the data's own.
         first_port: of those it needs, in a row; left out, any that are free.
 
     Raises:
-        SettingError: a program is missing; the folder is not empty, or too deep.
+        SettingError: a program is missing; the folder is not empty, or too deep; too many devices for one machine.
         RunError: a port is in use; a park runs there already.
     """
-    from fedfloor.runs.parks import build_park
-
     folder = folder.resolve()
-    require(factories >= 1, "--factories", factories, "at least 1")
-    require(devices >= factories, "--devices", devices, f"at least one for each of the {factories} factories")
-    names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(factories)]
-    long = max(len(str(_door(folder, name))) for name in names) > SOCKET_CHARS
-    require(not long, "--out", str(folder), "a shorter path: sockets lie in it")
     found = programs()
     _fresh(folder)
-    sized = replace(experiment.park, devices=devices, factories=factories)
-    what = with_paths(replace(experiment, park=sized), Path.absolute)
-    stands = build_park(what).factory_of.tolist()
-    chosen = ports.free(1 + 2 * factories, first_port)
+    what, stands = _sized(experiment, factories, devices)
+    count = what.park.factories or 1
+    names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(count)]
+    long = max(len(str(_door(folder, name))) for name in names) > SOCKET_CHARS
+    require(not long, "--out", str(folder), "a shorter path: sockets lie in it")
+    chosen = ports.free(1 + 2 * count, first_port)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LIST).write_text("[]\n", encoding="utf-8")  # from here on it is a park's folder
     (folder / "experiment.toml").write_text(config.brief(what), encoding="utf-8")
@@ -112,6 +109,33 @@ def prepare(
     made = Trial(folder, park, found)
     _provision(made)
     return made
+
+
+def _sized(experiment: Experiment, factories: int | None, devices: int | None) -> tuple[Experiment, list[int]]:
+    """Return the experiment of a trial park with so many factories and devices, and each device's factory.
+
+    Raises:
+        SettingError: fewer devices than factories, or more than one machine carries and none were given.
+    """
+    from fedfloor.runs.parks import build_park
+
+    require(factories is None or factories >= 1, "--factories", factories, "at least 1")
+    given = experiment.park
+    if devices is not None:
+        least = factories or given.factories or 1
+        require(devices >= least, "--devices", devices, f"at least one for each of the {least} factories")
+    sized = replace(given, devices=devices or given.devices, factories=factories or given.factories)
+    what = with_paths(replace(experiment, park=sized), Path.absolute)
+    park = build_park(what)
+    if devices is None and park.devices > MOST_DEVICES:
+        raise SettingError(
+            f"the experiment has {park.devices:,} devices, and each is a process of its own here: name how many with "
+            f"--devices N. More than {MOST_DEVICES} are started only where they are named."
+        )
+    stands = park.factory_of.tolist()
+    own = tuple(stands) if park.factory_names else sized.assignment
+    whole = replace(sized, devices=park.devices, factories=sized.factories or park.factories, assignment=own)
+    return replace(what, park=whole), stands
 
 
 def _door(folder: Path, name: str) -> Path:

@@ -31,10 +31,11 @@ class Score:
         loss: their mean cross-entropy.
         macro_f1: mean over the classes of F1; see :func:`~fedfloor.engine.metrics.macro_f1`.
         by_class: accuracy per class; NaN-free: None where the test data hold no sample of it.
-        by_device: 10th, 50th and 90th percentile of the devices' accuracies. A device's accuracy is that on its own
-            test samples where the data have owners; otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test
-            samples that come in the device's own class mix p_k, taken over the classes that have test samples. Devices
-            that hold none of these (or whose owner has no test sample) are left out; empty where nobody is left.
+        by_device: 10th, 50th and 90th percentile of the devices' accuracies. Where test samples have owners, they are
+            measured: each on the device's own test samples, and devices that only train are left out. Otherwise they
+            are expected: Σ_c p_k(c)·accuracy(c), on test samples that come in the device's own class mix p_k, taken
+            over the classes that have test samples; devices that hold none of these are left out. Empty where no
+            device is left.
         tell: works out ``details``, which only the last evaluation of a run is asked for.
     """
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Labels
 from fedfloor.park.park import Park
+from fedfloor.park.roster import Roster
 
 Counts = NDArray[np.int64]
 
@@ -51,40 +52,45 @@ def class_accuracy(table: Counts) -> NDArray[np.float64]:
     return share
 
 
-def factory_accuracy(park: Park, by_device: NDArray[np.float64]) -> list[float | None]:
-    """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k of which one is known.
+def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[float | None]:
+    """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k that have one; None where none has.
 
     Args:
-        park: whose devices.
-        by_device: float64 [shown], a_k of the devices that are shown, NaN where it cannot be told; n_k are the device's
-            own test samples where devices have them, else its training samples.
+        roster: whose devices, and their weights n_k.
+        by_device: float64 [n], a_k, NaN where there is none.
     """
-    weight, factory_of = np.where(np.isnan(by_device), 0, park.weights[park.shown]), park.factory_of[park.shown]
-    total = np.bincount(factory_of, weights=weight, minlength=park.factories)
-    right = np.bincount(factory_of, weights=weight * np.nan_to_num(by_device), minlength=park.factories)
+    known = ~np.isnan(by_device) & (roster.factory_of >= 0)
+    weight, factory_of = roster.weights[known], roster.factory_of[known]
+    total = np.bincount(factory_of, weights=weight, minlength=len(roster.factories))
+    right = np.bincount(factory_of, weights=weight * by_device[known], minlength=len(roster.factories))
     return [float(r / n) if n else None for r, n in zip(right, total, strict=True)]
 
 
 def describe(park: Park, table: Counts, by_device: NDArray[np.float64]) -> dict[str, Any]:
     """Return all of it as JSON: what ``evaluation.json`` in a run's folder says beside accuracy and loss.
 
-    Of a park with more than 5,000 devices it speaks of those that are shown, and says how many there are.
+    ``device_accuracy`` says whether the devices' and factories' figures are measured on test samples of their own or
+    expected from their classes. Of a park with more than 5,000 devices it has those of the roster, and their number.
     """
-    shown, names = park.shown.tolist(), park.names
+    roster = park.roster
     shares = [None if np.isnan(value) else float(value) for value in by_device]
-    of_device = zip(shown, park.factory_of[park.shown].tolist(), shares, strict=True)
-    factories = factory_accuracy(park, by_device)
-    called = park.factory_names or (None,) * park.factories
+    rows = zip(roster.numbers.tolist(), roster.names, roster.factory_of.tolist(), shares, strict=True)
+    factories = zip(roster.factories, factory_accuracy(roster, by_device), strict=True)
     return {
         "macro_f1": macro_f1(table),
         "classes": list(park.dataset.classes),
         "confusion": table.tolist(),
+        "device_accuracy": roster.figures,
         "devices": [
-            {"device": k, "name": names[k] if names else None, "factory": m, "accuracy": share}
-            for k, m, share in of_device
+            {"device": k, "name": name, "factory": m if m >= 0 else None, "accuracy": share} | _role(park, k, share)
+            for k, name, m, share in rows
         ],
-        "factories": [
-            {"factory": m, "name": name, "accuracy": share}
-            for m, (name, share) in enumerate(zip(called, factories, strict=True))
-        ],
-    } | ({} if len(shown) == park.devices else {"of_devices": park.devices})  # fmt: skip
+        "factories": [{"factory": m, "name": name, "accuracy": share} for m, (name, share) in enumerate(factories)],
+    } | ({} if len(park.shown) == park.devices else {"of_devices": park.devices})
+
+
+def _role(park: Park, device: int, share: float | None) -> dict[str, str]:
+    """Return what a device does that does not both train and test, where figures are measured."""
+    if park.roster.figures == "expected" or (share is not None and device < park.devices):
+        return {}
+    return {"role": "trains only" if device < park.devices else "tests only"}

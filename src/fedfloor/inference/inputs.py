@@ -51,7 +51,10 @@ def files(given: Sequence[Path]) -> list[Path]:
     return found
 
 
-def read(paths: Sequence[Path], trained: Trained, *, resize: bool = False, invert: bool = False) -> Iterator[Samples]:
+def read(
+    paths: Sequence[Path], trained: Trained, *, resize: bool = False, invert: bool = False,
+    failed: dict[Path, str] | None = None,
+) -> Iterator[Samples]:  # fmt: skip
     """Read files one by one as samples of a model.
 
     Args:
@@ -59,25 +62,36 @@ def read(paths: Sequence[Path], trained: Trained, *, resize: bool = False, inver
         trained: the model.
         resize: scale pictures of another size.
         invert: exchange light and dark in pictures.
+        failed: gets the files that are no samples of this model, each with the reason, and the others are read.
 
     Raises:
-        SettingError: a file that is no sample of this model.
+        SettingError: a file that is no sample of this model, where ``failed`` is left out.
     """
     for path in paths:
-        ending = _ending(path)
-        if ending == ".npz":
-            yield _archive(path, trained)
-        elif trained.sensors is not None:
-            if ending not in TABLES:
-                raise SettingError(
-                    f"{path}: this model takes the sensors {', '.join(trained.sensors.columns)}. Give .csv or .npz."
-                )
-            yield table(path, trained.sensors, trained.classes)
-        elif ending in TABLES:
-            raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
+        try:
+            samples = _read(path, trained, resize=resize, invert=invert)
+        except SettingError as error:
+            if failed is None:
+                raise
+            failed[path] = str(error)
         else:
-            x = pictures.picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
-            yield Samples(path, x[None], None, np.full(1, UNKNOWN))
+            yield samples
+
+
+def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> Samples:
+    ending = _ending(path)
+    if ending == ".npz":
+        return _archive(path, trained)
+    if trained.sensors is not None:
+        if ending not in TABLES:
+            raise SettingError(
+                f"{path}: this model takes the sensors {', '.join(trained.sensors.columns)}. Give .csv or .npz."
+            )
+        return table(path, trained.sensors, trained.classes)
+    if ending in TABLES:
+        raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
+    x = pictures.picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
+    return Samples(path, x[None], None, np.full(1, UNKNOWN))
 
 
 def _archive(path: Path, trained: Trained) -> Samples:

@@ -37,8 +37,9 @@ class Prediction:
 
 
 def predict(
-    trained: Trained, parts: Iterable[Samples], top: int = 1, follow: Callable[[int], None] | None = None
-) -> list[Prediction]:
+    trained: Trained, parts: Iterable[Samples], top: int = 1, follow: Callable[[int], None] | None = None,
+    failed: dict[Path, str] | None = None,
+) -> list[Prediction]:  # fmt: skip
     """Predict the class of every sample.
 
     Args:
@@ -46,23 +47,26 @@ def predict(
         parts: its samples, file by file.
         top: how many classes to tell of each.
         follow: called with the number of files done, now and then.
+        failed: gets the files whose numbers are too large for the model, and the others are answered.
 
     Raises:
-        SettingError: a file that is no sample of this model, or numbers too large for it.
+        SettingError: a file that is no sample of this model; numbers too large for it, where ``failed`` is left out.
     """
     found: list[Prediction] = []
     for held in _gathered(parts, follow):
         probabilities, logits = (one.numpy() for one in trained.outputs(np.concatenate([part.x for part in held])))
-        if not np.isfinite(probabilities).all():
-            sample = int(np.flatnonzero(~np.isfinite(probabilities).all(axis=1))[0])
-            names = [part.file for part in held for _ in part.x]
-            raise SettingError(f"{names[sample]}: the model's answer is no number. Are its values far too large?")
         order = np.argsort(-logits, axis=1, kind="stable")[:, :top]  # of equal ones the first, like argmax
         first = 0
         for part in held:
             mine = slice(first, first + len(part.x))
-            found += _told(part, probabilities[mine], order[mine], trained.classes)
             first += len(part.x)
+            if np.isfinite(probabilities[mine]).all():
+                found += _told(part, probabilities[mine], order[mine], trained.classes)
+                continue
+            error = f"{part.file}: the model's answer is no number. Are its values far too large?"
+            if failed is None:
+                raise SettingError(error)
+            failed[part.file] = error
     return found
 
 

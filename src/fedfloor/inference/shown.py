@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import RunError, SettingError, require
 from fedfloor.inference import inputs, onnx
 from fedfloor.inference import predict as predicting
 from fedfloor.inference.predict import Prediction
@@ -47,6 +47,10 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         given: files and folders.
         how: the options.
         as_json: print JSON.
+
+    Raises:
+        SettingError: an option that cannot be, or no file that is a sample of this model.
+        RunError: some files are no samples of it; the others are answered, and these are named at the end.
     """
     trained = load_model(run)
     require(1 <= how.top <= len(trained.classes), "--top", how.top, f"from 1 to {len(trained.classes)}")
@@ -58,8 +62,11 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         if len(paths) > 1:
             print(f"{done} of {len(paths)} files", file=sys.stderr, flush=True)
 
-    parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert)
-    found = predicting.predict(trained, parts, how.top, follow)
+    failed: dict[Path, str] = {}
+    parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert, failed=failed)
+    found = predicting.predict(trained, parts, how.top, follow, failed)
+    if len(failed) == len(paths):
+        raise SettingError("\n".join(failed.values()))
     if how.table is not None:
         write(how.table, _text(found))
     right, known = predicting.accuracy(found)
@@ -69,14 +76,18 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
             "accuracy": right,
             "labelled": known,
             "by_class": predicting.by_class(found),
+            "failed": [{"file": str(path), "error": error} for path, error in failed.items()],
         }
         show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **more)
-        return
-    _print(trained, found, how)
-    if right is not None:
-        print(f"accuracy: {right:.4f} on {known:,} samples with a label")
-    if how.table is not None:
-        print(f"table: {how.table}")
+    else:
+        _print(trained, found, how)
+        if right is not None:
+            print(f"accuracy: {right:.4f} on {known:,} samples with a label")
+        if how.table is not None:
+            print(f"table: {how.table}")
+    if failed:
+        listed = "\n".join(failed.values())
+        raise RunError(f"{len(failed)} of {len(paths)} files have no answer:\n{listed}")
 
 
 def _print(trained: Trained, found: Sequence[Prediction], how: How) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.models.network import Network, assembled
@@ -20,6 +23,7 @@ from fedfloor.outside import SPEC, load
 from fedfloor.parts.objectives import objective
 from fedfloor.threads import one_thread
 
+MOST = 10**8  # numbers in a sample
 BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products
 
 
@@ -103,6 +107,68 @@ class Trained:
         return torch.cat([one[0] for one in parts]), torch.cat([one[1] for one in parts])
 
 
+@dataclass(frozen=True)
+class WindowHeader:
+    """``inputs.window`` of a model's header: rows."""
+
+    length: int
+    step: int
+
+
+@dataclass(frozen=True)
+class InputsHeader:
+    """``inputs`` of a model's header."""
+
+    kind: Literal["image", "table"]
+    columns: tuple[str, ...] | None = None
+    window: WindowHeader | None = None
+    missing: str | None = None
+    names: dict[str, str] | None = None
+    decimal: str | None = None
+    scaled: bool | None = None
+
+
+@dataclass(frozen=True)
+class MadeHeader:
+    """``made`` of a model's header: how the network is put together."""
+
+    classifier: str | None = None
+    objective: tuple[str, dict[str, Any]] = ("plain", {})
+
+
+@dataclass(frozen=True)
+class NormaliseHeader:
+    """``normalise`` of a model's header: value = (scale·stored − mean)/std."""
+
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a model's file says about it."""
+
+    model: str
+    round: int
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    normalise: NormaliseHeader
+    inputs: InputsHeader | None = None
+    made: MadeHeader = MadeHeader()
+
+    def __post_init__(self) -> None:
+        if not self.classes or not self.shape or min(self.shape) < 1 or math.prod(self.shape) > MOST:
+            raise ValueError(f"{len(self.classes)} classes, samples of shape {list(self.shape)[:4]}")
+        channels, mean, std = self.shape[0], self.normalise.mean, self.normalise.std
+        if not len(mean) == len(std) == channels:
+            raise ValueError(f"{len(mean)} means and {len(std)} deviations for {channels} channels")
+        if not all(map(math.isfinite, (self.normalise.scale, *mean, *std))) or min(std) <= 0:
+            raise ValueError("a mean that is not finite, or a deviation that is not above 0")
+        if self.inputs is not None and self.inputs.kind == "table" and not self.inputs.columns:
+            raise ValueError("a table without columns")
+
+
 def load_model(folder: Path | str) -> Trained:
     """Read a trained model.
 
@@ -114,33 +180,26 @@ def load_model(folder: Path | str) -> Trained:
     """
     path = found(Path(folder))
     about, tensors = content(path)
+    header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
+    shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])
     try:
-        name, shape = str(about["model"]), tuple(int(side) for side in about["shape"])
-        classes, number = tuple(str(one) for one in about["classes"]), int(about["round"])
-        scale, mean, std = (about["normalise"][key] for key in ("scale", "mean", "std"))
-        inputs, made = about.get("inputs") or {"kind": "image"}, about.get("made") or {}
-        goal_name, goal_settings = made.get("objective", ("plain", {}))
-        for what, spec in (("model", name), ("objective", goal_name)):
+        for what, spec in (("model", header.model), ("objective", header.made.objective[0])):
             if SPEC.fullmatch(spec):
                 load(spec, what)
-        goal = objective(goal_name, goal_settings)
-        sensors, scaled = Sensors.of(inputs), bool(inputs.get("scaled"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise SettingError(
-            f"{path}: what its header says about the model is incomplete ({type(error).__name__}: {error}). "
-            "Train it again with this version."
-        ) from error
-    with torch.random.fork_rng(devices=[]):
-        network = Network(*assembled(name, shape, len(classes), made.get("classifier"), goal.adapt))
-    _fill(network, tensors, name, path)
-    kind = network.flat.dtype
-    centre, spread = torch.tensor(mean, dtype=kind), torch.tensor(std, dtype=kind)
-    if not len(centre) == len(spread) == shape[0]:
-        raise SettingError(f"{path}: {len(centre)} means and {len(spread)} deviations for {shape[0]} channels.")
+        goal = objective(*header.made.objective)
+        with torch.random.fork_rng(devices=[]):
+            parts = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)
+            network = Network(*parts)
+    except (SettingError, RuntimeError) as error:  # sizes that no machine has are a RuntimeError
+        raise SettingError(f"{path}: its network cannot be made: {error}") from error
+    _fill(network, tensors, header.model, path)
+    kind, scale = network.flat.dtype, header.normalise.scale
+    centre, spread = (torch.tensor(values, dtype=kind) for values in (header.normalise.mean, header.normalise.std))
     holes = sensors is not None and sensors.missing == "mean"
-    raw = Raw(network.module, float(scale), centre, spread, holes=holes, dims=len(shape) + 1)
+    raw = Raw(network.module, scale, centre, spread, holes=holes, dims=len(shape) + 1)
     raw.eval().requires_grad_(False)
-    return Trained(name, number, classes, shape, sensors, raw, network.channels_last, scaled)
+    scaled = header.inputs is not None and bool(header.inputs.scaled)
+    return Trained(header.model, header.round, header.classes, shape, sensors, raw, network.channels_last, scaled)
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:

@@ -96,6 +96,15 @@ def find(name: str) -> type[Method]:
     return METHODS[name]
 
 
+def title(name: str) -> str:
+    """Return a method's name as papers write it; any other name as it is.
+
+    >>> title("fedsr"), title("qffl"), title("mine:Halves")
+    ('FedSR', 'q-FFL', 'mine:Halves')
+    """
+    return METHODS[name].title or METHODS[name].__name__ if name in METHODS else name
+
+
 def card(name: str) -> tuple[str, list[dict[str, Any]]]:
     """Return what a method says of itself, and one row per setting with its default.
 

@@ -29,6 +29,8 @@ class Centralized(Method):
         work: what a round does; one epoch.
     """
 
+    title = "centralised training"
+
     work: WorkSettings = WorkSettings(epochs=1)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002

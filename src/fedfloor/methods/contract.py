@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -122,7 +122,12 @@ class State:
 
 
 class Method(Protocol):
-    """A federated method: a frozen dataclass of its hyper-parameters. Most methods write only ``plan``."""
+    """A federated method: a frozen dataclass of its hyper-parameters. Most methods write only ``plan``.
+
+    ``title`` is its name as papers write it, where that is not the class's name.
+    """
+
+    title: ClassVar[str] = ""
 
     @property
     def objective(self) -> Objective:

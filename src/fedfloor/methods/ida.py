@@ -43,6 +43,8 @@ class Ida(Method):
         work: what a visit does.
     """
 
+    title = "IDA"
+
     factors: Literal["none", "accuracy", "samples"] = "none"
     fraction: float = 1.0
     work: WorkSettings = WorkSettings(epochs=5)

@@ -41,6 +41,8 @@ class KCenter(Method):
         work: what a visit does, and what makes a profile.
     """
 
+    title = "K-Center"
+
     centers: int = 10
     work: WorkSettings = WorkSettings(epochs=5, batch_size=50, lr=0.01)
 

@@ -43,6 +43,8 @@ class Moon(Method):
         work: what a visit does.
     """
 
+    title = "MOON"
+
     mu: float = 1.0
     temperature: float = 0.5
     dim: int = 256

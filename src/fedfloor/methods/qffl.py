@@ -42,6 +42,8 @@ class QFFL(Method):
         work: what a visit does; the authors' scripts take E = 1 epoch. η is its learning rate.
     """
 
+    title = "q-FFL"
+
     q: float = 1.0
     fraction: float = 1.0
     work: WorkSettings = WorkSettings(epochs=1)

@@ -36,6 +36,8 @@ class Ring(Method):
         work: what a visit does; E = 1 epoch.
     """
 
+    title = "ring-optimization"
+
     laps: int = 1
     fraction: float = 1.0
     work: WorkSettings = WorkSettings(epochs=1)

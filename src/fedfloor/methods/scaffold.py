@@ -46,6 +46,8 @@ class Scaffold(Method):
         work: what a visit does; the paper tried 1 to 20 epochs.
     """
 
+    title = "SCAFFOLD"
+
     server_rate: float = 1.0
     fraction: float = 1.0
     work: WorkSettings = WorkSettings(epochs=5)

@@ -1,4 +1,4 @@
-"""Park files for the allocation of radio: where devices stand, how fast they compute, on what network."""
+"""Cell files for the allocation of radio: where devices stand, how fast they compute, on what network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIGITS = {"x_m": 2, "y_m": 2, "cycles_per_bit": 2, "clock_hz": -6, "data_bits": 
 
 @dataclass(frozen=True)
 class Device:
-    """A ``[[device]]`` of a park file; what is left out is drawn by the seed, as the network says.
+    """A ``[[device]]`` of a cell file; what is left out is drawn by the seed, as the network says.
 
     Args:
         name: default: its number, from 0.
@@ -61,7 +61,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Settings:
-    """A park file.
+    """A cell file: the devices around one base station, and their radio.
 
     Args:
         name: of the park; default: the file's.
@@ -113,12 +113,12 @@ class Floor:
 
 
 def read(path: Path) -> Floor:
-    """Read a park file.
+    """Read a cell file.
 
     Raises:
         SettingError: the file is not there or not TOML; a key, type or value is wrong; a device is out of reach.
     """
-    document = toml(path, "park file")
+    document = toml(path, "cell file")
     settings = from_table({"name": path.stem} | document)
     own = settings.network.profile
     if own is not None and (path.parent / own).is_file():
@@ -127,7 +127,7 @@ def read(path: Path) -> Floor:
 
 
 def from_table(document: dict[str, Any]) -> Settings:
-    """Check a parsed park file.
+    """Check a parsed cell file.
 
     Raises:
         SettingError: an unknown key (the nearest is named), a wrong type, or a value out of range.

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.dataset import Dataset
+
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
 
+DIGESTED = 1000  # test samples whose values are in the digest
+
 
 def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return float64 [shown]: the accuracy of each device that is ``shown``, NaN where it cannot be told.
+    """Return float64 [n]: the accuracy of each device of the park's roster, NaN where there is none.
 
-    Where test samples have owners and devices are those owners, the share of its own test samples that is right;
-    otherwise Σ_c p_k(c)·accuracy(c), the expected accuracy on test samples in the device's own class mix p_k. A
-    class without test samples says nothing: p_k is the mix of the device's training samples of the other classes,
-    and the device's accuracy is NaN only where it holds none of them (or its owner has no test sample).
+    Measured: the share of the device's own test samples that is right; NaN for a device that only trains. Expected:
+    Σ_c p_k(c)·accuracy(c), the accuracy on test samples in the device's own class mix p_k. A class without test
+    samples says nothing: p_k is the mix of the device's training samples of the other classes, and the device's
+    accuracy is NaN only where it holds none of them.
 
     Args:
         park: the devices.
         right: bool [test samples], whether each was classified rightly.
         by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
     """
-    owners, natural = park.dataset.owner_test, park.natural_owners
-    if owners is not None and natural is not None:
-        hits = np.bincount(owners, weights=right, minlength=int(natural.max()) + 1)[natural[park.shown]]
-        total = park.weights[park.shown]
+    if park.roster.figures == "measured" and park.dataset.owner_test is not None:
+        owners, total = park.roster.owners, park.roster.weights
+        hits = np.bincount(park.dataset.owner_test, weights=right, minlength=int(owners.max()) + 1)[owners]
         share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
         return share
     tested = ~np.isnan(by_class)
@@ -48,6 +52,20 @@ def class_counts(park: Park) -> dict[str, tuple[int, int]]:
         return {}
     trained, tested = park.counts().sum(axis=0), np.bincount(data.y_test, minlength=len(data.classes))
     return dict(zip(data.classes, zip(trained.tolist(), tested.tolist(), strict=True), strict=True))
+
+
+def digest_tests(data: Dataset) -> str:
+    """Return the SHA-256 of the test samples' labels and of up to 1,000 of their values, evenly spread.
+
+    Two runs whose digests are equal were measured on the same data, however these were read and split.
+    """
+    count = len(data.y_test)
+    few = np.arange(min(count, DIGESTED)) * count // max(1, min(count, DIGESTED))
+    x = np.ascontiguousarray(data.take_test(few))
+    digest = hashlib.sha256(repr((data.shape, data.classes, count, str(x.dtype))).encode())
+    digest.update(np.ascontiguousarray(data.y_test).astype("<i8").tobytes())
+    digest.update(x.tobytes())
+    return digest.hexdigest()
 
 
 def describe(park: Park) -> dict[str, Any]:
@@ -76,6 +94,8 @@ def describe(park: Park) -> dict[str, Any]:
             ],
             "factories": park.factories,
             "test_samples": len(park.dataset.y_test),
+            "device_accuracy": park.roster.figures,
+            "test_sha256": digest_tests(park.dataset),
         }
         | ({} if whole else {"of_devices": park.devices})
         | ({"factory_names": list(park.factory_names)} if park.factory_names else {})

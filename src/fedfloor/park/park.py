@@ -16,12 +16,12 @@ from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
+from fedfloor.park.roster import Roster, roster, spread
 from fedfloor.park.statistics import Told, device_sums, standard
 from fedfloor.park.stream import Static, Stream
 from fedfloor.park.windows import WHOLE, Windows
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
-SHOWN = 5_000  # devices that figures and files speak of one by one
 Normalise = Literal["auto", "unit", "standard"]
 
 
@@ -66,7 +66,7 @@ class Park:
     @cached_property
     def shown(self) -> NDArray[np.int64]:
         """int64, ascending: the devices that are spoken of one by one; of more than 5,000 so many, evenly spread."""
-        return np.arange(min(self.devices, SHOWN)) * self.devices // min(self.devices, SHOWN)
+        return spread(self.devices)
 
     @property
     def factories(self) -> int:
@@ -226,12 +226,9 @@ class Park:
         return table
 
     @cached_property
-    def weights(self) -> NDArray[np.int64]:
-        """int64 [K]: how many samples a device's accuracy speaks for: its own test samples, or else those it holds."""
-        owners, natural = self.dataset.owner_test, self.natural_owners
-        if owners is None or natural is None:
-            return self.sizes
-        return np.bincount(owners, minlength=int(natural.max()) + 1)[natural]
+    def roster(self) -> Roster:
+        """The devices that figures name, and whether their figures are measured or expected."""
+        return roster(self)
 
     def normalisation(self, kind: Normalise) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / std.

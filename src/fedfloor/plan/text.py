@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import (
@@ -73,7 +77,7 @@ def from_json(body: dict[str, Any]) -> Node:
         SettingError: an unknown node, site or field, or one that is missing.
     """
     name = body.get("node") if isinstance(body, dict) else body
-    kind = KINDS.get(name) if isinstance(name, str) else None
+    kind = KINDS.get(name) if isinstance(body, dict) and isinstance(name, str) else None
     if kind is None:
         raise SettingError(f"plan: unknown node {name!r}. Known: {', '.join(KINDS)}.")
     return kind(**_arguments(kind, {k: v for k, v in body.items() if k != "node"}))  # type: ignore[no-any-return]
@@ -86,7 +90,51 @@ def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
     needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
     if not set(body) <= known or not needed <= set(body):
         raise SettingError(f"plan: {kind.__name__} has {sorted(body)}; known {sorted(known)}, needed {sorted(needed)}.")
-    return {name: _value_from_json(name, value) for name, value in body.items()}
+    values = {name: _value_from_json(name, value) for name, value in body.items()}
+    checks = _checks(cast(Hashable, kind))
+    for name, value in values.items():
+        if not checks[name](value):
+            raise SettingError(f"plan: {kind.__name__} has {name} = {_quoted(value)}: must be {_wanted(kind, name)}.")
+    return values
+
+
+@cache
+def _checks(kind: Hashable) -> dict[str, Callable[[Any], bool]]:
+    return {name: _check(hint) for name, hint in get_type_hints(kind).items()}
+
+
+def _check(hint: Any) -> Callable[[Any], bool]:
+    """Return what checks that a parsed value is what a field's type says; numbers are finite and fit 64 bits."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        parts = [_check(part) for part in of]
+        return lambda value: any(part(value) for part in parts)
+    if origin is tuple:
+        each = _check(of[0])
+        if of[0] is int:  # there may be a million
+            return lambda value: isinstance(value, tuple) and set(map(type, value)) <= {int} and _fits_64(value)
+        return lambda value: isinstance(value, tuple) and all(map(each, value))
+    if origin is Mapping:
+        each = _check(of[1])
+        return lambda value: isinstance(value, dict) and all(map(each, value.values()))
+    if hint is float:
+        return lambda value: type(value) in (int, float) and abs(value) <= sys.float_info.max
+    if hint is int:
+        return lambda value: type(value) is int and _fits_64((value,))
+    return lambda value: isinstance(value, hint)
+
+
+def _fits_64(numbers: tuple[int, ...]) -> bool:
+    return not numbers or (min(numbers) >= -(2**63) and max(numbers) < 2**63)
+
+
+def _quoted(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+def _wanted(kind: type[Any], name: str) -> str:
+    return str(next(f.type for f in fields(kind) if f.name == name))
 
 
 def _value_from_json(name: str, value: Any) -> Any:

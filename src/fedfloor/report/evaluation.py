@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedfloor.report.numbers import finite
+from fedfloor.report.records import EvaluationRecord, Figures
 
 Matrix = tuple[tuple[int, ...], ...]
 
@@ -21,14 +20,16 @@ class Place:
     Args:
         number: the device's or the factory's number.
         name: its name, where it has one.
-        factory: the factory it belongs to, or is.
+        factory: the factory it belongs to, or is; None where that is not known.
         accuracy: None where nothing could be tested.
+        role: ``"trains only"`` or ``"tests only"`` of a device that does not both.
     """
 
     number: int
     name: str | None
-    factory: int
+    factory: int | None
     accuracy: float | None
+    role: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Evaluation:
         classes: their names.
         confusion: number of samples [true class][predicted class].
         devices, factories: the accuracy of each.
+        figures: whether these are measured on test samples of each device, or expected from its classes; None where
+            the run does not record it.
     """
 
     round: int
@@ -51,32 +54,26 @@ class Evaluation:
     confusion: Matrix
     devices: tuple[Place, ...]
     factories: tuple[Place, ...]
+    figures: Figures | None = None
 
 
-def evaluation(body: Any) -> Evaluation:
-    """Read an evaluation from its JSON value.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is none.
-    """
-    classes = tuple(map(str, body["classes"]))
-    confusion = tuple(tuple(int(count) for count in row) for row in body["confusion"])
-    if len(confusion) != len(classes) or any(len(row) != len(classes) for row in confusion):
-        raise ValueError(f"a confusion matrix that is not {len(classes)} × {len(classes)}")
+def evaluation(record: EvaluationRecord) -> Evaluation:
+    """Return what a record says about a final model."""
     return Evaluation(
-        round=int(body["round"]),
-        on=str(body.get("on", "test")),
-        macro_f1=finite(body.get("macro_f1")),
-        classes=classes,
-        confusion=confusion,
-        devices=tuple(_place(one, "device") for one in body.get("devices") or ()),
-        factories=tuple(_place(one, "factory") for one in body.get("factories") or ()),
+        round=record.round,
+        on=record.on,
+        macro_f1=record.macro_f1,
+        classes=record.classes,
+        confusion=record.confusion,
+        devices=tuple(
+            Place(place.device or 0, place.name, place.factory, place.accuracy, place.role)
+            for place in record.devices or ()
+        ),
+        factories=tuple(
+            Place(place.factory or 0, place.name, place.factory, place.accuracy) for place in record.factories or ()
+        ),
+        figures=record.device_accuracy,
     )
-
-
-def _place(body: Any, kind: str) -> Place:
-    name = body.get("name")
-    return Place(int(body[kind]), None if name is None else str(name), int(body["factory"]), finite(body["accuracy"]))
 
 
 def added(found: Sequence[Evaluation]) -> Matrix:
@@ -92,14 +89,14 @@ def added(found: Sequence[Evaluation]) -> Matrix:
 
 def by_place(
     found: Sequence[Evaluation], pick: Callable[[Evaluation], Sequence[Place]]
-) -> dict[tuple[int, str | None, int], list[float]]:
+) -> dict[tuple[int, str | None, int | None], list[float]]:
     """Return the accuracies of each device or factory, one per evaluation that has one.
 
     Args:
         found: the evaluations of several seeds.
         pick: what is asked for, such as ``lambda one: one.factories``.
     """
-    places: dict[tuple[int, str | None, int], list[float]] = defaultdict(list)
+    places: dict[tuple[int, str | None, int | None], list[float]] = defaultdict(list)
     for one in found:
         for place in pick(one):
             values = places[place.number, place.name, place.factory]

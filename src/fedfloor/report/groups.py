@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedfloor.report.ledger import Round, Run
+from fedfloor.report.records import Figures
 
 Against = Callable[[Round], float | None]
+
+
+class Label(str):
+    """A group's label; ``shown`` is the same with the method's name as papers write it."""
+
+    shown: str
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class Group:
         runs: one per seed, by seed.
     """
 
-    label: str
+    label: Label
     runs: tuple[Run, ...]
 
     @property
@@ -64,7 +70,13 @@ def groups(runs: Iterable[Run]) -> tuple[Group, ...]:
         found.setdefault((run.key, copy), {})[run.seed] = run
     members = [tuple(by_seed[seed] for seed in sorted(by_seed)) for by_seed in found.values()]
     labels = _labels([runs[0] for runs in members])
-    return tuple(Group(label, runs) for label, runs in zip(labels, members, strict=True))
+    return tuple(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
+
+
+def _shown(text: str, run: Run) -> Label:
+    label = Label(text)
+    label.shown = run.title + text.removeprefix(run.method)
+    return label
 
 
 def _labels(firsts: Sequence[Run]) -> list[str]:
@@ -83,14 +95,23 @@ def _labels(firsts: Sequence[Run]) -> list[str]:
 
 def composed(run: Run) -> str:
     """Return a run's method with the objective, mixing rule and server that took the place of its own."""
-    settings = tomllib.loads(run.config)
-    tables = (settings.get("methods", {}).get(run.method, {}), settings.get("method", {}))  # its own goes first
+    tables = (run.settings.methods.get(run.method), run.settings.method)  # its own goes first
     names = [run.method]
     for part in ("objective", "mix", "edge_mix", "server"):
-        said = next((table[part] for table in tables if part in table), None)
-        if said is not None:
-            names.append(said if isinstance(said, str) else str(said.get("kind", "?")))
+        given = next((value for table in tables if (value := getattr(table, part, None)) is not None), None)
+        if given is not None:
+            names.append(given if isinstance(given, str) else str(given.get("kind", "?")))
     return " + ".join(names)
+
+
+def figures_of(runs: Iterable[Run]) -> Figures | None:
+    """Return ``"measured"`` or ``"expected"``, what the accuracies per device of all runs are; None where that is open.
+
+    >>> figures_of([]) is None
+    True
+    """
+    kinds = {run.figures for run in runs}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def half_width(values: Sequence[float]) -> float | None:

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
+from fedfloor.plan.walk import devices
 from fedfloor.report.evaluation import Evaluation, evaluation
-from fedfloor.report.numbers import finite
 from fedfloor.report.price import Price, added
+from fedfloor.report.records import (
+    DivergedRecord,
+    EvaluationRecord,
+    ExperimentRecord,
+    Figures,
+    LineRecord,
+    ParkRecord,
+    PlanRecord,
+    content,
+    experiment,
+    record,
+)
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +86,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Park:
-    """What a run was trained on; of very many devices (``of_devices``) some are listed that stand for all."""
+    """What a run was trained on; of very many devices (``of_devices``) some are listed that stand for all.
+
+    ``figures`` says whether accuracies per device are measured on test samples of their own or expected from their
+    classes, ``test_sha256`` is the digest of the test samples; None where the run does not record it.
+    """
 
     dataset: str
     classes: tuple[str, ...]
@@ -84,6 +99,8 @@ class Park:
     test_samples: int
     of_devices: int
     untrained: tuple[tuple[str, int], ...] = ()  # classes that only test samples have, and how many of these
+    figures: Figures | None = None
+    test_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,10 +117,12 @@ class Run:
         park: devices, classes and who holds what.
         plan: the first round's plan, where the run's folder has one that can be read.
         config: the resolved configuration as text.
+        settings: the same, as far as it is read.
         planned: rounds of its schedule; None where the configuration does not say.
         on: what its accuracy was measured on, ``"test"`` or ``"validation"`` data.
         evaluation: what is known about the final model, where the run wrote it.
         diverged: the round in which training diverged; None where it did not.
+        title: the method's name as papers write it, as far as the run records it.
     """
 
     folder: Path
@@ -115,10 +134,17 @@ class Run:
     park: Park
     plan: Node | None
     config: str
+    settings: ExperimentRecord
     planned: int | None = None
     on: str = "test"
     evaluation: Evaluation | None = None
     diverged: int | None = None
+    title: str = ""
+
+    @property
+    def figures(self) -> Figures | None:
+        """Whether accuracies per device are ``"measured"`` or ``"expected"``; None where the run records neither."""
+        return self.evaluation.figures if self.evaluation and self.evaluation.figures else self.park.figures
 
     @property
     def last(self) -> int:
@@ -162,14 +188,14 @@ def _is_run(path: Path) -> bool:
 
 def _lines(path: Path) -> list[bytes]:
     """Return a ledger's lines without a last one that was cut off while it was written."""
-    *lines, tail = path.read_bytes().split(b"\n") if path.is_file() else [b""]
+    *lines, tail = content(path).split(b"\n") if path.exists() else [b""]
     return [*lines, tail] if _is_json(tail) else lines
 
 
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -180,127 +206,114 @@ def read_run(folder: Path) -> Run:
     Raises:
         SettingError: a file is missing or damaged; the message names the file and the line.
     """
-    config = _text(folder / "experiment.toml")
-    try:
-        settings = tomllib.loads(config)
-        method, seed = str(settings["method"]["name"]), int(settings["seed"])
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
-        raise SettingError(f"{folder / 'experiment.toml'}: not a resolved experiment ({error!r}).") from error
-    told = {name: value for name, value in settings.items() if name not in NOT_THE_EXPERIMENT}
-    planned, diverged = settings.get("rounds"), _diverged(folder / DIVERGED)
+    config, tables, settings = experiment(folder / "experiment.toml")
+    own = {name: value for name, value in tables.items() if name not in NOT_THE_EXPERIMENT}
+    diverged, park = _diverged(folder / DIVERGED), _park(folder / "park.json")
+    plan, title = _plan(folder / "plan.json", park)
     final = _evaluation(folder / "evaluation.json") if diverged is None else None  # else of a round before
     return Run(
         folder=folder,
-        name=str(settings.get("name", folder.name)),
-        method=method,
-        seed=seed,
-        key=json.dumps(told, sort_keys=True, default=str),
-        rounds=() if diverged == 1 else read_ledger(folder / "ledger.jsonl"),
-        park=_park(folder / "park.json"),
-        plan=_plan(folder / "plan.json"),
+        name=folder.name if settings.name is None else settings.name,
+        method=settings.method.name,
+        seed=settings.seed,
+        key=json.dumps(own, sort_keys=True, default=str),
+        rounds=() if diverged == 1 else read_ledger(folder / "ledger.jsonl", len(park.classes)),
+        park=park,
+        plan=plan,
         config=config,
-        planned=planned if isinstance(planned, int) else None,
-        on=final.on if final else str(settings.get("evaluate", {}).get("on", "test")),
+        settings=settings,
+        planned=settings.rounds,
+        on=final.on if final else settings.evaluate.on,
         evaluation=final,
         diverged=diverged,
+        title=title or settings.method.name,
     )
 
 
-def read_ledger(path: Path) -> tuple[Round, ...]:
+def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
     """Read a ledger; a last line that is only partly written is ignored.
+
+    Args:
+        path: the ledger.
+        classes: F, the number of classes of the run's data.
 
     Raises:
         SettingError: there is no finished round, or a line is damaged.
     """
     rounds: list[Round] = []
     spent: Price | None = Price()
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
+    advice = "Resume the run, or remove the damaged line."
+    for number, text in enumerate(_lines(path), start=1):
+        if not text.strip():
             continue
-        try:
-            body = json.loads(line)
-            spent = added(spent, body.get("priced"))
-            found = _round(body, spent)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        place = f"{path}, line {number}"
+        line = parsed(LineRecord, text, place, "a ledger line", advice)
+        if rounds and line.round <= rounds[-1].number:
+            raise SettingError(f"{place}: round {line.round} after round {rounds[-1].number}. {advice}")
+        if line.by_class is not None and len(line.by_class) != classes:
             raise SettingError(
-                f"{path}, line {number}: not a ledger line ({error!r}). Resume the run, or remove the damaged line."
-            ) from error
-        if rounds and found.number <= rounds[-1].number:
-            raise SettingError(f"{path}, line {number}: round {found.number} after round {rounds[-1].number}.")
-        rounds.append(found)
+                f"{place}: accuracies of {len(line.by_class)} classes, park.json has {classes}. {advice}"
+            )
+        spent = added(spent, line.priced)
+        rounds.append(_round(line, spent))
     if not rounds:
         raise SettingError(f"{path}: no finished round. Wait for the first one, or resume the run.")
     return tuple(rounds)
 
 
-def _round(line: dict[str, Any], spent: Price | None) -> Round:
-    by_class, by_device = line.get("by_class"), line.get("by_device")
+def _round(line: LineRecord, spent: Price | None) -> Round:
+    spread = line.by_device
+    whole = spread is not None and None not in (spread.p10, spread.p50, spread.p90)
     return Round(
-        number=int(line["round"]),
-        accuracy=finite(line.get("accuracy")),
-        loss=finite(line.get("loss")),
-        train_loss=finite(line.get("train_loss")),
-        by_class=None if by_class is None else tuple(finite(value) for value in by_class),
-        by_device=None if not by_device else Spread(*(float(by_device[name]) for name in ("p10", "p50", "p90"))),
-        wall_s=float(line.get("wall_s") or 0.0),
-        participants=int(line.get("participants") or 0),
-        lost=int(line.get("lost") or 0),
+        number=line.round,
+        accuracy=line.accuracy,
+        loss=line.loss,
+        train_loss=line.train_loss,
+        by_class=line.by_class,
+        by_device=Spread(spread.p10, spread.p50, spread.p90) if spread is not None and whole else None,  # type: ignore[arg-type]
+        wall_s=line.wall_s or 0.0,
+        participants=line.participants or 0,
+        lost=line.lost or 0,
         spent=spent,
     )
 
 
 def _park(path: Path) -> Park:
-    body = _json(path)
-    try:
-        devices = tuple(
-            Device(d["factory"], d["samples"], tuple(d["counts"]), d.get("name"), int(d.get("device", k)))
-            for k, d in enumerate(body["devices"])
-        )
-        classes, there = tuple(map(str, body["classes"])), int(body.get("of_devices", len(devices)))
-        untrained = tuple((str(name), int(count)) for name, count in body.get("untrained_classes", {}).items())
-        tests = int(body["test_samples"])
-        return Park(str(body["dataset"]), classes, devices, int(body["factories"]), tests, there, untrained)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SettingError(f"{path}: not the description of a park ({error!r}). Run the experiment again.") from error
+    body = record(ParkRecord, path, "the description of a park")
+    devices = tuple(
+        Device(d.factory, d.samples, d.counts, d.name, k if d.device is None else d.device)
+        for k, d in enumerate(body.devices)
+    )
+    return Park(
+        body.dataset, body.classes, devices, body.factories, body.test_samples,
+        len(devices) if body.of_devices is None else body.of_devices, tuple(body.untrained_classes.items()),
+        body.device_accuracy, body.test_sha256,
+    )  # fmt: skip
 
 
-def _plan(path: Path) -> Node | None:
-    if not path.is_file():
-        return None
+def _plan(path: Path, park: Park) -> tuple[Node | None, str | None]:
+    """Return a run's first plan, and its method's name as papers write it; nothing where they cannot be read."""
+    if not path.exists():
+        return None, None
     try:
-        return from_json(_json(path)["plan"])
-    except (KeyError, TypeError, AttributeError, SettingError) as error:  # a picture less; no figure depends on it
+        body = record(PlanRecord, path, "a plan")
+        plan = from_json(body.plan)
+        strange = max(devices(plan), default=-1)
+        if strange >= park.of_devices:
+            raise SettingError(f"it visits device {strange}, and park.json has {park.of_devices} devices")
+    except SettingError as error:  # a picture less; no figure depends on it
         log.warning("%s is damaged and left out (%s).", path, error)
-        return None
+        return None, None
+    return plan, body.method
 
 
 def _evaluation(path: Path) -> Evaluation | None:
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        return evaluation(_json(path))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SettingError(f"{path}: not an evaluation ({error!r}). Resume the run, or remove the file.") from error
+    return evaluation(record(EvaluationRecord, path, "an evaluation", "Resume the run, or remove the file."))
 
 
 def _diverged(path: Path) -> int | None:
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        return int(_json(path)["round"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise SettingError(f"{path}: no round ({error!r}). Resume the run, or remove the file.") from error
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise SettingError(f"{path}, line {error.lineno}: not JSON ({error.msg}). Run the experiment again.") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. A run folder has it; was the run interrupted?") from error
+    return record(DivergedRecord, path, "a diverged round", "Resume the run, or remove the file.").round

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-
-def finite(value: float | None) -> float | None:
-    """Return a number, or None for what is missing or has diverged: neither can be drawn or averaged."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """Write how many there are of something.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedfloor.report.evaluation import by_place
-from fedfloor.report.groups import Group, half_width, last_lines
+from fedfloor.report.groups import Group, figures_of, half_width, last_lines
 from fedfloor.report.looks import COLOURS, GREY, HATCHES, SYMBOLS, faint, layout
 from fedfloor.report.story import spoken
 
@@ -56,7 +56,10 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
         for i, group in enumerate(found)
         if (finals := [r.evaluation for r in group.runs if r.evaluation])
     ]
-    names = {place[0]: place[1] or f"factory {place[0]}" for _, _, places in measured for place in places}  # fmt: skip
+    names = {
+        place[0]: place[1] or f"factory {place[0]}"
+        for _, _, places in measured for place, values in places.items() if values
+    }  # fmt: skip
     if not names:
         return None
     bars = []
@@ -70,7 +73,7 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
     figure = go.Figure(bars)
     height = 110 + len(names) * (12 + 15 * len(bars))
     figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1), barmode="group", bargap=0.25)
-    figure.update_layout(xaxis_title_text="accuracy (share right)")
+    figure.update_layout(xaxis_title_text=_axis(found, "accuracy"))
     order = [names[number] for number in sorted(names)]
     figure.update_xaxes(range=[0, 1.03])
     figure.update_yaxes(
@@ -93,10 +96,15 @@ def device_figure(found: Sequence[Group]) -> Any | None:
     if not traces:
         return None
     figure = go.Figure(traces)
-    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text="accuracy on the device (share right)")
+    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, "accuracy on the device"))
     labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure
+
+
+def _axis(found: Sequence[Group], name: str) -> str:
+    expected = figures_of(run for group in found for run in group.runs) == "expected"
+    return f"{'expected ' if expected else ''}{name} (share right)"
 
 
 def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedfloor.report.records import PricedRecord
 
 if TYPE_CHECKING:
     from fedfloor.report.ledger import Round
@@ -33,19 +35,18 @@ class Price:
     joules: float = 0.0
 
 
-def added(before: Price | None, priced: Mapping[str, Any] | None) -> Price | None:
+def added(before: Price | None, priced: PricedRecord | None) -> Price | None:
     """Add a round's price, as the ledger has it, to that of the rounds before; None once a round has none.
 
-    >>> added(Price(1.0, 5.0), {"seconds": 2.0, "joules": 0.5, "bytes": {"edge_cloud_up": 3, "edge_cloud_down": 4}})
+    >>> added(Price(1.0, 5.0), PricedRecord(2.0, joules=0.5, bytes={"edge_cloud_up": 3, "edge_cloud_down": 4}))
     Price(seconds=3.0, bytes=12.0, joules=0.5)
     """
     if before is None or priced is None:
         return None
-    moved = float(sum((priced.get("bytes") or {}).values()))
     return Price(
-        before.seconds + float(priced.get("seconds") or 0.0),
-        before.bytes + moved,
-        before.joules + float(priced.get("joules") or 0.0),
+        before.seconds + (priced.seconds or 0.0),
+        before.bytes + float(sum((priced.bytes or {}).values())),
+        before.joules + (priced.joules or 0.0),
     )
 
 

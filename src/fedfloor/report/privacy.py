@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from fedfloor.report.ledger import Run
+from fedfloor.report.records import PrivacyRecord, record
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,13 @@ class Privacy:
 
 
 def privacy(run: Run) -> Privacy | None:
-    """Return what ``privacy.json`` says; None where censuses carry no noise, or the run has not ended."""
-    try:
-        body = json.loads((run.folder / "privacy.json").read_text(encoding="utf-8"))
-        epsilons = float(body["epsilon"]), float(body["epsilon_advanced"]), float(body["delta"])
-        return Privacy(int(body["reports"]), *epsilons, secret=body.get("noise") == "secret")
-    except (OSError, ValueError, KeyError, TypeError):
+    """Return what ``privacy.json`` says; None where censuses carry no noise, or the run has not ended.
+
+    Raises:
+        SettingError: the file is damaged.
+    """
+    path = run.folder / "privacy.json"
+    if not path.exists():
         return None
+    body = record(PrivacyRecord, path, "a statement of privacy", "Resume the run, or remove the file.")
+    return Privacy(body.reports, body.epsilon, body.epsilon_advanced, body.delta, secret=body.noise == "secret")

@@ -54,19 +54,22 @@ def device_section(found: Sequence[Group], drawn: Drawn) -> str:
         caption = f'<p class="soft">{escape(words.places_caption(found, "device", spread=False))}</p>'
         listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
         body += folded(words.devices_listed(len(rows), found), listing + caption, kind="list")
-    return section("Accuracy per device", body, "devices")
+    return section(words.places_title(found, "device"), body, "devices")
 
 
 def _device_rows(found: Sequence[Group]) -> list[list[str]]:
     finals = [[run.evaluation for run in group.runs if run.evaluation] for group in found]
     columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices).items()} for one in finals]
     every: dict[int, Place] = {place.number: place for one in finals for e in one for place in e.devices}
-    halls = {place.number: place.name for one in finals for e in one for place in e.factories}
+    halls = {place.factory: place.name or str(place.number) for one in finals for e in one for place in e.factories}
     rows = []
     for number, place in sorted(every.items()):
         cells = [column.get(number) or [] for column in columns]
-        means = [figure(sum(values) / len(values) if values else None) for values in cells]
-        rows.append([place.name or str(number), halls.get(place.factory) or str(place.factory), *means])
+        trains = place.role == "trains only"
+        means = [figure(sum(v) / len(v)) if v else "trains only" if trains else figure(None) for v in cells]
+        name = place.name or str(number)
+        named = f"{name} (tests only)" if place.role == "tests only" else name
+        rows.append([named, halls.get(place.factory, "–" if place.factory is None else str(place.factory)), *means])
     return rows
 
 
@@ -78,7 +81,7 @@ def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
     body = chart("factories", drawing, words.places_caption(found, "factory"), drawn)
     if drawing.layout.height > LONG_PX:
         body = folded("All factories", body)
-    return section("Accuracy per factory", body, "factories")
+    return section(words.places_title(found, "factory"), body, "factories")
 
 
 def class_section(found: Sequence[Group], drawn: Drawn) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfloor.report.groups import Group, accuracy, last_lines
+from fedfloor.report.groups import Group, Label, accuracy, figures_of, last_lines
 from fedfloor.report.numbers import count, figure, interval, listed
 from fedfloor.report.price import KINDS, amount
 from fedfloor.report.privacy import privacy
@@ -14,24 +14,12 @@ LEAST = {
     "rounds": "the fewest rounds", "seconds": "the least time", "bytes": "the fewest bytes",
     "joules": "the least energy",
 }  # fmt: skip
-NAMES = {
-    "astraea": "Astraea", "centralized": "centralised training", "cgau": "CGAU", "fedadagrad": "FedAdagrad",
-    "fedadam": "FedAdam", "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedfusion": "FedFusion", "fedgs": "FedGS",
-    "fedl": "FEDL", "fedmmd": "FedMMD", "fedprox": "FedProx", "fedsr": "FedSR", "fedyogi": "FedYogi", "fldg": "FLDG",
-    "hfedms": "HFedMS", "hierfavg": "HierFAVG", "ida": "IDA", "moon": "MOON", "qffl": "q-FFL", "rafed": "RaFed",
-    "ring": "ring-optimization", "scaffold": "SCAFFOLD",
-}  # fmt: skip
 MOST = 4  # methods that are named one by one
 
 
 def spoken(label: str) -> str:
-    """Return a group's label with the method's name as papers write it.
-
-    >>> spoken("fedsr"), spoken("fedsr (short)"), spoken("mine:Halves")
-    ('FedSR', 'FedSR (short)', 'mine:Halves')
-    """
-    name, space, rest = label.partition(" ")
-    return NAMES.get(name, name) + space + rest
+    """Return a group's label with the method's name as papers write it."""
+    return label.shown if isinstance(label, Label) else label
 
 
 def story(found: Sequence[Group], target: float | None) -> list[str]:
@@ -55,7 +43,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
     >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
     >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
-    'FedSR reached an accuracy of 0.90 after 6 rounds; FedAvg did not within 8.'
+    'fedsr reached an accuracy of 0.90 after 6 rounds; fedavg did not within 8.'
     """
     if all(row["target"] is None for row in rows):
         return "No accuracy to compare has been reached yet."
@@ -196,8 +184,20 @@ def devices(group: Group) -> str:
     spreads = [line.by_device for line in last_lines(group, lambda line: line.by_device) if line.by_device]
     if not spreads:
         return ""
-    low = sum(spread.p10 for spread in spreads) / len(spreads)
-    return f"On nine devices in ten, the model of {spoken(group.label)} gets a share of at least {low:.2f} right."
+    low, name = sum(spread.p10 for spread in spreads) / len(spreads), spoken(group.label)
+    kind = figures_of(group.runs)
+    right = f"a share of at least {low:.2f} right"
+    if kind == "measured":
+        return f"On nine in ten of the devices with test samples, the model of {name} gets {right}."
+    if kind == "expected":
+        return (
+            f"By the classes they hold, nine devices in ten can expect the model of {name} to get {right}; that is no "
+            "measurement, for no test sample belongs to a device."
+        )
+    return (
+        f"On nine devices in ten, the model of {name} gets {right}, measured or expected by the classes they hold: the "
+        "runs do not record which."
+    )
 
 
 def untrained(found: Sequence[Group]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from fedfloor.report.groups import Group, accuracy, groups, half_width, last_lines, loss, values
 from fedfloor.report.ledger import Run
 from fedfloor.report.price import KINDS, spent
+from fedfloor.report.same import check_same_test
 
 Row = dict[str, Any]
 Difference = Callable[[Run, Run], tuple[int, float] | None]
@@ -116,8 +117,12 @@ def paired(runs: Iterable[Run], difference: Difference = last_difference) -> lis
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
         difference: the round and the difference between two runs with one seed.
+
+    Raises:
+        SettingError: runs were measured on different data.
     """
-    rows = []
+    runs, rows = list(runs), []
+    check_same_test(runs)
     for one, other in combinations(groups(runs), 2):
         by_seed = {run.seed: run for run in other.runs}
         found = {run.seed: difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.report.evaluation import frequent
-from fedfloor.report.groups import Group, last_lines
+from fedfloor.report.groups import Group, figures_of, last_lines
 from fedfloor.report.holdings import MOST_DEVICES
 from fedfloor.report.ledger import Park, Round, Run
 from fedfloor.report.numbers import count, figure, interval, listed
@@ -177,18 +177,28 @@ def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
     each = " Dots: the single devices, by the final model." if dots else ""
     mean = " Means over seeds." if any(len(group.runs) > 1 for group in found) else ""
     last = when(found, lambda line: line.by_device)
+    made = {
+        "measured": f"measured on the device's own {where} samples; devices without any only train, and are left out",
+        "expected": f"expected on {where} samples in the device's own mix of classes: no {where} sample is its own",
+        None: f"measured on the device's own {where} samples where the data have owners, otherwise expected on "
+        f"{where} samples in the device's own mix of classes",
+    }[figures_of(members(found))]
     return (
-        f"The global model's accuracy, device by device, {last}: on the device's own "
-        f"{where} samples where the data have owners, otherwise expected on {where} samples in the device's own mix of "
-        f"classes. The bar runs from the device at 10 % of all devices to the one at 90 %, the diamond is the median."
-        f"{each}{mean} {seeds(found).capitalize()}."
+        f"The global model's accuracy, device by device, {last}: {made}. The bar runs from the device at 10 % of these "
+        f"devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(found).capitalize()}."
     )
+
+
+def places_title(found: Sequence[Group], kind: str) -> str:
+    """Return the heading of the section on a kind of place: an expectation is called one."""
+    expected = figures_of(members(found)) == "expected"
+    return f"{'Expected accuracy' if expected else 'Accuracy'} per {kind}"
 
 
 def devices_listed(rows: int, found: Sequence[Group]) -> str:
     """Say how many devices a table lists, and whether they stand for all."""
     there = max(run.park.of_devices for run in members(found))
-    return f"{'All ' if rows == there else ''}{count(rows, 'device')}{'' if rows == there else ', evenly spread'}"
+    return f"{'All ' if rows >= there else ''}{count(rows, 'device')}{'' if rows >= there else ', evenly spread'}"
 
 
 def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) -> str:
@@ -199,9 +209,15 @@ def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) ->
     several = any(len(group.runs) > 1 for group in known)
     mean = f" {SPREAD if spread else 'Mean over seeds.'}" if several else ""
     where = on(members(known))
-    return (
-        f"Share of the {where} samples of each {kind} that the final model ({model}) gets right; {seeds(known)}.{mean}"
-    )
+    made = {
+        "measured": f"Share of the {where} samples of each {kind} that the final model ({model}) gets right, where "
+        "it has any",
+        "expected": f"Expected share that the final model ({model}) gets right, by its accuracy per class on the "
+        f"{where} data and the mix of classes of each {kind}: no {where} sample belongs to a device",
+        None: f"Share that the final model ({model}) gets right in each {kind}: of its own {where} samples where the "
+        f"data have owners, otherwise expected by its mix of classes",
+    }[figures_of(members(known))]
+    return f"{made}; {seeds(known)}.{mean}"
 
 
 def classes_caption(found: Sequence[Group]) -> str:
@@ -276,7 +292,7 @@ def plan_caption(run: Run, *, handed: bool) -> str:
     """Say what the plan's picture shows; ``handed``: whether devices hand the model on."""
     green = "green is handed on from device to device, " if handed else ""
     return (
-        f"The first round of {spoken(run.method)}, seed {run.seed}, as the method wrote it. Arrows: blue goes out, "
+        f"The first round of {run.title}, seed {run.seed}, as the method wrote it. Arrows: blue goes out, "
         f"{green}orange comes back. Later rounds may visit other devices."
     )
 

@@ -25,7 +25,8 @@ class Line:
         train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
         macro_f1: mean of F1 over the classes.
         by_class: accuracy per class.
-        by_device: 10th, 50th and 90th percentile of the devices' accuracies.
+        by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
+            as ``park.json`` says.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
         wall_s: seconds the round took here.

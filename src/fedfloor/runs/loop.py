@@ -23,6 +23,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.catalog import title
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
@@ -186,7 +187,8 @@ class _Run:
         if not self.looked:
             self.look(plan, number)
         if self.first and number == 1:
-            folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
+            about = {"round": 1, "method": title(self.experiment.method.name), "plan": text.to_json(plan)}
+            folder.write_json(self.orders.out / "plan.json", about)
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(one.lost for one in outcome.receipts):
             self.nobody(number)

@@ -1,0 +1,239 @@
+"""The records of a run folder: what each file holds, checked as it is read, and what is wrong where it is damaged."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from fedfloor.checking import parsed
+from fedfloor.errors import SettingError
+
+T = TypeVar("T")
+MOST = 10**15  # of anything that is counted: sums over seeds and classes stay exact
+
+
+def _drawable(value: object) -> object:
+    """Return None for a number that has diverged, anything else as it is."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Positive = Annotated[int, Field(ge=1, le=MOST)]
+Amount = Annotated[float, Field(ge=0, le=1e30)]
+Share = Annotated[float, Field(ge=0, le=1)]
+OptionalShare = Annotated[Share | None, BeforeValidator(_drawable)]
+Loss = Annotated[Annotated[float, Field(ge=-1e100, le=1e100)] | None, BeforeValidator(_drawable)]
+Figures = Literal["measured", "expected"]
+Part = str | dict[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The parts that a table of an experiment exchanges: a name, or a table with ``kind``."""
+
+    objective: Part = None
+    mix: Part = None
+    edge_mix: Part = None
+    server: Part = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRecord(Parts):
+    """``[method]`` of ``experiment.toml``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class EvaluateRecord:
+    """``[evaluate]`` of ``experiment.toml``."""
+
+    on: str = "test"
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """``experiment.toml``, as far as a report reads it."""
+
+    method: MethodRecord
+    seed: int
+    name: str | None = None
+    rounds: int | None = None
+    methods: dict[str, Parts] = field(default_factory=dict)
+    evaluate: EvaluateRecord = field(default_factory=EvaluateRecord)
+    data: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PricedRecord:
+    """What a round cost on the network: s, J, and bytes by link."""
+
+    seconds: Amount | None = None
+    joules: Amount | None = None
+    bytes: dict[str, Amount] | None = None
+
+
+@dataclass(frozen=True)
+class SpreadRecord:
+    """The accuracy of the 10 %, 50 % and 90 % device; all None where no device has one."""
+
+    p10: Share | None = None
+    p50: Share | None = None
+    p90: Share | None = None
+
+
+@dataclass(frozen=True)
+class LineRecord:
+    """A line of ``ledger.jsonl``."""
+
+    round: Positive
+    accuracy: OptionalShare = None
+    loss: Loss = None
+    train_loss: Loss = None
+    by_class: tuple[OptionalShare, ...] | None = None
+    by_device: SpreadRecord | None = None
+    priced: PricedRecord | None = None
+    wall_s: Amount | None = None
+    participants: Count | None = None
+    lost: Count | None = None
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """A device of ``park.json``."""
+
+    factory: Count
+    samples: Count
+    counts: tuple[Count, ...]
+    name: str | None = None
+    device: Count | None = None
+
+
+@dataclass(frozen=True)
+class ParkRecord:
+    """``park.json``."""
+
+    dataset: str
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    devices: Annotated[tuple[DeviceRecord, ...], Field(min_length=1)]
+    factories: Positive
+    test_samples: Count
+    of_devices: Positive | None = None
+    device_accuracy: Figures | None = None
+    test_sha256: str | None = None
+    untrained_classes: dict[str, Count] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for k, device in enumerate(self.devices):
+            if len(device.counts) != len(self.classes):
+                raise ValueError(f"devices[{k}] counts {len(device.counts)} classes of {len(self.classes)}")
+            if device.factory >= self.factories:
+                raise ValueError(f"devices[{k}] is in factory {device.factory} of {self.factories}")
+
+
+@dataclass(frozen=True)
+class PlaceRecord:
+    """A device or a factory of ``evaluation.json``; each of them has the number that is its own."""
+
+    accuracy: OptionalShare
+    factory: Count | None
+    device: Count | None = None
+    name: str | None = None
+    role: Literal["trains only", "tests only"] | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """``evaluation.json``."""
+
+    round: Positive
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    confusion: tuple[tuple[Count, ...], ...]
+    on: str = "test"
+    macro_f1: OptionalShare = None
+    device_accuracy: Figures | None = None
+    devices: tuple[PlaceRecord, ...] | None = None
+    factories: tuple[PlaceRecord, ...] | None = None
+
+    def __post_init__(self) -> None:
+        size = len(self.classes)
+        if len(self.confusion) != size or any(len(row) != size for row in self.confusion):
+            raise ValueError(f"the confusion matrix is not {size} × {size}")
+        if any(place.device is None for place in self.devices or ()):
+            raise ValueError("a device has no number")
+        if any(place.factory is None for place in self.factories or ()):
+            raise ValueError("a factory has no number")
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """``plan.json``."""
+
+    plan: dict[str, Any]
+    method: str | None = None
+
+
+@dataclass(frozen=True)
+class DivergedRecord:
+    """``diverged.json``."""
+
+    round: Positive
+
+
+@dataclass(frozen=True)
+class PrivacyRecord:
+    """``privacy.json``."""
+
+    reports: Count
+    epsilon: Annotated[float, Field(ge=0)]
+    epsilon_advanced: Annotated[float, Field(ge=0)]
+    delta: Share
+    noise: str | None = None
+
+
+def content(path: Path) -> bytes:
+    """Return what a file of a run folder holds.
+
+    Raises:
+        SettingError: it is not there, no file, or cannot be read.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise SettingError(f"{path} cannot be read: it is no file. A run folder has one of this name.")
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingError(
+            f"{path} cannot be read: {error.strerror or error}. A run folder has it; was the run interrupted?"
+        ) from error
+
+
+def record(kind: type[T], path: Path, noun: str, advice: str = "Run the experiment again.") -> T:
+    """Return a run folder's JSON file as :func:`~fedfloor.checking.parsed` does.
+
+    Raises:
+        SettingError: the file cannot be read, or is damaged.
+    """
+    return parsed(kind, content(path), str(path), noun, advice)
+
+
+def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
+    """Return a resolved ``experiment.toml`` as text, as tables, and as far as a report reads it.
+
+    Raises:
+        SettingError: it cannot be read, is no TOML, or no resolved experiment.
+    """
+    noun, advice = "a resolved experiment", "Name a folder that `fedfloor run` wrote."
+    try:
+        text = content(path).decode()
+        tables = tomllib.loads(text)
+        data = json.dumps(tables, default=str)
+    except (ValueError, RecursionError) as error:  # a number too long to be written is a ValueError, too
+        raise SettingError(f"{path}: not {noun} ({error}). {advice}") from error
+    return text, tables, parsed(ExperimentRecord, data, str(path), noun, advice)
