@@ -92,12 +92,22 @@ class ModelSettings:
     Args:
         name: a network by name, or ``module:function`` of your own.
         classifier: path of the layer that is the classifier; left out, the last linear layer.
+        init: how initial weights are drawn: ``default``, as the layers of PyTorch (or the network's own code) do, or
+            ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
         init_from: a run's folder or its ``model.safetensors``, whose model training begins with.
     """
 
     name: str = "mlp-2nn"
     classifier: str | None = None
+    init: Literal["default", "glorot"] = "default"
     init_from: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.init != "default" and self.init_from is not None:
+            raise SettingError(
+                f"model.init = '{self.init}' draws initial weights, model.init_from = '{self.init_from}' reads them. "
+                "Leave one of the two out."
+            )
 
 
 @dataclass(frozen=True)
