@@ -167,11 +167,14 @@ class EvaluateSettings:
         every: every so many rounds, and after the last.
         on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by.
         validation: share of every device's training samples held out where ``on = "validation"``.
+        coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
+            devices.
     """
 
     every: int = 1
     on: Literal["test", "validation"] = "test"
     validation: float = 0.1
+    coverage: bool = False
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
