@@ -145,6 +145,11 @@ class Method(Protocol):
         return False
 
     @property
+    def chooses_by_labels(self) -> bool:
+        """Whether devices are chosen or grouped by the classes they hold: without label skew it has nothing to use."""
+        return False
+
+    @property
     def remembers(self) -> bool:
         """Whether devices keep something between visits that another objective has no part in."""
         return False
