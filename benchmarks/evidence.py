@@ -2,10 +2,12 @@
 
     python benchmarks/evidence.py --out RUNS --results results/evidence     # goes on where it was stopped
     python benchmarks/evidence.py --out RUNS --list
+    python benchmarks/evidence.py --pages results                           # Markdown from the cells' files
 
 A step takes a cell of a table (``fedfloor reproduce``) with a seed up to some round; later steps go on with it. After
 each step the cell's file in the results folder is written anew: what was run, and what was measured in each evaluation.
-Rates are constant in these tables, so that the first rounds of a long run are those of a short one.
+Rates are constant in these tables, so that the first rounds of a long run are those of a short one. The pages show
+what is there, finished or not.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import evidence_pages
 import numpy as np
 
 import fedfloor
@@ -81,9 +84,10 @@ def rounds_done(folder: Path) -> int:
     return int(json.loads(lines[-1])["round"]) if lines else 0
 
 
-def document(step: Step, folder: Path, commit: str) -> dict[str, Any]:
+def document(step: Step, folder: Path, commits: list[str]) -> dict[str, Any]:
     """Return what a cell's file holds: settings, evaluations, coverage summed over the rounds."""
     lines = [json.loads(text) for text in (folder / "ledger.jsonl").read_text().splitlines()]
+    park = json.loads((folder / "park.json").read_text())
     experiment = tomllib.loads((folder / "experiment.toml").read_text())
     evaluations = [{key: line[key] for key in EVALUATED} for line in lines if line["accuracy"] is not None]
     for one in evaluations[:-1]:
@@ -92,28 +96,46 @@ def document(step: Step, folder: Path, commit: str) -> dict[str, Any]:
     coverage = {
         "samples": np.sum([one["samples"] for one in found], axis=0).round(1).tolist(),
         "devices_per_round": np.mean([one["devices"] for one in found], axis=0).round(2).tolist(),
+        "held": np.sum([one["counts"] for one in park["devices"]], axis=0).tolist(),
     } if found else None  # fmt: skip
     return {
         "table": step.table, "cell": step.cell, "seed": step.seed, "rounds": TABLES[step.table].rounds,
-        "rounds_done": lines[-1]["round"], "commit": commit, "provenance": experiment.pop("provenance", {}),
+        "rounds_done": lines[-1]["round"], "commits": commits, "provenance": experiment.pop("provenance", {}),
         "wall_s": round(sum(line["wall_s"] for line in lines), 1), "evaluations": evaluations, "coverage": coverage,
         "experiment": experiment,
     }  # fmt: skip
 
 
-def carry_out(step: Step, out: Path, results: Path, commit: str) -> None:
-    """Run a step's rounds that are left, and write its cell's file."""
+def note_commit(folder: Path, commit: str) -> None:
+    """Write down beside a run which commits its rounds were computed with."""
+    path = folder.with_name(f"{folder.name}.commits")
+    known = path.read_text().split() if path.exists() else []
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write(path, "\n".join(dict.fromkeys([*known, commit])) + "\n")
+
+
+def collect(step: Step, folder: Path, results: Path) -> dict[str, Any]:
+    """Write the file of a cell whose run has begun, and return what is in it."""
+    found = document(step, folder, folder.with_name(f"{folder.name}.commits").read_text().split())
+    results.mkdir(parents=True, exist_ok=True)
+    write(results / f"{step.name}.json", json.dumps(found) + "\n")
+    return found
+
+
+def carry_out(step: Step, out: Path, results: Path, commit: str) -> bool:
+    """Run a step's rounds that are left, and write its cell's file; return whether it was not interrupted."""
     table, cell = cell_of(step)
     folder = out / step.name
     before, began, used = rounds_done(folder), time.monotonic(), time.process_time()
     if before < step.last:
+        note_commit(folder, commit)
         print(f"{time.strftime('%H:%M:%S')} {step.name}: rounds {before + 1} to {step.last}", flush=True)
         what = table.experiment(cell, table.rounds, step.seed)
         begun = (folder / "experiment.toml").exists()
-        fedfloor.run(what, folder, ranks=1, resume=begun, limits=Limits(stop_after=step.last))
-    found = document(step, folder, commit)
-    results.mkdir(parents=True, exist_ok=True)
-    write(results / f"{step.name}.json", json.dumps(found) + "\n")
+        run = fedfloor.run(what, folder, ranks=1, resume=begun, limits=Limits(stop_after=step.last))
+        if run.stopped == "interrupted":
+            return False
+    found = collect(step, folder, results)
     if before < step.last:
         last = found["evaluations"][-1]
         print(
@@ -122,6 +144,7 @@ def carry_out(step: Step, out: Path, results: Path, commit: str) -> None:
             "of them on the processor",
             flush=True,
         )
+    return True
 
 
 def commit_of(here: Path) -> str:
@@ -133,18 +156,30 @@ def commit_of(here: Path) -> str:
 def main() -> int:
     """Do all steps, or list them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=Path("runs/evidence"), help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("results/evidence"), help="folder of the cells' files")
     parser.add_argument("--only", default="", help="steps whose names hold this")
     parser.add_argument("--list", action="store_true", help="print what is done and what is left")
+    parser.add_argument(
+        "--collect", action="store_true", help="write the files of the cells that have begun, run nothing"
+    )
+    parser.add_argument("--pages", type=Path, help="write the pages into this folder, run nothing")
     given = parser.parse_args()
+    if given.pages is not None:
+        for name, text in evidence_pages.pages(given.results).items():
+            write(given.pages / f"{name}.md", text)
+        return 0
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     commit = commit_of(Path(__file__).parent)
     for step in (one for one in steps() if given.only in one.name):
-        if given.list:
-            print(f"{step.name}: {min(rounds_done(given.out / step.name), step.last)} of {step.last} rounds")
-        else:
-            carry_out(step, given.out, given.results, commit)
+        folder = given.out / step.name
+        if given.collect:
+            if rounds_done(folder):
+                collect(step, folder, given.results)
+        elif given.list:
+            print(f"{step.name}: {min(rounds_done(folder), step.last)} of {step.last} rounds")
+        elif not carry_out(step, given.out, given.results, commit):
+            return 130
     return 0
 
 
