@@ -90,8 +90,8 @@ def document(step: Step, folder: Path, commits: list[str]) -> dict[str, Any]:
     park = json.loads((folder / "park.json").read_text())
     experiment = tomllib.loads((folder / "experiment.toml").read_text())
     evaluations = [{key: line[key] for key in EVALUATED} for line in lines if line["accuracy"] is not None]
-    for one in evaluations[:-1]:
-        del one["by_class"]
+    for one in evaluations:
+        one["by_class"] = [None if share is None else round(share, 4) for share in one["by_class"]]
     found = [line["coverage"] for line in lines if "coverage" in line]
     coverage = {
         "samples": np.sum([one["samples"] for one in found], axis=0).round(1).tolist(),

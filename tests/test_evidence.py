@@ -21,10 +21,11 @@ def cell(
     table: str, key: str, seed: int, accuracy: float, samples: list[int], rounds: int | None = None
 ) -> dict[str, object]:
     """What a cell's file holds: 62 classes, of which the last is the rarest."""
+    by_class: list[float | None] = [0.5] * 10 + [0.25] * 20 + [None] * 32
     return {
         "table": table, "cell": key, "seed": seed, "rounds_done": rounds or TABLES[table].rounds, "commits": ["a" * 40],
         "provenance": {"torch": "2", "cpu": "one"},
-        "evaluations": [{"round": 20, "accuracy": accuracy, "macro_f1": accuracy / 2}],
+        "evaluations": [{"round": 20, "accuracy": accuracy, "macro_f1": accuracy / 2, "by_class": by_class}],
         "coverage": {"samples": samples, "devices_per_round": [4.0] * 62, "held": [3] * 20 + [1] * 42},
     }  # fmt: skip
 
@@ -49,8 +50,8 @@ def test_every_step_is_a_cell() -> None:
 
 def test_the_log_s_page_has_what_was_evaluated(tmp_path: Path) -> None:
     (text,) = written(tmp_path, cell("fedgs-log", "cnn/n5/random-round", 0, 0.339, [1] * 62, 20)).values()
-    assert "| 20 | 0.349 | 0.3390 | −0.0100 | 0.1695 |" in text
-    assert "| 40 | 0.617 | – | – | – |" in text
+    assert "| 20 | 0.349 | 0.3390 | −0.0100 | 0.3750 | +0.0260 | 0.1695 |" in text  # half of 0.5, half of 0.25
+    assert "| 40 | 0.617 | – | – | – | – | – |" in text
     assert "20 of 140 rounds" in text
 
 
