@@ -109,7 +109,7 @@ class Combined(Method):
 
     @property
     def chooses_by_labels(self) -> bool:
-        """Whether the method chooses or groups devices by the classes they hold."""
+        """Whether the method chooses or groups devices by their classes alone."""
         return self.method.chooses_by_labels
 
     @property

@@ -146,7 +146,7 @@ class Method(Protocol):
 
     @property
     def chooses_by_labels(self) -> bool:
-        """Whether devices are chosen or grouped by the classes they hold: without label skew it has nothing to use."""
+        """Whether devices are chosen or grouped by their classes alone: without label skew this has nothing to use."""
         return False
 
     @property

@@ -64,11 +64,6 @@ class RaFed(Method):
         """Whether the class mix is weighed."""
         return self.weight_divergence > 0
 
-    @property
-    def chooses_by_labels(self) -> bool:
-        """Where the class mix is weighed."""
-        return self.reads_census
-
     def init(self, view: View, answers: object, rng: np.random.Generator) -> State:  # noqa: ARG002
         """Draw where a solver that starts at random starts; it is the same in every round."""
         return State(view.start, {"start": int(rng.integers(2**31))})

@@ -39,6 +39,7 @@ SKEW = (
     "or in two shards of the characters in order of their labels; ten factories, devices go there one by one at random",
     "2NN of 200 and 200 units, pixels centred and scaled by their standard deviation, rate 0.1, PyTorch's initial "
     "weights, as in fedgs-table2",
+    "where a device holds fewer than 32 characters (α = 0.1: 15 at least) its window shows some of them several times",
     "one-shot streams: at tick t a device holds samples 32t … 32t + 31 of its stream (fifo)",
     "the ledgers record coverage: samples and devices of each class that were trained on",
 )

@@ -175,7 +175,7 @@ class _Run:
             self.look(plan, number)
         if self.first and number == 1:
             folder.write_json(self.orders.out / "plan.json", {"round": 1, "plan": text.to_json(plan)})
-        before = dict(self.engine.memory.visits)
+        before = dict(self.engine.memory.visits) if self.coverage is not None else {}
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(one.lost for one in outcome.receipts):
             self.nobody(number)
