@@ -12,6 +12,8 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 FIGURE = re.compile(r"(?<![\d.^])\d[\d,]*\.\d+")
 # its seeds one by one, and differences from FedAvg and of the paper, stand in no results' page
 SEEDS = "| method | accuracy in round 100 | seed by seed |"
+CLAIMS = "| paper | claim | its figure |"
+CODE = re.compile(r"`[^`]*`")
 Row = tuple[str, list[float]]
 
 
@@ -32,8 +34,12 @@ RESULTS = results()
 def figures(page: str) -> list[str]:
     """The rows of a page's tables that have figures with decimals."""
     lines, found = (ROOT / page).read_text(encoding="utf-8").splitlines(), []
-    skipped = False
+    skipped = claims = False
     for line in lines:
+        claims = line.startswith("|") and (claims or line.startswith(CLAIMS))
+        line = CODE.sub("", line)  # commands are no figures
+        if claims:
+            line = "|".join(cell for place, cell in enumerate(line.split("|")) if place != 3)  # the paper's own
         skipped = line.startswith("|") and (skipped or line.startswith(SEEDS))
         if line.startswith("|") and not skipped and FIGURE.search(line):
             found.append(line)
