@@ -47,7 +47,7 @@ SKEW = (
 
 def tables() -> tuple[Table, ...]:
     """Return the log, the choice with its settings, and the choice on skewed labels."""
-    log = "reference code of FedGS, commit b36d6e2, log of its run"
+    log = "reference code of FedGS, commit b36d6e2"
     return (
         Table("fedgs-log", "accuracy by round, random devices once a round", log, max(LOG), {}, _log(), REFERENCE),
         Table("fedgs-choice", "choice beside random devices, natural writers", PAPER, 60, {}, _choice(), REFERENCE),
