@@ -271,7 +271,7 @@ def test_every_default_is_written() -> None:
     work = {"epochs": 5, "batch_size": 32, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0}
     assert written["methods"] == {"fedavg": {"fraction": 1.0, "work": work}}
     assert written["data"]["partition"] == {"kind": "iid"}
-    assert written["evaluate"] == {"every": 1, "on": "test", "validation": 0.1}
+    assert written["evaluate"] == {"every": 1, "on": "test", "validation": 0.1, "coverage": False}
 
 
 # -- a machine without pydantic ----------------------------------------------------------------------------------------

@@ -242,3 +242,8 @@ def test_the_extractor_is_felt(tmp_path: Path) -> None:
     expected = evaluate(of, model.flat.clone())
     assert evaluate(of, begun(tmp_path).flat.clone()) == expected
     assert json.dumps(expected.details) != json.dumps(evaluate(of, build("cnn-tutorial", SHAPE, 3, 0).flat).details)
+
+
+def test_drawing_initial_weights_and_reading_them_exclude_each_other() -> None:
+    with pytest.raises(SettingError, match=r"draws initial weights, model\.init_from = 'runs/a' reads them"):
+        ModelSettings("mlp-2nn", init="glorot", init_from="runs/a")

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
 from fedfloor.park.mobility import Mobility
+from fedfloor.plan import walk
 from floor import park
+from rounds import Job, method
 
 
 @given(devices=st.integers(1, 30), factories=st.integers(1, 5), share=st.floats(0.01, 1), tick=st.integers(0, 500))
@@ -56,3 +58,15 @@ def test_mobility_that_cannot_be() -> None:
     for share in (0.0, 1.1):
         with pytest.raises(SettingError, match=r"park\.mobility\.share"):
             Mobility(1, share)
+
+
+@pytest.mark.parametrize("name", ["fedsr", "hierfavg"])
+def test_edges_are_drawn_anew_in_every_round(name: str) -> None:
+    """With every = 1 and share = 1 all devices choose an edge in each round, and edges keep their sizes."""
+    here = replace(park([8] * 6, factory_of=(0, 1, 2, 0, 1, 2)), mobility=Mobility(1, 1.0))
+    job = Job(method(name), here, rounds=4)
+    job.run()
+    edges = [{frozenset(walk.devices(branch)) for branch in one.resolved.children} for one in job.outcomes]  # type: ignore[attr-defined]
+    assert edges[0] == {frozenset({0, 3}), frozenset({1, 4}), frozenset({2, 5})}
+    assert all(sorted(map(len, one)) == [2, 2, 2] for one in edges)
+    assert len(set(map(frozenset, edges))) == 4

@@ -15,7 +15,7 @@ from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
 from fedfloor.report import ledger
 from fedfloor.report.count import count
-from fedfloor.reproduce import catalog, fedsr, figures, work
+from fedfloor.reproduce import catalog, fedsr, figures, work, written
 from fedfloor.reproduce.cells import Accuracy, Cell, Rounds, Table, Traffic
 from run_folders import make_run
 
@@ -242,3 +242,11 @@ def test_a_run_that_has_not_ended(tmp_path: Path) -> None:
     assert (end.value, end.note) == (pytest.approx(0.3), "after round 1 of 4")  # the last that both evaluated
     assert (half.value, half.note) == (pytest.approx(0.3), "after round 1 of 2")
     assert figures.measure(SEVEN[0], made(tmp_path / "none", [None]), 4).note == "not evaluated yet"
+
+
+@pytest.mark.parametrize(("name", "changes"), [("fedsr-table2", True), ("fedgs-noise", False), ("fldg-hash", False)])
+def test_a_scaled_table_s_heading_speaks_of_a_rate_that_changes_only(name: str, changes: bool, tmp_path: Path) -> None:
+    what = work.plan(catalog.TABLES[name], "", 0.02, [0], tmp_path)
+    heading = written.heading(what)
+    assert f"(scale 0.02): {'the learning rate runs to its end in 10' if changes else 'the paper'}" in heading
+    assert heading.endswith(f"the paper's figures are those of {what.table.rounds}")

@@ -13,7 +13,7 @@ from fedfloor import config
 from fedfloor.config import method_of
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence, Train, Work, device, edge
 from fedfloor.report import ledger
-from fedfloor.reproduce import catalog, divergence, fedgs_training, figures, work
+from fedfloor.reproduce import catalog, divergence, fedgs_skew, fedgs_training, figures, work
 from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Loss, Rounds, Table
 from fedfloor.runs.launch import build_park, ignore, start
 from fedfloor.runs.orders import Orders
@@ -103,6 +103,35 @@ def test_losses_and_epsilons_are_read_off_a_run(tmp_path: Path) -> None:
     assert figures.measure(Epsilon(delta=True), (run,), 3).value == 20.25
     assert Loss(None).label(500) == "loss"
     assert Loss(None, share=0.5).label(500) == "loss at round 250"
+
+
+def test_the_log_is_the_reference_code_s_run() -> None:
+    """Random devices once a round, ten of ten factories, 50 steps of batches of 5, Glorot's weights, raw pixels."""
+    (log,) = (table for table in fedgs_skew.tables() if table.name == "fedgs-log")
+    (cell,) = log.cells
+    assert {one.round(140): one.paper for one in cell.figures} == {  # type: ignore[union-attr]
+        20: 0.349, 40: 0.617, 60: 0.726, 80: 0.772, 100: 0.795, 140: 0.821,
+    }  # fmt: skip
+    what = log.experiment(cell, log.rounds)
+    method = method_of(what)
+    visit = method.work.at(1, 140)  # type: ignore[attr-defined]
+    assert (method.solver, method.choose, method.iterations, method.devices) == ("random", "round", 50, 10)  # type: ignore[attr-defined]
+    assert (visit.steps, visit.batch_size, visit.rate, visit.momentum) == (1, 5, 0.01, 0.0)
+    assert (what.model.name, what.model.init, what.data.normalise) == ("cnn-fedgs", "glorot", "unit")
+    assert (what.data.stream.kind, what.data.stream.window, what.park.factories) == ("recycle", 5, 10)  # type: ignore[union-attr]
+
+
+def test_cells_on_skewed_labels_differ_in_their_choice_alone() -> None:
+    (table,) = (one for one in fedgs_skew.tables() if one.name == "fedgs-skew")
+    assert len({cell.run for cell in table.cells}) == len(table.cells) == 3 * 4
+    for key in fedgs_skew.SKEWED:
+        whats = [table.experiment(cell, 100) for cell in table.cells if f"/{key}/" in cell.key]
+        assert len({repr((one.data, one.park, one.model, one.evaluate, one.seed)) for one in whats}) == 1
+        assert whats[0].evaluate.coverage
+        chosen = [(method_of(one).solver, method_of(one).choose) for one in whats]  # type: ignore[attr-defined]
+        assert chosen == [
+            ("exact", "iteration"), ("gbpcs", "iteration"), ("random", "iteration"), ("random", "round"),
+        ]  # fmt: skip
 
 
 def test_super_nodes_are_found_with_their_ticks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,8 +22,10 @@ from fedfloor.data.joined import MissingValuesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
+from fedfloor.park.skew import LabelSkew, label_skew
 from fedfloor.runs.folder import write as write_whole
 from fedfloor.runs.parks import build_park, warn_of_gaps
+from fedfloor.runs.prepare import warn
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +137,18 @@ def summary(park: Park) -> str:
         f"{park.devices} devices in {factories}, {len(data.y):,} training and {len(data.y_test):,} test samples: "
         f"{what}; {most}{more}"
     )
+
+
+def skew(text: str, park: Park) -> LabelSkew | None:
+    """Return a park's label skew, and warn where the drafted experiment's method has nothing to choose devices by.
+
+    Args:
+        text: the experiment file's.
+        park: its park.
+    """
+    found = label_skew(park)
+    warn(config.from_table(tomllib.loads(text)), found)
+    return found
 
 
 def rows(park: Park) -> list[dict[str, Any]]:

@@ -93,12 +93,22 @@ class ModelSettings:
     Args:
         name: a network by name, or ``module:function`` of your own.
         classifier: path of the layer that is the classifier; left out, the last linear layer.
+        init: how initial weights are drawn: ``default``, as the layers of PyTorch (or the network's own code) do, or
+            ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
         init_from: a run's folder or its ``model.safetensors``, whose model training begins with.
     """
 
     name: str = "mlp-2nn"
     classifier: str | None = None
+    init: Literal["default", "glorot"] = "default"
     init_from: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.init != "default" and self.init_from is not None:
+            raise SettingError(
+                f"model.init = '{self.init}' draws initial weights, model.init_from = '{self.init_from}' reads them. "
+                "Leave one of the two out."
+            )
 
 
 @dataclass(frozen=True)
@@ -183,11 +193,14 @@ class EvaluateSettings:
         every: every so many rounds, and after the last.
         on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by.
         validation: share of every device's training samples held out where ``on = "validation"``.
+        coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
+            devices.
     """
 
     every: int = 1
     on: Literal["test", "validation"] = "test"
     validation: float = 0.1
+    coverage: bool = False
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")

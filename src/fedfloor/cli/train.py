@@ -30,9 +30,14 @@ def new(
     draft.check_free(file, force=force)
     text, park = draft.draft(data, file, changes or [])
     draft.write(text, file, force=force)
-    show(draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park))
+    skew = draft.skew(text, park)
+    measured = None if skew is None else skew._asdict()
+    show(draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park), label_skew=measured)
     if not as_json:
-        print(f"{draft.summary(park)}\nexperiment: {file} (now: fedfloor run {shlex.quote(str(file))})")
+        print(draft.summary(park))
+        if skew is not None:
+            print(skew.words)
+        print(f"experiment: {file} (now: fedfloor run {shlex.quote(str(file))})")
 
 
 def run(
@@ -40,6 +45,9 @@ def run(
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train by one experiment file."""
+    import json
+
+    from fedfloor.park.skew import LabelSkew
     from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
     from fedfloor.terminal import both, progress, seconds
@@ -57,6 +65,9 @@ def run(
         if not is_first():
             return
         shared.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
+    skew = json.loads((folder / "park.json").read_text(encoding="utf-8")).get("label_skew")
+    if skew is not None:
+        print(LabelSkew(**skew).words, file=sys.stderr)
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)

@@ -68,6 +68,11 @@ class Astraea(Method):
             if getattr(self, name) not in known:
                 raise unknown(f"methods.astraea.{name}", getattr(self, name), known)
 
+    @property
+    def chooses_by_labels(self) -> bool:
+        """Groups are formed by the classes, unless they are drawn at random."""
+        return self.grouping != "random"
+
     def _blind(self, everyone: int) -> bool:
         """Whether who holds what makes no difference to the groups."""
         return self.grouping == "random" or self.devices == 1 or self.devices >= everyone

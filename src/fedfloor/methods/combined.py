@@ -114,6 +114,11 @@ class Combined(Method):
         return self.method.reads_census
 
     @property
+    def chooses_by_labels(self) -> bool:
+        """Whether the method chooses or groups devices by their classes alone."""
+        return self.method.chooses_by_labels
+
+    @property
     def scopes(self) -> frozenset[str]:
         """Which parts of the model the method trains."""
         return self.method.scopes

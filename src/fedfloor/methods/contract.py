@@ -150,6 +150,11 @@ class Method(Protocol):
         return False
 
     @property
+    def chooses_by_labels(self) -> bool:
+        """Whether devices are chosen or grouped by their classes alone: without label skew this has nothing to use."""
+        return False
+
+    @property
     def remembers(self) -> bool:
         """Whether devices keep something between visits that another objective has no part in."""
         return False

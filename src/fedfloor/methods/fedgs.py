@@ -83,6 +83,11 @@ class FedGS(Method):
         """Whether the plan itself hangs on the census: where the choice is made once a round."""
         return self.choose == "round" and not self.blind
 
+    @property
+    def chooses_by_labels(self) -> bool:
+        """Devices are chosen by their census, unless all are drawn at random."""
+        return not self.blind
+
     def setup(self, view: View) -> Node | None:
         """Ask for the classes of all data, if anybody will be chosen by them."""
         few = max(map(len, view.factories)) <= self.devices  # everyone is visited, and factories keep their sizes

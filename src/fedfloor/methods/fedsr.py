@@ -32,6 +32,7 @@ class FedSR(Method):
 
     Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which is what its traffic (Table
     III) counts; the order of a ring is drawn anew in each round, and the last device of a lap hands over to the first.
+    Devices choose an edge in each round there: ``park.mobility = { every = 1, share = 1.0 }`` draws all places anew.
 
     Args:
         laps: R, times the model goes round a ring in one global round.

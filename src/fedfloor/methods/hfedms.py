@@ -118,6 +118,11 @@ class HFedMS(Method):
         """Groups are formed by the census."""
         return self.grouping != "random"
 
+    @property
+    def chooses_by_labels(self) -> bool:
+        """Groups are formed by the census, unless they are drawn at random."""
+        return self.reads_census
+
     def asks_census(self, round_number: int) -> bool:
         """Return whether the round begins a period."""
         return self.reads_census and round_number > 0 and is_full(round_number, self.every)

@@ -196,8 +196,9 @@ def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
 
 
 def build(
-    name: str, shape: Shape, classes: int, seed: int, classifier: str | None = None, adapt: Adapt | None = None
-) -> Network:
+    name: str, shape: Shape, classes: int, seed: int, classifier: str | None = None, adapt: Adapt | None = None,
+    init: str = "default",
+) -> Network:  # fmt: skip
     """Build a network by name, with initial weights that depend on the seed alone.
 
     Args:
@@ -210,6 +211,8 @@ def build(
             :func:`fedfloor.models.classifier.find` says.
         adapt: makes of (network, its classifier's path, classes, shape) the network that is trained, and its
             classifier's path: an objective's head or gates.
+        init: ``glorot`` replaces the initial weights of the network, not those of what ``adapt`` adds; see
+            :func:`glorot`.
 
     Raises:
         SettingError: unknown name or layer, or a network that does not fit the samples or the classes.
@@ -220,14 +223,16 @@ def build(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "weights"))
-        return Network(*assembled(name, shape, classes, classifier, adapt))
+        return Network(*assembled(name, shape, classes, classifier, adapt, init))
 
 
 def assembled(
-    name: str, shape: Shape, classes: int, classifier: str | None, adapt: Adapt | None
+    name: str, shape: Shape, classes: int, classifier: str | None, adapt: Adapt | None, init: str = "default"
 ) -> tuple[nn.Module, str | None]:
     """Return the module of :func:`build`, weights from PyTorch's global generator, and its classifier's path."""
     module = plain(name, shape, classes)
+    if init == "glorot":
+        glorot(name, module)
     if name in NETWORKS and isinstance(module, nn.Sequential):  # of your own one, others may know layers by their place
         pool_first(module)
     with as_found(module):
@@ -265,6 +270,31 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
             f"model '{name}' has lazy layers: give them their sizes, from the 'shape' it is called with."
         )
     return module
+
+
+def glorot(name: str, module: nn.Module) -> None:
+    """Draw the weights of linear and convolutional layers uniformly within ±√(6 / (fan in + fan out)); biases are 0.
+
+    Glorot and Bengio, AISTATS 2010. Frozen parameters and layers of other kinds stay as they are.
+
+    Args:
+        name: of the network, for messages.
+        module: changed; draws come from PyTorch's global generator.
+
+    Raises:
+        SettingError: no layer of the network has such weights.
+    """
+    layers = [one for one in module.modules() if isinstance(one, (nn.Linear, nn.modules.conv._ConvNd))]
+    drawn = [one for one in layers if one.weight.requires_grad]
+    if not drawn:
+        raise SettingError(
+            f"model '{name}' has no linear or convolutional layer that is trained: model.init = 'glorot' has nothing "
+            "to draw. Leave it out."
+        )
+    for layer in drawn:
+        nn.init.xavier_uniform_(layer.weight)
+        if layer.bias is not None and layer.bias.requires_grad:
+            nn.init.zeros_(layer.bias)
 
 
 def builder(name: str) -> Builder:

@@ -9,6 +9,7 @@ from fedfloor.data.sources import looked_in
 from fedfloor.errors import unknown
 from fedfloor.reproduce import (
     fedgs,
+    fedgs_skew,
     fedgs_training,
     fedsr,
     fldg,
@@ -29,7 +30,7 @@ from fedfloor.reproduce.work import lacking
 
 TABLES: Mapping[str, Table] = {
     table.name: table
-    for made in (fedsr, fedgs_training, rafed_training, hfedms_training, fldg_training)
+    for made in (fedsr, fedgs_training, fedgs_skew, rafed_training, hfedms_training, fldg_training)
     for table in made.tables()
 }
 STUDIES: Mapping[str, Study] = {study.name: study for study in rafed.studies()}

@@ -109,6 +109,8 @@ SCALABILITY = {  # Table IV, in per cent: after 250 and 500 rounds with fraction
 }
 
 NOTES = (
+    "devices stay with their edge; in the paper they choose one in each round: here park.mobility = { every = 1, "
+    "share = 1.0 }, or ring_size = 4",
     "the paper tuned μ of FedProx and MOON and does not print it: 0.01 and 1.0 here, and MOON's temperature is 0.5",
     "the rounds of Tables II and III are not printed; 500 is the schedule of Fig. 6 and Table IV",
     "Centralized trains one epoch over all data per round, which the paper leaves open",

@@ -42,8 +42,9 @@ NOTES = (
     "and the devices of each label want as many of it",
     "features: HOG, as the paper's MobileNetV2 needs weights that are not in the package; of FLDG-L r = 0.5 where the "
     "paper has 3, in the unit of these features",
-    "which label a device prefers and how the rest is drawn is not said: balanced, see the partition dominant. Of "
-    "momentum nothing is said: none; pixels from 0 to 1",
+    "which label a device prefers and how the rest is drawn is not said: here every label is preferred by equally many "
+    "devices, and the rest is of all other labels in exactly equal shares, see the partition dominant. Of momentum "
+    "nothing is said: none; pixels from 0 to 1",
     "K-Center: profiles once, the pool refilled every 10 rounds; the paper's may ask for profiles anew then",
 )
 GAINS = (

@@ -15,6 +15,9 @@ WAYS = (
 NOTES = (
     "devices hold batches of 50 characters of FEMNIST's writers, of whom there are 300: some of the 368 devices share "
     "one, but not the batch. The paper does not say how many groups there are; M = 10 is its β, 184 are pairs",
+    "the writers differ in hand, not in labels: a batch's classes differ from everybody's by no more than the chance "
+    "of its 50 characters, which more of them in a group average out whoever they are. The paper's population may have "
+    "skewed labels; this one cannot show what grouping by labels brings there",
     "median CPD: over all pairs of groups, then the mean over the populations; ratios are those of each population's "
     "medians, with the 95 % interval of their mean. CPD is (1 − e^{−1/σ²})·‖p − p′‖² with σ = √2; ratios do not depend "
     "on it. Were CPD the MMD and not its square, they would be the square roots of these",

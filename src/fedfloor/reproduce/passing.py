@@ -140,7 +140,8 @@ def course(experiment: Experiment, followed: range, lags: int, step: Callable[[i
     torch.set_num_threads(1)
     keep_memory()
     park, model = build_park(experiment), experiment.model
-    network = models.build(model.name, park.dataset.shape, len(park.dataset.classes), experiment.seed, model.classifier)
+    shape, classes = park.dataset.shape, len(park.dataset.classes)
+    network = models.build(model.name, shape, classes, experiment.seed, model.classifier, init=model.init)
     table = np.zeros((len(KINDS), len(followed), lags + 1))
     with TemporaryDirectory() as folder:
         memory = DeviceMemory(Path(folder))

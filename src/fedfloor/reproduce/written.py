@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedfloor import __version__
+from fedfloor.config import method_of
+from fedfloor.methods.catalog import METHODS
+from fedfloor.parts.work import Cosine, Exponential, WorkSettings
 from fedfloor.report.numbers import figure
 from fedfloor.reproduce.work import Reproduction
 from fedfloor.runs.folder import write
@@ -19,10 +22,17 @@ def heading(what: Reproduction) -> str:
     title = f"{what.table.source}: {what.table.title}, {what.rounds} rounds"
     if what.rounds == what.table.rounds:
         return title
+    ends = f"the learning rate runs to its end in {what.rounds} rounds, and " if scheduled(what) else ""
     return (
-        f"{title} instead of the paper's {what.table.rounds} (scale {what.scale:g}): the learning rate runs to its end "
-        f"in {what.rounds} rounds, and the paper's figures are those of {what.table.rounds}"
+        f"{title} instead of the paper's {what.table.rounds} (scale {what.scale:g}): {ends}the paper's figures are "
+        f"those of {what.table.rounds}"
     )
+
+
+def scheduled(what: Reproduction) -> bool:
+    """Return whether the learning rate of a cell changes in the course of its rounds."""
+    known = (what.table.experiment(cell, what.rounds) for cell in what.cells if cell.method in METHODS)
+    return any(isinstance(getattr(method_of(one), "work", WorkSettings()).lr, Cosine | Exponential) for one in known)
 
 
 def about(what: Reproduction) -> dict[str, Any]:

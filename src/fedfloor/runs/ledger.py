@@ -35,6 +35,7 @@ class Line:
         plan_hash: SHA-256 of the resolved plan.
         info: what the method reports.
         measured: on real machines, what the round took there: seconds, bytes per link, who was absent or refused.
+        coverage: ``samples`` and ``devices`` of each class that the round trained on, where the experiment asks for it.
     """
 
     round: int
@@ -51,6 +52,7 @@ class Line:
     info: Mapping[str, Any] = field(default_factory=dict)
     macro_f1: float | None = None
     measured: dict[str, Any] | None = None
+    coverage: dict[str, list[float]] | None = None
 
 
 def line(
@@ -120,11 +122,9 @@ def total(last: Line | None) -> dict[str, float] | None:
 
 
 def told(line: Line) -> dict[str, Any]:
-    """Return a line as it is written: a simulation measures nothing on machines, and does not say so."""
+    """Return a line as it is written; ``measured`` and ``coverage`` are left out of runs that do not record them."""
     row = asdict(line)
-    if line.measured is None:
-        del row["measured"]
-    return row
+    return {key: value for key, value in row.items() if value is not None or key not in ("measured", "coverage")}
 
 
 def append(path: Path, new: Line) -> None:

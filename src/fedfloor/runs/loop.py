@@ -33,6 +33,7 @@ from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.runs import checkpoint, checks, diverged, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
+from fedfloor.runs.coverage import Coverage
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import record
@@ -70,6 +71,8 @@ def execute(
         SettingError: something in the experiment does not fit.
         RunError: training failed, or the disk is full; the last checkpoint stays.
     """
+    if live is not None and experiment.evaluate.coverage:
+        raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
     method = combined(experiment)
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
@@ -127,6 +130,7 @@ class _Run:
         self.warned = not self.first
         self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
+        self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
 
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
         park = self.engine.park
@@ -189,6 +193,7 @@ class _Run:
         if self.first and number == 1:
             about = {"round": 1, "method": title(self.experiment.method.name), "plan": text.to_json(plan)}
             folder.write_json(self.orders.out / "plan.json", about)
+        before = dict(self.engine.memory.visits) if self.coverage is not None else {}
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(one.lost for one in outcome.receipts):
             self.nobody(number)
@@ -210,6 +215,8 @@ class _Run:
         new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
         if self.live is not None:
             new = replace(new, measured=self.live.measured())
+        if self.coverage is not None:
+            new = replace(new, coverage=self.coverage.of(outcome, before))
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates)

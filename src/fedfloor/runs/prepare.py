@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
-from fedfloor.config import resolved
+from fedfloor.config import combined, resolved
 from fedfloor.engine.place import placed
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.described import describe
 from fedfloor.park.park import Park
+from fedfloor.park.skew import LabelSkew, label_skew
 from fedfloor.runs import folder
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.start import digest
+
+log = logging.getLogger(__name__)
 
 
 def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
@@ -34,15 +38,32 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
         raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
     else:
         record(experiment, out, park)
+        warn(experiment, label_skew(park))
 
 
 def record(experiment: Experiment, out: Path, park: Park) -> None:
     """Write what describes a run: ``experiment.toml`` and ``park.json``."""
     folder.write(out / "experiment.toml", _document(experiment, out, park))
-    folder.write_json(out / "park.json", describe(park))
+    skew = label_skew(park)
+    folder.write_json(out / "park.json", describe(park) | ({} if skew is None else {"label_skew": skew._asdict()}))
 
 
 def _document(experiment: Experiment, out: Path, park: Park) -> str:
     here = placed(experiment.engine.kind, experiment.engine.device)
     made = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
     return resolved(replace(experiment, provenance=made), out)
+
+
+def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
+    """Warn of a method that chooses or groups devices by their labels where these hardly differ.
+
+    Args:
+        experiment: whose method.
+        skew: of its park; None where it is unknown.
+    """
+    if skew is not None and skew.negligible and combined(experiment).chooses_by_labels:
+        log.warning(
+            "%s. Method '%s' chooses devices by their labels, and has nothing to choose by here: expect no more "
+            "of it than of devices chosen at random. Skewed labels: data.partition, such as "
+            '{ kind = "dirichlet", alpha = 0.3 }.', skew.words, experiment.method.name,
+        )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Pages of long runs: Markdown from the cells' files that ``evidence.py`` wrote, as far as there are any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfloor.report.groups import half_width
+from fedfloor.reproduce.catalog import TABLES
+from fedfloor.reproduce.cells import Accuracy
+from fedfloor.reproduce.fedgs_skew import SKEWED, VARIANTS
+
+RARE = 42  # classes of 62: digits are 71 % of the characters
+DIGITS = 10  # the first classes
+LOG_HEAD = ("round", "the log", "measured", "difference", "half digits", "difference", "macro-F1")
+LOG_WORDS = (
+    "Accuracy on the test data by round, {done} of {rounds} rounds, seed {seed}; the log is that of the {source}. "
+    "Digits, which are learnt first, are 71 % of the characters here, and about half of all that were collected for "
+    "NIST's database; half digits: what the classes' accuracies come to if they are half, classes among digits and "
+    "among letters weighted as here."
+)
+SKEW_HEAD = (
+    "labels", "devices chosen", "seeds", "accuracy", "minus random", "macro-F1", "minus random", "rare", "devices",
+)  # fmt: skip
+SKEW_WORDS = (
+    "FedGS's ways to choose devices, FEMNIST's pooled characters dealt with skewed labels, {rounds} rounds. Means over "
+    "the seeds, ± is the half width of the 95 % interval; minus random: differences seed by seed. Rare: the share of "
+    "the samples trained on that are of the {rare} rarest classes, in units of their share of all samples; devices: on "
+    "how many devices a rare class is trained in a round, the mean."
+)
+Cell = Mapping[str, Any]
+
+
+def pages(results: Path) -> dict[str, str]:
+    """Return the pages of the tables of which there is a cell: name → Markdown."""
+    made = {"fedgs-log": log_page, "fedgs-skew": skew_page}
+    found = {name: [json.loads(path.read_text()) for path in sorted(results.glob(f"{name}-*.json"))] for name in made}
+    return {name: make(found[name]) for name, make in made.items() if found[name]}
+
+
+def log_page(cells: Sequence[Cell]) -> str:
+    """Return the page of the reference code's log beside the run here."""
+    table, (found,) = TABLES["fedgs-log"], cells
+    here = {one["round"]: one for one in found["evaluations"]}
+    rows = []
+    for figure in table.cells[0].figures:
+        assert isinstance(figure, Accuracy)
+        one = here.get(figure.round(table.rounds))
+        measured: tuple[str, ...] = ("–",) * 5
+        if one is not None and figure.paper is not None:
+            shares = one["accuracy"], half_digits(one["by_class"], found["coverage"]["held"])
+            pairs = [(f"{share:.4f}", f"{share - figure.paper:+.4f}") for share in shares]
+            measured = (*pairs[0], *pairs[1], f"{one['macro_f1']:.4f}")
+        rows.append((str(figure.round(table.rounds)), str(figure.paper), *measured))
+    words = LOG_WORDS.format(done=found["rounds_done"], rounds=table.rounds, seed=found["seed"], source=table.source)
+    return page(table.name, words, LOG_HEAD, rows, cells)
+
+
+def half_digits(by_class: Sequence[float | None], held: Sequence[int]) -> float:
+    """Return the accuracy on samples of which half are digits.
+
+    Args:
+        by_class: accuracy per class, None for a class without test samples, which is left out.
+        held: how many samples of each class there are, the weights among digits and among letters.
+
+    >>> half_digits([1.0] * 10 + [0.5, 0.0], [1] * 10 + [3, 1])
+    0.6875
+    """
+    known = np.array([share is not None for share in by_class])
+    shares, weights = np.array([share or 0.0 for share in by_class]), np.array(held) * known
+    parts = (slice(None, DIGITS), slice(DIGITS, None))
+    return float(np.mean([(shares[part] * weights[part]).sum() / weights[part].sum() for part in parts]))
+
+
+def skew_page(cells: Sequence[Cell]) -> str:
+    """Return the page of choices on skewed labels: the cells that have done all rounds."""
+    table = TABLES["fedgs-skew"]
+    done = {(one["cell"], one["seed"]): one for one in cells if one["rounds_done"] == table.rounds}
+    rows = []
+    for partition, (words, _) in SKEWED.items():
+        random = seeds_of(done, f"2nn/{partition}/random")
+        for variant, (label, _) in VARIANTS.items():
+            mine = seeds_of(done, f"2nn/{partition}/{variant}")
+            if mine:
+                rows.append((words, label, ", ".join(map(str, mine)), *figures(mine, random), *coverage(mine)))
+    return page(table.name, SKEW_WORDS.format(rounds=table.rounds, rare=RARE), SKEW_HEAD, rows, cells)
+
+
+def seeds_of(done: Mapping[tuple[str, int], Cell], key: str) -> dict[int, Cell]:
+    """Return a cell's finished runs by seed."""
+    return {seed: one for (cell, seed), one in sorted(done.items()) if cell == key}
+
+
+def figures(mine: Mapping[int, Cell], random: Mapping[int, Cell]) -> list[str]:
+    """Return accuracy and macro-F1 after the last round, each with its difference from random devices."""
+    texts = []
+    for name in ("accuracy", "macro_f1"):
+        ours, theirs = ({seed: one["evaluations"][-1][name] for seed, one in runs.items()} for runs in (mine, random))
+        paired = [] if mine == random else [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+        texts += [interval(list(ours.values())), interval(paired, sign="+")]
+    return texts
+
+
+def coverage(mine: Mapping[int, Cell]) -> list[str]:
+    """Return what was trained on of the rarest classes: their share in units of all data's, devices in a round."""
+    shares, devices = [], []
+    for one in mine.values():
+        found = one["coverage"]
+        held, samples = np.array(found["held"]), np.array(found["samples"])
+        rare = np.argsort(held, kind="stable")[:RARE]
+        shares.append(samples[rare].sum() / samples.sum() / (held[rare].sum() / held.sum()))
+        devices.append(np.array(found["devices_per_round"])[rare].mean())
+    return [f"{np.mean(shares):.2f}", f"{np.mean(devices):.1f}"]
+
+
+def interval(values: Sequence[float], sign: str = "") -> str:
+    """Return a mean with its half width, where there are several values.
+
+    >>> interval([0.5]), interval([]), interval([0.5, 0.5], "+")
+    ('0.5000', '–', '+0.5000 ± 0.0000')
+    """
+    if not values:
+        return "–"
+    half = half_width(list(values))
+    return f"{np.mean(values):{sign}.4f}{'' if half is None else f' ± {half:.4f}'}"
+
+
+def page(name: str, words: str, head: Sequence[str], rows: Sequence[Sequence[str]], cells: Sequence[Cell]) -> str:
+    """Return a page: what it shows, the command, the table, versions and choices."""
+    facts = {(c[:10], one["provenance"]["torch"], one["provenance"]["cpu"]) for one in cells for c in one["commits"]}
+    made = "; ".join(f"commit {commit}, torch {torch}, {cpu}" for commit, torch, cpu in sorted(facts))
+    lines = [f"# {name}", "", words, "", "```bash", f"python benchmarks/evidence.py --only {name}", "```", ""]
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row).replace("-0.", "−0.") + " |" for row in rows]
+    lines += ["", f"Made of the files in [evidence](evidence) by `--pages results`: {made}. Choices:", ""]
+    return "\n".join([*lines, *(f"- {note}" for note in TABLES[name].notes)]) + "\n"
