@@ -20,7 +20,7 @@ def said(text: str) -> str:
 
 
 UNKNOWN = {
-    "wrok.lr = 1": "unknown key 'wrok'. Did you mean 'work'? Known: data, engine, evaluate, faults",
+    "wrok.lr = 1": "unknown key 'wrok'. Did you mean 'work'? Known: data, deploy, engine, evaluate, faults",
     "work.lrr = 1": "[work] unknown key 'lrr'. Did you mean 'lr'? Known: batch_size, epochs, lr,",
     "work.lr = { kind = 'cosine', strat = 1 }": "[work.lr] unknown key 'strat'. Did you mean 'start'?",
     "data.partition = { kind = 'shards', per_devices = 2 }": "unknown key 'per_devices'. Did you mean 'per_device'?",
@@ -30,7 +30,7 @@ UNKNOWN = {
     "methods.fedsr.work.epoch = 2": "[methods.fedsr.work] unknown key 'epoch'. Did you mean 'epochs'?",
     "methods.fedsrr.laps = 2": "unknown method 'fedsrr'. Did you mean 'fedsr'?",
     "method.name = 'fed-avg'": "unknown method 'fed-avg'. Did you mean 'fedavg'? Known: astraea, centralized,",
-    "method.laps = 3": "[method] unknown key 'laps'. Known: mix, name, objective, selection, server. A method's own",
+    "method.laps = 3": "[method] unknown key 'laps'. Known: edge_mix, mix, name, objective, selection, server. A method's own",
     "method.nmae = 'fedavg'": "[method] unknown key 'nmae'. Did you mean 'name'?",
     "methods.mine.method = 'fedavgg'": "unknown method 'fedavgg'. Did you mean 'fedavg'?",
     "methods.fedavg.method = 'fedprox'": "'fedavg' is a method of its own. Choose another name.",

@@ -291,7 +291,7 @@ class Cloud:
                     found[factory] = answer
         first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in asked.values())
         if broken and (first or len(broken) == len(self._names)):
-            raise next(iter(broken.values()))
+            raise broken[min(broken)]
         self._tally.floor_s += max(walked)
         return found
 

@@ -18,6 +18,7 @@ from fedfloor.errors import RunError, SettingError
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5  # between two looks whether all are there
+SHOWN = 4  # devices whose faults are told at a time
 Gathered = tuple[list[int], list[Holding]]  # of each device its factory, and what it holds
 
 
@@ -144,7 +145,7 @@ def _take(
             raise RefusedError("kind", ranges.text(about.get("text", answer.kind)))
         wrong = ranges.table(about.get("wrong"), ranges.DEVICES, "what is wrong")
         if wrong:
-            raise SettingError(ranges.text(" ".join(map(ranges.text, wrong.values()))))
+            raise SettingError(" ".join(map(ranges.text, list(wrong.values())[:SHOWN])))
         devices = ranges.rows(about.get("devices"), None, "its devices")
         known = {str(ranges.whole(k, 0, ranges.DEVICES, "a device")): k for k in devices}
         for k in devices:
