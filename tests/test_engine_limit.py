@@ -23,6 +23,7 @@ from fedfloor.runs import launch, ledger
 from fedfloor.runs.orders import Limits, Orders
 from live_park import Live, experiment, figures, live, simulated
 from test_deploy_faults import model
+from test_deploy_network import pictures
 
 BAD = 3  # the device whose updates are made longer
 SIMULATE = "deploy.simulate = true\n"
@@ -277,6 +278,14 @@ def test_honest_devices_of_every_kind_are_taken(tmp_path: Path, case: str, netwo
         )
     _, lines = simulated(what, tmp_path / "out")
     assert [line.info.get("refused") for line in lines] == [None] * 8
+
+
+def test_devices_whose_updates_go_up_and_down_are_taken(tmp_path: Path) -> None:
+    """Bright and dark pictures, a rate that is too high: lengths of one device's updates differ by a factor of 40."""
+    what = pictures(tmp_path)
+    what.write_text(what.read_text().replace("rounds = 2", "rounds = 12") + SIMULATE)
+    _, lines = simulated(what, tmp_path / "out")
+    assert [line.info.get("refused") for line in lines] == [None] * 12
 
 
 def test_a_classifier_that_travels_alone_is_judged_by_its_own_scope(tmp_path: Path) -> None:

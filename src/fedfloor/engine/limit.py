@@ -2,11 +2,12 @@
 
 The length ‖Δ‖ of an update is measured against the model that the visit received, part by part: the trained numbers,
 the statistics behind them, and each packet entry beside the model. A part is too long where both ‖Δ‖ and ‖Δ‖/(rate ·
-steps) are more than ``factor`` times the median over the devices' last updates of the same scope, this one among them.
-Both, as neither alone is fair: a device that takes more steps moves farther, and one that has converged moves less per
-step. The median counts every device once, whether its update was accepted or not: a minority cannot move it, and where
-all updates grow together (new data in a stream) it follows within a round. Until three devices are known, an absolute
-bound stands in for the median.
+steps) are more than ``factor`` times the median over the devices' longest recent updates of the same scope, this one
+among them: honest lengths go up and down, and a device's longest one fades by a tenth with every further update. Both
+must be too long, as neither alone is fair: a device that takes more steps moves farther, and one that has converged
+moves less per step. The median counts every device once, whether its update was accepted or not: a minority cannot move
+it, and where all updates grow together (new data in a stream) it follows within a round. Until three devices are known,
+an absolute bound stands in for the median.
 
 An update that changes the weights by at most a hundredth of their own length is never refused: late in training, when
 most devices hardly move, one with harder data may.
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # a device that has not yet trained does without PyTorch
     from fedfloor.models.network import Network
 
 KNOWN = 3  # devices that a median needs
+FADED = 0.9  # what a device's longest update still counts after a further one
 HARMLESS = 0.01  # of the weights' own length
 # Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
 # and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
@@ -100,7 +102,7 @@ class Limit:
 
     Args:
         factor: how many times the median an update may be; above 1.
-        known: scope → device → its last update.
+        known: scope → device → its longest recent update.
     """
 
     factor: float
@@ -123,7 +125,7 @@ class Limit:
             new: the update.
             changed: the packet's parts before and after the visit.
         """
-        self.known.setdefault(scope, {})[device] = new
+        self._keep(scope, device, new)
         return self.reason(scope, new, changed)
 
     def reason(self, scope: str, new: Update, changed: Sequence[Part]) -> str:
@@ -169,7 +171,15 @@ class Limit:
         """Note the updates of a walk's visits, in plan order."""
         for visit, receipt in zip(walk.in_order(resolved), receipts, strict=True):
             if receipt.update:
-                self.known.setdefault(visit.work.scope, {})[receipt.device] = receipt.update
+                self._keep(visit.work.scope, receipt.device, receipt.update)
+
+    def _keep(self, scope: str, device: int, new: Update) -> None:
+        """Keep the longest of a device's updates; with every further one it counts a tenth less."""
+        known = self.known.setdefault(scope, {})
+        old = known.get(device, new)
+        if len(old) == len(new):
+            new = (new[0], *(max(a, FADED * b) for a, b in zip(new[1:], old[1:], strict=True)))
+        known[device] = new
 
     def _medians(self, scope: str, place: int, size: int) -> tuple[float, float] | None:
         """Return the medians of a part's lengths and of its lengths per rate and step.
