@@ -19,7 +19,6 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import run
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.models import build
 from fedfloor.models.network import Network
 from fedfloor.outside import load
 from fedfloor.park.park import Park
@@ -27,6 +26,7 @@ from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Node, Parallel, Train, Work, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import processes
+from networks import build
 
 torch.set_num_threads(1)  # as every run does: two threads change the last bits
 

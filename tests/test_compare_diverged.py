@@ -170,7 +170,7 @@ def test_markdown_says_it(folder: Path) -> None:
 
 def test_a_damaged_note_is_named(folder: Path) -> None:
     (folder / "b1" / "diverged.json").write_text("{}")
-    with pytest.raises(SettingError, match=r"diverged\.json: no round"):
+    with pytest.raises(SettingError, match=r"diverged\.json: not a diverged round \(round is missing\)"):
         collect([folder])
 
 

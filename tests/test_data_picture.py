@@ -106,4 +106,4 @@ def test_sixteen_bits_that_are_not_used(tmp_path: Path) -> None:
         (tmp_path / "data" / "a" / f"c{i % 2}").mkdir(parents=True, exist_ok=True)
         sixteen(tmp_path / "data" / "a" / f"c{i % 2}" / f"{i}.png", 4000 + i)  # a camera of twelve bits
     with pytest.raises(SettingError, match=r"c0/0.png: 16 bits per pixel, and .* of 65,535"):
-        load(tmp_path / "data", Reading(), 0)
+        load(tmp_path / "data", Reading(layout="device/label/file"), 0)

@@ -168,7 +168,9 @@ def test_of_a_folder_per_label_every_label_is_held_out(tmp_path: Path) -> None:
         table = [f"{100 * number + row},{100 * number + row}" for row in range(100)]
         (tmp_path / "press" / label).mkdir(parents=True)
         (tmp_path / "press" / label / "1.csv").write_text("\n".join(["a,time", *table]))
-    park = parks.build(own.load(tmp_path, Reading(), 0), validation=0.1)  # rows 0 to 79 are for training
+    park = parks.build(
+        own.load(tmp_path, Reading(layout="device/label/file"), 0), validation=0.1
+    )  # rows 0 to 79 are for training
     assert sorted(values(park.test()[0])) == [*range(72, 80), *range(172, 180)]
 
 

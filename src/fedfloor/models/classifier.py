@@ -83,7 +83,8 @@ def layers(module: nn.Module) -> list[str]:
 def no_layer(said: str, model: str, module: nn.Module, path: str) -> SettingError:
     """Build the error for a layer that a network does not have."""
     known = layers(module)
-    near = nearest(path, known) or nearest(path.rpartition(".")[0], known)  # "head.weight" is a tensor of "head"
+    layer = path.rpartition(".")[0]  # "head.weight" is a tensor of "head"
+    near = f" Did you mean '{layer}'?" if layer in known else nearest(path, known)
     return SettingError(
         f"{said}: model '{model}' has no such layer.{near} Layers with trained parameters: {_shown(known)}."
     )
