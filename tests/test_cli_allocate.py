@@ -69,7 +69,7 @@ def test_one_channel_alone_by_hand(floor: Command) -> None:
 
 def test_a_bundled_park_by_name(command: Command) -> None:
     document = command("allocate", "rafed-0", "--json").document
-    assert (document["park"], document["devices"], document["channels"]) == ("rafed-0", 40, 4)
+    assert (document["cell"], document["devices"], document["channels"]) == ("rafed-0", 40, 4)
 
 
 def test_the_written_park_is_allocated_alike(floor: Command) -> None:

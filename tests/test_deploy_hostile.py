@@ -22,12 +22,13 @@ from fedfloor import __version__
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
 from fedfloor.deploy import message as messages
-from fedfloor.deploy.asking import REPEATS
+from fedfloor.deploy.asking import REPEATS, Line, _Open
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
+from fedfloor.deploy.settings import Named
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
@@ -215,7 +216,22 @@ def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
         lines = park.run()
     assert [line.lost for line in lines] == [1, 1, 1]
     assert all(one["d3"]["flood"] >= 1 for line in lines for one in line.measured["refused"].values())  # type: ignore[index]
-    assert "device d3 is cut off: it floods" in caplog.text
+    assert "device d3 is cut off: it sent far more messages" in caplog.text
+
+
+def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
+    """A large model's answer costs more than a full bucket; a device on a bad line sends it again when asked again."""
+    flow = Flow(clock=lambda: 0.0)
+    link = SimpleNamespace(say=lambda *_: None)
+    line = Line("trial", "e0", link, {0: Named("d0", 0)}, flow=flow)  # type: ignore[arg-type]
+    request = _Open("d0", b"", most=100 * CHUNK, arrays=1)
+    flow.expect("d0", request.most)
+    for _ in range(REPEATS):
+        line._repeat("1-1", request)
+        assert flow.admits("d0", 100 * CHUNK)
+    assert flow.admits("d0", 100 * CHUNK)  # to the request itself
+    line._repeat("1-1", request)  # once too often: nothing more is expected
+    assert sum(flow.admits("d0", 100 * CHUNK) for _ in range(REPEATS)) <= 1 + BURST // 100
 
 
 def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Path) -> None:

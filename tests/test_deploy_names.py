@@ -153,7 +153,7 @@ def test_another_source_by_the_same_name_is_refused(tmp_path: Path, monkeypatch:
         tables.append(names.table(config.read(what, [])))
     work = tables[0].refer({"objective": "own_goals:Goal", "epochs": 1})
     assert names.work(work, tables[0]).objective == "own_goals:Goal"
-    with pytest.raises(RefusedError, match="compare files"):
+    with pytest.raises(RefusedError, match="compare the source files"):
         names.work(work, tables[1])
 
 

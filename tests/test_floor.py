@@ -95,7 +95,7 @@ def test_a_profile_of_ones_own_is_looked_for_beside_the_file(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "park 'here' has no devices: say devices = 40, or describe each in a [[device]]."),
+        ("", "cell 'here' has no devices: say devices = 40, or describe each in a [[device]]."),
         ("devices = 0", "devices = 0: must be a whole number of at least 1."),
         ("devices = -1", "devices = -1: must be a whole number of at least 1."),
         ("devices = 2.5", "devices = 2.5: must be a whole number."),

@@ -44,14 +44,14 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
-def shown(got: object) -> str:
-    """Return a value as a message shows it: on one line, without control characters, a long one cut short.
+def shown(got: object, most: int = SHOWN) -> str:
+    """Return a value as a message shows it: on one line, without control characters, a long one cut to ``most``.
 
     >>> shown("lenet"), shown([1, 2]), len(shown("x" * 5000))
     ("'lenet'", '[1, 2]', 201)
     """
     text = repr(got)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def unknown(what: str, got: str, allowed: Iterable[str]) -> SettingError:

@@ -1,4 +1,4 @@
-"""The command ``allocate``: who takes part in a round of a park, on which channel, with how much power."""
+"""The command ``allocate``: who takes part in a round of a cell, on which channel, with how much power."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Limit = Annotated[float | None, typer.Option("--time-limit", metavar="S", help="
 
 
 def allocate(
-    park: Annotated[str, typer.Argument(metavar="CELL", help="A cell file, or the name of a bundled one.")],
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="A cell file, or the name of a bundled one.")],
     solver: Annotated[str, typer.Option("--solver", metavar="NAME", help="search, rafed or exact.")] = "search",
     time_limit: Limit = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of what the solver draws.")] = 0,
     svg: Svg = None,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Write the park with every device's numbers.")
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the cell with every device's numbers.")
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -42,7 +42,7 @@ def allocate(
     from fedfloor.terminal import show
 
     require(seed >= 0, "--seed", seed, "a whole number of at least 0")
-    there = floors.read(shared.cell_file(park))
+    there = floors.read(shared.cell_file(cell))
     problem = there.problem()
     found = _solved(there, problem, solver, seed, time_limit)
     verify(problem, found)
@@ -56,7 +56,7 @@ def allocate(
         return
     show([{key: row[key] for key in row if key not in ("x_m", "y_m")} for row in rows], as_json=False, title=there.name)
     print(summary(facts))
-    for words, where in (("picture", svg), ("park", write)):
+    for words, where in (("picture", svg), ("cell", write)):
         if where is not None:
             print(f"{words}: {where}")
 
@@ -72,7 +72,7 @@ def _solved(there: Floor, problem: Problem, solver: str, seed: int, limit: float
         require(solver == "exact", "--time-limit with --solver", solver, "exact: the others end by themselves")
     if not math.isfinite(float(alone_s(problem).min())):
         raise SettingError(
-            f"park '{there.name}': no device reaches the base station, not even alone on its channel. Allow more "
+            f"cell '{there.name}': no device reaches the base station, not even alone on its channel. Allow more "
             "power (radio.powers_dbm), a smaller radio.threshold, or shorter distances."
         )
     ready(solver, problem)
@@ -89,7 +89,7 @@ def rows_of(there: Floor, problem: Problem, choice: Allocation) -> list[Row]:
 
     physics, took = there.sites.network.radio, latency(problem, choice)
     heard, distance = reception(problem, choice), there.sites.distance_m
-    if physics is None or distance is None:  # a park has both
+    if physics is None or distance is None:  # a cell has both
         return []
     return [
         {
@@ -114,7 +114,7 @@ def facts_of(there: Floor, problem: Problem, found: Solution[Allocation], solver
     slowest = max(active, key=lambda k: took[k])
     silent = [name for k, name in enumerate(there.names) if k not in set(active.tolist())]
     return {
-        "park": there.name, "devices": len(there.names), "active": len(active), "channels": problem.channels,
+        "cell": there.name, "devices": len(there.names), "active": len(active), "channels": problem.channels,
         "training_s": found.value, "iterations": iterations(problem, len(active)), "slowest_s": float(took[slowest]),
         "slowest": there.names[slowest], "bound_s": found.bound, "gap": found.gap, "status": found.status,
         "solver": solver, "seconds": found.seconds, "silent": silent,

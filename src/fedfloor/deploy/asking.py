@@ -191,6 +191,7 @@ class Line:
         if len(self._repeated) >= REPEATED:
             self._repeated.pop(next(iter(self._repeated)))
         self._repeated[asked.device, identity] += 1
+        self.flow.expect(asked.device, asked.most)
         self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
 
     def _heard(self, topic: str, payload: bytes) -> None:
@@ -209,12 +210,12 @@ class Line:
             self._answered(name, payload)
 
     def _cut_off(self, name: str) -> None:
-        """Listen to a device that floods no more; whoever else is there is served on."""
+        """Stop listening to a device that floods; the others are served as before."""
         self._cut.add(name)
         self._link.unsubscribe(self._topics(name))
-        more = f"device {name} is cut off: it floods, with more messages than it was asked for."
+        more = f"device {name} is cut off: it sent far more messages than were requested."
         log.error("%s Revoke it, or start this edge again to listen to it.", more)
-        self.gate.refuse(name, RefusedError("flood", "it sends more than it is asked for, and is cut off."))
+        self.gate.refuse(name, RefusedError("flood", "it sent far more messages than were requested and is cut off."))
         self._gone(self._numbers[name], name, "it is cut off")
         self._on_cut(name)
 

@@ -88,7 +88,9 @@ class Names:
     def _text(self, value: Any) -> Any:
         if isinstance(value, str):
             if value not in words():
-                raise RefusedError("foreign code", f"{value!r:.80} is no name that the house or the experiment gives.")
+                raise RefusedError(
+                    "foreign code", f"{value!r:.80} is neither built in nor named in this machine's experiment file."
+                )
             return value
         if not isinstance(value, Mapping):
             if value is None or isinstance(value, (bool, int, float)):
@@ -96,10 +98,12 @@ class Names:
             raise RefusedError("header", "a setting is a number, a text, or true or false.")
         number = value.get("name")
         if set(value) != {"name", "digest"} or type(number) is not int or not 0 <= number < len(self.entries):
-            raise RefusedError("foreign code", "it refers to a name that the experiment here does not give.")
+            raise RefusedError(
+                "foreign code", f"its entry {number!r:.20} is none of this machine's experiment: compare the files."
+            )
         text, digest = self.entries[number]
         if value["digest"] != digest:
-            raise RefusedError("foreign code", f"'{text}' is not what the sender has by that name: compare files.")
+            raise RefusedError("foreign code", f"'{text}' differs from the sender's: compare the source files.")
         return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.runs import folder, ledger, processes
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
+
+log = logging.getLogger(__name__)
 
 ENDED = "cloud.json"  # in the run's folder: how the cloud's loop ended
 LOOK_S = 0.2
@@ -112,9 +115,13 @@ class _Flower:
         return str(told["run-id"])
 
     def status(self, number: str) -> str:
-        """Return what Flower says of a run."""
+        """Return what Flower says of a run; nothing of one that it does not know."""
         said = json.loads(self.call("ls", self.link, "--run-id", number, "--format", "json"))
         runs: list[dict[str, str]] = said.get("runs", [])
+        text = str(said.get("error-message", ""))
+        if not said.get("success", True) and "not found" not in text.lower():  # it cannot be reached for now
+            log.warning("the SuperLink gives no answer: %s", text.strip() or "no reason")
+            return "unreachable"
         return runs[0].get("status", "") if runs else ""
 
     def call(self, *words: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from fedfloor.engine.passed import Passed
 from fedfloor.plan import choice, walk
-from fedfloor.plan.nodes import Node, Select
+from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Receipt
 
 
@@ -24,19 +24,10 @@ def absent(node: Node, tick: int, visits: Mapping[int, int], size: Callable[[int
     >>> absent(Train(device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
     True
     """
-    known = choice.resolved(node, iter(_first(node)))
-    chosen, seen, receipts = tuple(_first(node)), Counter(visits), []
+    chosen = tuple(one.candidates[: one.how_many] for one in walk.selects(node))
+    known, seen, receipts = choice.resolved(node, iter(chosen)), Counter(visits), []
     for one in walk.in_order(known):
         device = one.site.index if one.site.kind == "device" else -1  # the cloud
         receipts.append(Receipt(device, seen[device], tick, 0, size(device), 0.0, 0.0, 0.0, 0, lost=True))
         seen[device] += 1
     return Passed({}, known, receipts, chosen=chosen)
-
-
-def _first(node: Node) -> Iterator[tuple[int, ...]]:
-    """Yield whom each Select stands for, in the order of the walk."""
-    if isinstance(node, Select):
-        yield node.candidates[: node.how_many]
-    for child in walk.children(node):
-        for _ in range(getattr(node, "times", 1)):
-            yield from _first(child)

@@ -64,7 +64,7 @@ class Settings:
     """A cell file: the devices around one base station, and their radio.
 
     Args:
-        name: of the park; default: the file's.
+        name: of the cell; default: the file's.
         devices: how many, where no device is described; distances and the rest are drawn as the network says.
         seed: of what is drawn.
         device: the devices.
@@ -82,7 +82,7 @@ class Settings:
         require(self.devices is None or self.devices >= 1, "devices", self.devices, "a whole number of at least 1")
         if (self.devices is None) == (not self.device):
             what = "has no devices" if self.devices is None else "has devices and [[device]] entries"
-            raise SettingError(f"park '{self.name}' {what}: say devices = 40, or describe each in a [[device]].")
+            raise SettingError(f"cell '{self.name}' {what}: say devices = 40, or describe each in a [[device]].")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class Floor:
     """A base station and the devices around it.
 
     Args:
-        name: of the park.
+        name: of the cell.
         settings: what its file says of the network.
         names: of the devices.
         x_m, y_m: float64 [K].
@@ -108,7 +108,7 @@ class Floor:
         """Return who could upload on which channel with how much power; a visit is one pass over a device's data."""
         found = uplink.problem(self.sites, 0.0)
         if found is None:  # checked when it was made
-            raise SettingError(f"park '{self.name}': its uplink is no radio.")
+            raise SettingError(f"cell '{self.name}': its uplink is no radio.")
         return found
 
 
@@ -149,7 +149,7 @@ def _device(i: int, entry: dict[str, Any]) -> Device:
 
 
 def floor(settings: Settings) -> Floor:
-    """Return the park of a file, with everything drawn that it leaves out.
+    """Return the cell of a file, with everything drawn that it leaves out.
 
     Raises:
         SettingError: names given twice, a network without radio, a number that nobody says, a device out of reach.
@@ -193,27 +193,27 @@ def _with_radio(name: str, known: Network | None, entries: Sequence[Device]) -> 
     """Return the network and its radio, or refuse one that does not say what an allocation needs."""
     if known is None or known.radio is None or known.uplink.sharing != "sinr":
         raise SettingError(
-            f"park '{name}': its network has no radio whose channels are shared. Take profile = '{PROFILE}', or a "
+            f"cell '{name}': its network has no radio whose channels are shared. Take profile = '{PROFILE}', or a "
             "[network.radio] and sharing = 'sinr' for its device_edge."
         )
     if known.radio.payload_nats is None:
         raise SettingError(
-            f"park '{name}': [network.radio] payload_nats is missing, the size of an upload: 25000 nats are 4.5 kB."
+            f"cell '{name}': [network.radio] payload_nats is missing, the size of an upload: 25000 nats are 4.5 kB."
         )
     if known.devices.seconds_per_sample is not None:
-        raise SettingError(f"park '{name}': seconds_per_sample needs samples; say cycles_per_bit, clock_hz, data_bits.")
+        raise SettingError(f"cell '{name}': seconds_per_sample needs samples; say cycles_per_bit, clock_hz, data_bits.")
     if known.devices.data_bits is None:
         lacking = [i for i, one in enumerate(entries) if one.data_bits is None]
         if lacking:
             raise SettingError(
-                f"park '{name}': nobody says how much data device {lacking[0]} has: data_bits in its [[device]], or in "
+                f"cell '{name}': nobody says how much data device {lacking[0]} has: data_bits in its [[device]], or in "
                 "[network.devices] for all, as a number or [low, high]."
             )
     return known, known.radio
 
 
 def text(of: Floor) -> str:
-    """Return the park as a file that says everything, in centimetres, MHz and kbit; reading it draws nothing."""
+    """Return the cell as a file that says everything, in centimetres, MHz and kbit; reading it draws nothing."""
     document = tomlkit.document()
     document["name"] = of.name
     document["network"] = {"profile": of.settings.profile, **of.settings.changes()}

@@ -11,7 +11,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, shown
 from fedfloor.plan.nodes import (
     Broadcast,
     Node,
@@ -94,7 +94,7 @@ def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
     checks = _checks(cast(Hashable, kind))
     for name, value in values.items():
         if not checks[name](value):
-            raise SettingError(f"plan: {kind.__name__} has {name} = {_quoted(value)}: must be {_wanted(kind, name)}.")
+            raise SettingError(f"plan: {kind.__name__} has {name} = {shown(value, 60)}: must be {_wanted(kind, name)}.")
     return values
 
 
@@ -126,11 +126,6 @@ def _check(hint: Any) -> Callable[[Any], bool]:
 
 def _fits_64(numbers: tuple[int, ...]) -> bool:
     return not numbers or (min(numbers) >= -(2**63) and max(numbers) < 2**63)
-
-
-def _quoted(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "…"
 
 
 def _wanted(kind: type[Any], name: str) -> str:

@@ -62,8 +62,8 @@ def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
         skew: of its park; None where it is unknown.
     """
     if skew is not None and skew.negligible and combined(experiment).chooses_by_labels:
+        skewed = ' Skewed labels: data.partition, such as { kind = "dirichlet", alpha = 0.3 }.'
         log.warning(
-            "%s. Method '%s' chooses devices by their labels, and has nothing to choose by here: expect no more "
-            "of it than of devices chosen at random. Skewed labels: data.partition, such as "
-            '{ kind = "dirichlet", alpha = 0.3 }.', skew.words, experiment.method.name,
+            "Method '%s' chooses devices by their labels, and has nothing to choose by here: expect no more of it than "
+            "of devices chosen at random.%s", experiment.method.name, "" if experiment.data.path else skewed,
         )  # fmt: skip
