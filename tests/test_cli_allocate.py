@@ -74,7 +74,7 @@ def test_a_bundled_park_by_name(command: Command) -> None:
 
 def test_the_written_park_is_allocated_alike(floor: Command) -> None:
     said = floor("allocate", "hall.toml", "--write", "whole.toml")
-    assert said.out.splitlines()[-1] == "park: whole.toml"
+    assert said.out.splitlines()[-1] == "cell: whole.toml"
     whole, drawn = (floor("allocate", name, "--json").document for name in ("whole.toml", "hall.toml"))
     assert whole["training_s"] == pytest.approx(drawn["training_s"], rel=0.01)  # written in cm, MHz and kbit
     assert whole["devices"] == 12
