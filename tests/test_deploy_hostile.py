@@ -219,6 +219,17 @@ def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
     assert "device d3 is cut off: it sent far more messages" in caplog.text
 
 
+def test_an_edge_does_not_raise_the_limit_by_claiming_more_steps() -> None:
+    """The length that is allowed grows with rate · steps, which the cloud computes itself."""
+    work = Work(epochs=2, batch_size=5, rate=0.1)  # 2 · 10/5 steps
+    known = ranges.Known(0, (0, 0), (0, 0), samples=10, work=work, trained=0, bytes=8)
+    row = [0, 0, 0, 4, 10, 1.0, 0.9, 0.5, 8, False, None, 0.0]
+    assert ranges.receipt([*row, [0.1 * 4, 3.0], ""], known).update == (0.1 * 4, 3.0)
+    for effort in (1e9, 1e300, 0.0, -1.0, 0.1 * 5, nan, "0.4", None, True):
+        with pytest.raises(RefusedError, match="rate"):
+            ranges.receipt([*row, [effort, 3.0], ""], known)
+
+
 def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
     """A large model's answer costs more than a full bucket; a device on a bad line sends it again when asked again."""
     flow = Flow(clock=lambda: 0.0)

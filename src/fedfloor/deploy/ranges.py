@@ -21,6 +21,7 @@ from fedfloor.deploy.gate import shown
 from fedfloor.deploy.message import RefusedError
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
+from fedfloor.engine.limit import effort
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 
@@ -233,10 +234,10 @@ def receipt(row: object, known: Known) -> Receipt:
         whole(size, known.bytes or 0, known.bytes or 0, "its number of bytes"), lost,
         digest(memory), number(seconds, 0, 0, "its seconds on the network"),
     )  # fmt: skip
-    return Receipt(*claimed, *_judged(more, lost=lost))
+    return Receipt(*claimed, *_judged(more, effort(known.work, known.samples), lost=lost))
 
 
-def _judged(more: Sequence[Any], *, lost: bool) -> tuple[tuple[float, ...], str]:
+def _judged(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[float, ...], str]:
     """Return what an edge claims of a visit's update: how long it is, and why it is refused."""
     if not more:
         return (), ""
@@ -245,9 +246,9 @@ def _judged(more: Sequence[Any], *, lost: bool) -> tuple[tuple[float, ...], str]
         raise RefusedError("receipt", "it measures no update.")
     if not isinstance(why, str) or bool(why) is not lost:
         raise RefusedError("receipt", "it does not state why the update is refused.")
-    effort, *rest = lengths or [1.0]
-    measured = (number(effort, 1e-30, LONGEST, "rate and steps"), *(number(v, 0, LONGEST, "a length") for v in rest))
-    return measured if lengths else (), text(why)
+    if lengths and lengths[0] != expected:  # the limit on lengths grows with it
+        raise RefusedError("receipt", f"its rate · steps is not {expected:g}, that of the visit's work.")
+    return (expected, *(number(v, 0, LONGEST, "a length") for v in lengths[1:])) if lengths else (), text(why)
 
 
 @dataclass(frozen=True)

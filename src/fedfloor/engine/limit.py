@@ -92,8 +92,13 @@ def parts(network: Network, scope: str, start: Packet, end: Packet) -> list[Part
 
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
-    """Return what is kept of an update; steps are those that the work takes, not those that a receipt claims."""
-    return (max(work.rate, TINY) * max(1, work.batches(samples)), *(one.length for one in changed))
+    """Return what is kept of an update."""
+    return (effort(work, samples), *(one.length for one in changed))
+
+
+def effort(work: Work, samples: int) -> float:
+    """Return rate · steps of a visit; steps are those that the work takes, not those that a receipt claims."""
+    return max(work.rate, TINY) * max(1, work.batches(samples))
 
 
 @dataclass
