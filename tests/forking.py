@@ -73,14 +73,14 @@ def nursery(what: Path) -> Iterator[Nursery]:
 def main() -> None:
     from fedfloor import config
     from fedfloor.cli import machines
-    from fedfloor.deploy import link, own, settings, worker
+    from fedfloor.deploy import link, names, own, settings, worker
     from fedfloor.runs.parks import build_park
 
     what = config.read(Path(sys.argv[1]), [])
     own.alone(build_park(what), what, 0)
     place = Path("nowhere")
     made = settings.DeviceSettings("p", "d", 0, 0, settings.Address("127.0.0.1", 1), place, place / "memory", place)
-    worker.Worker(made, what, build_park(what))
+    worker.Worker(made, what, config.combined(what), names.table(what), build_park(what))
     link.Mqtt("d", made.broker)
     for line in sys.stdin:
         kind, _, said = line.strip().partition(" ")
