@@ -334,6 +334,6 @@ def run(
     park = live.gather(experiment) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), processes.interrupts() as asked:
-        prepare(experiment, orders, park)
+        prepare(experiment, orders, park, live=True)
         warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)
