@@ -130,6 +130,20 @@ def test_an_edge_that_fails_sits_out_and_the_other_factory_carries_the_run(tmp_p
             park.run("again")
 
 
+@pytest.mark.parametrize("answers", [RefusedError("header", "it holds no errand."), ("walked", {"shown": []}, {})])
+def test_a_run_whose_edges_all_refuse_or_are_refused_ends(tmp_path: Path, answers: Any) -> None:
+    def answer(_: Message) -> Any:
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    with live(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
+        for edge in park.edges.values():
+            edge._walk = answer  # type: ignore[method-assign]
+        with pytest.raises(RunError, match=r"round 1: nobody's training succeeded\..* e0: .*header"):
+            park.run()
+
+
 def away(park: Live, *who: int) -> None:
     for k in who:
         park.links[k].die()

@@ -11,6 +11,7 @@ from fedfloor.engine.absent import absent
 from fedfloor.plan.nodes import CLOUD, Sequence, Train, Work, device
 from live_park import experiment, figures, live, simulated
 
+SIMULATE = "deploy.simulate = true\n"
 METHODS = ("fedavg", "fedsr", "hierfavg", "fedgs", "hfedms")
 
 
@@ -29,7 +30,9 @@ def test_real_machines_go_visit_by_visit_where_the_simulation_is_a_cohort(tmp_pa
     """An edge with a cohort would train by itself, and ask no device."""
     _, wanted = simulated(experiment(tmp_path, method), tmp_path / "simulated")
     what = experiment(tmp_path, method)
-    what.write_text(what.read_text() + "engine.kind = 'cohort'\nengine.device = 'cpu'\ndeploy.simulate = true\n")
+    what.write_text(
+        what.read_text() + "engine.kind = 'cohort'\nengine.device = 'cpu'\n" + SIMULATE * (method == "fedsr")
+    )
     with live(tmp_path, what) as park:
         got = park.run()
         assert all(edge.factory.trained_s > 0 for edge in park.edges.values())

@@ -230,14 +230,15 @@ class Cloud:
         """End the run where devices of all factories fail one after the other, with no success in between.
 
         Raises:
-            FedfloorError: three do, or all of fewer; what they say.
+            FedfloorError: three do, or all of fewer, or all edges are refused; what they say.
         """
         if number != self._lost + 1:
             self._failing, self._carrying = {}, set(self._names.values())
         self._lost = number
         self._failing |= {name: one for name, one in self._tally.failed.items() if one.kind == "visit"}
         self._carrying -= self._tally.absent | self._tally.failing
-        if not self._carrying and len(self._failing) >= min(ALONE, len(self._factory_of)):
+        enough = len(self._failing) >= min(ALONE, len(self._factory_of))
+        if not self._carrying and (enough or self._failing.keys() >= set(self._names.values())):
             end(self._failing, number)
         if self._failing:
             log.error("round %d: every visit was lost.%s", number, why(self._failing, "visit"))
@@ -301,7 +302,9 @@ class Cloud:
         stated = ranges.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         self._here[factory] = set(stated.present)
         if answer.kind == "refused":
-            log.warning("%s refused: %s", self._names[factory], ranges.text(answer.about.get("text")))
+            name, text = self._names[factory], ranges.text(answer.about.get("text"))
+            log.warning("%s refused: %s", name, text)
+            failed(self._tally.failed, name, Failure("visit", "RunError", text))
         return self._tally.note(self._names[factory], stated, down, up)
 
     def _broken(self, factory: int, answer: Message) -> FedfloorError:
