@@ -47,6 +47,7 @@ from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
 
+KIND = {"walk": "visit", "ask": "probe"}  # of a device's work, for which an edge is called; others are alike
 ALONE = 3  # devices that must fail for a run to end, or all of fewer
 Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
@@ -118,7 +119,7 @@ class Cloud:
         for factory, some in mine.items():
             answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
-                with self._naming(factory):
+                with self._naming(factory, "walk"):
                     took[factory] = errands.taken(answer, errand, some, engine)
         if engine.limit is not None:
             self._check_lengths(took, errand, engine)
@@ -135,19 +136,23 @@ class Cloud:
             for one in walked.passed:
                 known.note(one.resolved, one.receipts)
         for factory, walked in list(took.items()):
-            with self._naming(factory):
+            with self._naming(factory, "walk"):
                 del took[factory]
                 errands.check_lengths(walked, errand, known, engine)
                 took[factory] = walked
 
     @contextmanager
-    def _naming(self, factory: int) -> Iterator[None]:
-        """Refuse an edge's answer in its name."""
+    def _naming(self, factory: int, request: str) -> Iterator[None]:
+        """Refuse an edge's answer to a request in its name."""
         try:
             yield
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
-            failed(self._tally.failed, self._names[factory], Failure("visit", "RunError", ranges.text(str(error))))
+            self._failed(factory, request, "RunError", ranges.text(str(error)))
+
+    def _failed(self, factory: int, request: str, error: str, text: str) -> None:
+        """Note which of its devices' work an edge could not have done."""
+        failed(self._tally.failed, self._names[factory], Failure(KIND.get(request, request), error, text))
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still  # noqa: ARG002
@@ -189,7 +194,7 @@ class Cloud:
 
     def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:
         """Return what an edge says that its devices answered, as the question wants it."""
-        with self._naming(int(self._factory_of[some[0]])):
+        with self._naming(int(self._factory_of[some[0]]), "ask"):
             return errands.answered(answer, node, some, engine)
         return {}
 
@@ -199,7 +204,7 @@ class Cloud:
         place = {k: row for row, k in enumerate(devices)}
         for answer, some in zip(*self._by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True):
             if answer is not None:
-                with self._naming(int(self._factory_of[some[0]])), ranges.of("answer"):
+                with self._naming(int(self._factory_of[some[0]]), "census"), ranges.of("answer"):
                     counted = ranges.rows(answer.about.get("census"), len(some), "its census")
                     node = Probe(tuple(some), "census")
                     counts = [answers_of.read(node, k, one, {}, engine) for k, one in zip(some, counted, strict=True)]
@@ -210,10 +215,10 @@ class Cloud:
         """Return those whom their edges saw when they last answered; all until then."""
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
 
-    def refuse(self, device: int, why: str) -> None:
+    def refuse(self, device: int, kind: str, why: str) -> None:
         """Name a device whose answer is refused by those of all; updates are refused by edges."""
         log.warning("device %d is refused: %s", device, why)
-        failed(self._tally.failed, f"device {device}", Failure("probe", "RunError", why))
+        failed(self._tally.failed, f"device {device}", Failure(kind, "RunError", why))
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Note which memories devices must not delete."""
@@ -284,10 +289,11 @@ class Cloud:
             answer = self._gate.take(frame, self._names[factory])
             if answer is None or answer.answers not in (identities[factory], ""):
                 continue
-            with self._naming(factory), ranges.of("header"):
-                walked.append(self._note(factory, answer, len(frames[factory]), len(frame)))
+            request = asked[factory][0]
+            with self._naming(factory, request), ranges.of("header"):
+                walked.append(self._note(factory, request, answer, len(frames[factory]), len(frame)))
                 if answer.kind == "failed":
-                    broken[factory] = self._broken(factory, answer)
+                    broken[factory] = self._broken(factory, request, answer)
                 else:
                     found[factory] = answer
         first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in asked.values())
@@ -296,22 +302,22 @@ class Cloud:
         self._tally.floor_s += max(walked)
         return found
 
-    def _note(self, factory: int, answer: Message, down: int, up: int) -> float:
+    def _note(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
         """Note what an edge states of itself; return how long it took, in s."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = ranges.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         self._here[factory] = set(stated.present)
         if answer.kind == "refused":
-            name, text = self._names[factory], ranges.text(answer.about.get("text"))
-            log.warning("%s refused: %s", name, text)
-            failed(self._tally.failed, name, Failure("visit", "RunError", text))
+            text = ranges.text(answer.about.get("text"))
+            log.warning("%s refused: %s", self._names[factory], text)
+            self._failed(factory, request, "RunError", text)
         return self._tally.note(self._names[factory], stated, down, up)
 
-    def _broken(self, factory: int, answer: Message) -> FedfloorError:
+    def _broken(self, factory: int, request: str, answer: Message) -> FedfloorError:
         """Note that an edge could not do its part; return the error that ends the run where all edges fail."""
         name, text, error = self._names[factory], ranges.text(answer.about.get("text")), str(answer.about.get("error"))
         log.error("%s could not do its part: %s", name, text)
-        failed(self._tally.failed, name, Failure("visit", error if error in KINDS else "RunError", text))
+        self._failed(factory, request, error if error in KINDS else "RunError", text)
         return KINDS.get(error, RunError)(f"{name}: {text}")
 
 

@@ -57,8 +57,8 @@ class Floor(Protocol):
         """Return those of ``devices`` that can be chosen now."""
         ...
 
-    def refuse(self, device: int, why: str) -> None:
-        """Name a device whose update or answer is refused."""
+    def refuse(self, device: int, kind: str, why: str) -> None:
+        """Name a device whose update (kind ``visit``) or answer (``probe``) is refused."""
         ...
 
 
@@ -89,7 +89,7 @@ class Here:
         """All are."""
         return devices
 
-    def refuse(self, device: int, why: str) -> None:
+    def refuse(self, device: int, kind: str, why: str) -> None:  # noqa: ARG002
         """Log it."""
         log.warning("device %d is refused: %s", device, why)
 

@@ -209,7 +209,7 @@ class _Walk:
             for branch, place, why in offenders(cast(Limit, self.limit).copy(), engine.network, start, told):
                 index = group[branch]
                 one, device = done[index], done[index].receipts[place].device
-                engine.floor.refuse(device, why)
+                engine.floor.refuse(device, "visit", why)
                 told_of = [
                     receipt
                     if receipt.lost
@@ -297,7 +297,7 @@ class _Walk:
         why = limit.judge(work.scope, device, receipt.update, changed)
         if not why:
             return receipt
-        engine.floor.refuse(device, why)
+        engine.floor.refuse(device, "visit", why)
         return receipt.without(why)
 
     def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:
