@@ -27,7 +27,6 @@ from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand, Shown
-from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
@@ -131,7 +130,7 @@ class Cloud:
     def _check_lengths(self, took: dict[int, errands.Walked], errand: Errand, engine: Engine) -> None:
         """Take out the answers of edges with updates that are too long by those of all."""
         assert engine.limit is not None
-        known = Limit(engine.limit.factor, {scope: dict(one) for scope, one in errand.updates.items()})
+        known = engine.limit.knowing(errand.updates)
         for walked in took.values():
             for one in walked.passed:
                 known.note(one.resolved, one.receipts)

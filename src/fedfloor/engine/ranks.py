@@ -74,7 +74,7 @@ def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
     job.visits, job.heard = Counter(errand.visits), {k: dict(one) for k, one in errand.heard.items()}
     job.whole = False
     if engine.limit is not None:
-        job.limit = Limit(engine.limit.factor, {scope: dict(one) for scope, one in errand.updates.items()})
+        job.limit = engine.limit.knowing(errand.updates)
     meeting, done = job._branches(errand.node, errand.start, errand.tick, mine)
     return [said(done), *meeting.unfinished()]
 

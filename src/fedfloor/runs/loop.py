@@ -84,7 +84,7 @@ def execute(
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
         if engine.limit is not None:
-            engine.limit.known = {scope: dict(one) for scope, one in point.updates.items()}
+            engine.limit = engine.limit.knowing(point.updates)
         checks.packet_fits(point.state.packet, engine.network, method.objective)
     ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
