@@ -13,7 +13,10 @@ import pytest
 import torch
 
 from fedfloor.deploy import answers, topics
+from fedfloor.deploy.factory import Factory
 from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.engine.probe import ask
+from fedfloor.engine.team import Alone
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.parts.mix import Branch, Meeting, QFair
 from fedfloor.plan.nodes import Probe
@@ -130,6 +133,20 @@ def test_an_edge_that_fails_sits_out_and_the_other_factory_carries_the_run(tmp_p
             park.run("again")
 
 
+@pytest.mark.parametrize("answers", [RefusedError("header", "it holds no errand."), ("walked", {"shown": []}, {})])
+def test_a_run_whose_edges_all_refuse_or_are_refused_ends(tmp_path: Path, answers: Any) -> None:
+    def answer(_: Message) -> Any:
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    with live(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
+        for edge in park.edges.values():
+            edge._walk = answer  # type: ignore[method-assign]
+        with pytest.raises(RunError, match=r"round 1: nobody's training succeeded\..* e0: .*header"):
+            park.run()
+
+
 def away(park: Live, *who: int) -> None:
     for k in who:
         park.links[k].die()
@@ -180,6 +197,31 @@ def test_a_question_that_nobody_can_answer_ends_the_run_with_the_reason(tmp_path
             replies(park, "probe", 0, raises(SettingError("no room for a gradient.")), who=k)
         with pytest.raises(RunError, match=r"--resume\. Device d0: no room for a gradient\. So say 1 more"):
             park.run()
+
+
+@pytest.mark.parametrize("answers", [RefusedError("header", "no table."), ("answers", {"answers": []}, {})])
+def test_a_question_whose_answers_are_all_refused_ends_the_run_with_the_reason(tmp_path: Path, answers: Any) -> None:
+    def answer(_: Message) -> Any:
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
+        for edge in park.edges.values():
+            edge._ask = answer  # type: ignore[method-assign]
+        with pytest.raises(RunError, match=r"nobody answered 'gradient'.*--resume\..* e0: .*header"):
+            park.run()
+
+
+def test_a_refused_answer_is_no_failed_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question in a branch is an edge's: its devices may all train while their answers are refused."""
+    with live(tmp_path, experiment(tmp_path, "fedavg")) as park:
+        edge = park.edges[0]
+        own = tuple(one.device for one in edge.settings.devices)
+        monkeypatch.setattr(Factory, "answers", lambda *_: {k: 1e6 if k == own[0] else 1.0 for k in own})
+        got = ask(edge.engine, Probe(own, "loss"), {}, 0, Alone())
+    assert got.keys() == {*own[1:]}
+    assert {name: one.kind for name, one in edge.factory.failed.items()} == {f"d{own[0]}": "probe"}
 
 
 def vector(*numbers: float, kind: Any = np.float32) -> Reply:

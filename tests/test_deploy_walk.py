@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fedfloor.engine.absent import absent
 from fedfloor.plan.nodes import CLOUD, Sequence, Train, Work, device
 from live_park import experiment, figures, live, simulated
 
+SIMULATE = "deploy.simulate = true\n"
 METHODS = ("fedavg", "fedsr", "hierfavg", "fedgs", "hfedms")
 
 
@@ -21,6 +23,21 @@ def test_a_park_of_machines_is_its_simulation_to_the_bit(tmp_path: Path, method:
         got = park.run()
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
     assert [figures(line) for line in got] == [figures(line) for line in wanted]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_real_machines_go_visit_by_visit_where_the_simulation_is_a_cohort(tmp_path: Path, method: str) -> None:
+    """An edge with a cohort would train by itself, and ask no device."""
+    _, wanted = simulated(experiment(tmp_path, method), tmp_path / "simulated")
+    what = experiment(tmp_path, method)
+    what.write_text(
+        what.read_text() + "engine.kind = 'cohort'\nengine.device = 'cpu'\n" + SIMULATE * (method == "fedsr")
+    )
+    with live(tmp_path, what) as park:
+        got = park.run()
+        assert all(edge.factory.trained_s > 0 for edge in park.edges.values())
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert "engine" not in tomllib.loads((tmp_path / "live/experiment.toml").read_text())["provenance"]
 
 
 def test_the_cloud_s_visits_in_a_branch_that_nobody_walked_are_not_device_0_s() -> None:

@@ -63,6 +63,15 @@ def test_a_device_that_takes_more_steps_or_that_has_converged_is_judged_fairly()
     assert judged(limit, 3, 50.0, 2.0)
 
 
+def test_lengths_and_lengths_per_step_fade_each_by_itself() -> None:
+    """The rate falls 1000-fold: a length of before over a rate of now would be 900 a step, where 1 is usual."""
+    limit = Limit(10.0)
+    for effort in (1.0, 1e-3):
+        for k in range(5):
+            assert judged(limit, k, effort, effort) == ""
+    assert judged(limit, 5, 9.5, 2e-3)
+
+
 def test_a_change_of_a_hundredth_of_the_weights_is_never_refused() -> None:
     limit = Limit(10.0)
     for k in range(4):

@@ -27,7 +27,6 @@ from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand, Shown
-from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
@@ -47,6 +46,7 @@ from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
 
+KIND = {"walk": "visit", "ask": "probe"}  # of a device's work, for which an edge is called; others are alike
 ALONE = 3  # devices that must fail for a run to end, or all of fewer
 Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
@@ -118,7 +118,7 @@ class Cloud:
         for factory, some in mine.items():
             answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
-                with self._naming(factory):
+                with self._naming(factory, "walk"):
                     took[factory] = errands.taken(answer, errand, some, engine)
         if engine.limit is not None:
             self._check_lengths(took, errand, engine)
@@ -130,24 +130,28 @@ class Cloud:
     def _check_lengths(self, took: dict[int, errands.Walked], errand: Errand, engine: Engine) -> None:
         """Take out the answers of edges with updates that are too long by those of all."""
         assert engine.limit is not None
-        known = Limit(engine.limit.factor, {scope: dict(one) for scope, one in errand.updates.items()})
+        known = engine.limit.knowing(errand.updates)
         for walked in took.values():
             for one in walked.passed:
                 known.note(one.resolved, one.receipts)
         for factory, walked in list(took.items()):
-            with self._naming(factory):
+            with self._naming(factory, "walk"):
                 del took[factory]
                 errands.check_lengths(walked, errand, known, engine)
                 took[factory] = walked
 
     @contextmanager
-    def _naming(self, factory: int) -> Iterator[None]:
-        """Refuse an edge's answer in its name."""
+    def _naming(self, factory: int, request: str) -> Iterator[None]:
+        """Refuse an edge's answer to a request in its name."""
         try:
             yield
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
-            failed(self._tally.failed, self._names[factory], Failure("visit", "RunError", ranges.text(str(error))))
+            self._failed(factory, request, "RunError", ranges.text(str(error)))
+
+    def _failed(self, factory: int, request: str, error: str, text: str) -> None:
+        """Note which of its devices' work an edge could not have done."""
+        failed(self._tally.failed, self._names[factory], Failure(KIND.get(request, request), error, text))
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still  # noqa: ARG002
@@ -189,7 +193,7 @@ class Cloud:
 
     def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:
         """Return what an edge says that its devices answered, as the question wants it."""
-        with self._naming(int(self._factory_of[some[0]])):
+        with self._naming(int(self._factory_of[some[0]]), "ask"):
             return errands.answered(answer, node, some, engine)
         return {}
 
@@ -199,7 +203,7 @@ class Cloud:
         place = {k: row for row, k in enumerate(devices)}
         for answer, some in zip(*self._by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True):
             if answer is not None:
-                with self._naming(int(self._factory_of[some[0]])), ranges.of("answer"):
+                with self._naming(int(self._factory_of[some[0]]), "census"), ranges.of("answer"):
                     counted = ranges.rows(answer.about.get("census"), len(some), "its census")
                     node = Probe(tuple(some), "census")
                     counts = [answers_of.read(node, k, one, {}, engine) for k, one in zip(some, counted, strict=True)]
@@ -210,10 +214,10 @@ class Cloud:
         """Return those whom their edges saw when they last answered; all until then."""
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
 
-    def refuse(self, device: int, why: str) -> None:
+    def refuse(self, device: int, kind: str, why: str) -> None:
         """Name a device whose answer is refused by those of all; updates are refused by edges."""
         log.warning("device %d is refused: %s", device, why)
-        failed(self._tally.failed, f"device {device}", Failure("probe", "RunError", why))
+        failed(self._tally.failed, f"device {device}", Failure(kind, "RunError", why))
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Note which memories devices must not delete."""
@@ -230,14 +234,15 @@ class Cloud:
         """End the run where devices of all factories fail one after the other, with no success in between.
 
         Raises:
-            FedfloorError: three do, or all of fewer; what they say.
+            FedfloorError: three do, or all of fewer, or all edges are refused; what they say.
         """
         if number != self._lost + 1:
             self._failing, self._carrying = {}, set(self._names.values())
         self._lost = number
         self._failing |= {name: one for name, one in self._tally.failed.items() if one.kind == "visit"}
         self._carrying -= self._tally.absent | self._tally.failing
-        if not self._carrying and len(self._failing) >= min(ALONE, len(self._factory_of)):
+        enough = len(self._failing) >= min(ALONE, len(self._factory_of))
+        if not self._carrying and (enough or self._failing.keys() >= set(self._names.values())):
             end(self._failing, number)
         if self._failing:
             log.error("round %d: every visit was lost.%s", number, why(self._failing, "visit"))
@@ -283,10 +288,11 @@ class Cloud:
             answer = self._gate.take(frame, self._names[factory])
             if answer is None or answer.answers not in (identities[factory], ""):
                 continue
-            with self._naming(factory), ranges.of("header"):
-                walked.append(self._note(factory, answer, len(frames[factory]), len(frame)))
+            request = asked[factory][0]
+            with self._naming(factory, request), ranges.of("header"):
+                walked.append(self._note(factory, request, answer, len(frames[factory]), len(frame)))
                 if answer.kind == "failed":
-                    broken[factory] = self._broken(factory, answer)
+                    broken[factory] = self._broken(factory, request, answer)
                 else:
                     found[factory] = answer
         first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in asked.values())
@@ -295,20 +301,22 @@ class Cloud:
         self._tally.floor_s += max(walked)
         return found
 
-    def _note(self, factory: int, answer: Message, down: int, up: int) -> float:
+    def _note(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
         """Note what an edge states of itself; return how long it took, in s."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = ranges.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         self._here[factory] = set(stated.present)
         if answer.kind == "refused":
-            log.warning("%s refused: %s", self._names[factory], ranges.text(answer.about.get("text")))
+            text = ranges.text(answer.about.get("text"))
+            log.warning("%s refused: %s", self._names[factory], text)
+            self._failed(factory, request, "RunError", text)
         return self._tally.note(self._names[factory], stated, down, up)
 
-    def _broken(self, factory: int, answer: Message) -> FedfloorError:
+    def _broken(self, factory: int, request: str, answer: Message) -> FedfloorError:
         """Note that an edge could not do its part; return the error that ends the run where all edges fail."""
         name, text, error = self._names[factory], ranges.text(answer.about.get("text")), str(answer.about.get("error"))
         log.error("%s could not do its part: %s", name, text)
-        failed(self._tally.failed, name, Failure("visit", error if error in KINDS else "RunError", text))
+        self._failed(factory, request, error if error in KINDS else "RunError", text)
         return KINDS.get(error, RunError)(f"{name}: {text}")
 
 
@@ -334,6 +342,6 @@ def run(
     park = live.gather(experiment) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), processes.interrupts() as asked:
-        prepare(experiment, orders, park)
+        prepare(experiment, orders, park, live=True)
         warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

@@ -25,7 +25,6 @@ from fedfloor.deploy.message import Message, RefusedError, encode
 from fedfloor.deploy.settings import EdgeSettings
 from fedfloor.deploy.tally import Failure
 from fedfloor.engine import ranks
-from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, SettingError
@@ -67,12 +66,10 @@ class Edge:
 
     def _begin(self, park: Park) -> None:
         _check_places(self.settings, park)
-        self.engine, _ = made.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None))
+        self.engine, _ = made.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None), live=True)
         layout = packing.layout(self.engine.network)
         self.factory = Factory(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
-        self.engine.shortcuts, self.engine.floor = False, self.factory
-        most = self.experiment.deploy.norm_limit
-        self.engine.limit = Limit(most) if most else None
+        self.engine.floor = self.factory
         self.ready = True
 
     def _withdraw(self, name: str) -> None:

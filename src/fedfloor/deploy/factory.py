@@ -151,9 +151,9 @@ class Factory:
 
         return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
 
-    def refuse(self, device: int, why: str) -> None:
+    def refuse(self, device: int, kind: str, why: str) -> None:
         """Name a device whose update or answer is refused."""
-        self._spoilt(device, "visit", RefusedError("length", why))
+        self._spoilt(device, kind, RefusedError("length", why))
 
     def there(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those who said hello and are not gone."""

@@ -46,8 +46,7 @@ class Worker:
         self.device, self._names = settings.device, names
         memory = DeviceMemory(settings.memory)
         memory.tidy()
-        self.engine, _ = made.engine(experiment, method, park, Alone(), memory)
-        self.engine.shortcuts = False
+        self.engine, _ = made.engine(experiment, method, park, Alone(), memory, live=True)
         self.layout = packing.layout(self.engine.network)
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
 

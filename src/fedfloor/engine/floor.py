@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedfloor.engine import probe
 from fedfloor.engine.attend import Still, attended
-from fedfloor.engine.limit import Update
+from fedfloor.engine.limit import Longest
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
@@ -57,8 +57,8 @@ class Floor(Protocol):
         """Return those of ``devices`` that can be chosen now."""
         ...
 
-    def refuse(self, device: int, why: str) -> None:
-        """Name a device whose update or answer is refused."""
+    def refuse(self, device: int, kind: str, why: str) -> None:
+        """Name a device whose update (kind ``visit``) or answer (``probe``) is refused."""
         ...
 
 
@@ -89,7 +89,7 @@ class Here:
         """All are."""
         return devices
 
-    def refuse(self, device: int, why: str) -> None:
+    def refuse(self, device: int, kind: str, why: str) -> None:  # noqa: ARG002
         """Log it."""
         log.warning("device %d is refused: %s", device, why)
 
@@ -105,7 +105,7 @@ class Errand:
         visits: how often each device was visited so far in the round.
         heard: what devices answered so far in the round.
         frozen: whether all visits of the round train the classifier alone.
-        updates: scope → device → its last update, where the length of updates is limited.
+        updates: scope → device → its greatest recent lengths, where the length of updates is limited.
     """
 
     node: Parallel
@@ -115,7 +115,7 @@ class Errand:
     visits: Counter[int]
     heard: Mapping[int, Mapping[str, Any]]
     frozen: bool
-    updates: Mapping[str, Mapping[int, Update]] = field(default_factory=dict)
+    updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
 
 
 Shown = tuple[Sequence[int], Sequence[Blob] | None]

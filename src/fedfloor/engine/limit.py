@@ -2,12 +2,13 @@
 
 The length ‖Δ‖ of an update is measured against the model that the visit received, part by part: the trained numbers,
 the statistics behind them, and each packet entry beside the model. A part is too long where both ‖Δ‖ and ‖Δ‖/(rate ·
-steps) are more than ``factor`` times the median over the devices' longest recent updates of the same scope, this one
-among them: honest lengths go up and down, and a device's longest one fades by a tenth with every further update. Both
-must be too long, as neither alone is fair: a device that takes more steps moves farther, and one that has converged
-moves less per step. The median counts every device once, whether its update was accepted or not: a minority cannot move
-it, and where all updates grow together (new data in a stream) it follows within a round. Until three devices are known,
-an absolute bound stands in for the median.
+steps) are more than ``factor`` times the median over the devices' greatest recent values in the same scope, this update
+among them: honest lengths go up and down, and a device's greatest value of each fades by a tenth with every further
+update, also in the same round (after 50 visits of FedGS little of it is left). Both must be too long, as neither alone
+is fair: a device that takes more steps moves farther, and one that has converged moves less per step. The median counts
+every device once, whether its update was accepted or not: a minority cannot move it, and where all updates grow
+together (new data in a stream) it follows within a round. Until three devices are known, an absolute bound stands in
+for the median.
 
 An update that changes the weights by at most a hundredth of their own length is never refused: late in training, when
 most devices hardly move, one with harder data may.
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # a device that has not yet trained does without PyTorch
     from fedfloor.models.network import Network
 
 KNOWN = 3  # devices that a median needs
-FADED = 0.9  # what a device's longest update still counts after a further one
+FADED = 0.9  # what a device's greatest length still counts after a further update
 HARMLESS = 0.01  # of the weights' own length
 # Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
 # and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
@@ -45,6 +46,7 @@ MOST = 1e300  # a length that is infinite or undefined counts as this
 TINY = 1e-30  # a rate of 0 counts as this
 CHUNK = 1 << 18  # numbers that are widened to float64 at a time
 Update = tuple[float, ...]  # rate · steps, then the length of each part
+Longest = tuple[float, ...]  # a device's greatest recent ‖Δ‖ of each part, then its greatest ‖Δ‖/(rate · steps) of each
 
 
 @dataclass(frozen=True)
@@ -107,15 +109,19 @@ class Limit:
 
     Args:
         factor: how many times the median an update may be; above 1.
-        known: scope → device → its longest recent update.
+        known: scope → device → its greatest recent lengths.
     """
 
     factor: float
-    known: dict[str, dict[int, Update]] = field(default_factory=dict)
+    known: dict[str, dict[int, Longest]] = field(default_factory=dict)
+
+    def knowing(self, known: Mapping[str, Mapping[int, Longest]]) -> Limit:
+        """Return the same limit with other known lengths, which it copies."""
+        return Limit(self.factor, {scope: dict(lengths) for scope, lengths in known.items()})
 
     def copy(self) -> Limit:
         """Return a limit that goes on from here by itself, as a branch does."""
-        return Limit(self.factor, {scope: dict(updates) for scope, updates in self.known.items()})
+        return self.knowing(self.known)
 
     def settled(self, node: Node) -> bool:
         """Return whether enough devices are known for each scope that a node trains."""
@@ -179,31 +185,33 @@ class Limit:
                 self._keep(visit.work.scope, receipt.device, receipt.update)
 
     def _keep(self, scope: str, device: int, new: Update) -> None:
-        """Keep the longest of a device's updates; with every further one it counts a tenth less."""
-        known = self.known.setdefault(scope, {})
-        old = known.get(device, new)
-        if len(old) == len(new):
-            new = (new[0], *(max(a, FADED * b) for a, b in zip(new[1:], old[1:], strict=True)))
-        known[device] = new
+        """Keep a device's greatest lengths, and its greatest ones per rate and step; each fades by itself."""
+        known, lengths = self.known.setdefault(scope, {}), new[1:]
+        longest = (*lengths, *(min(length / new[0], MOST) for length in lengths))
+        old = known.get(device, longest)
+        if len(old) == len(longest):
+            longest = tuple(max(a, FADED * b) for a, b in zip(longest, old, strict=True))
+        known[device] = longest
 
     def _medians(self, scope: str, place: int, size: int) -> tuple[float, float] | None:
         """Return the medians of a part's lengths and of its lengths per rate and step.
 
         None where too few are known, or most change nothing.
         """
-        rows = [one for one in self.known.get(scope, {}).values() if len(one) == size]
+        parts = size - 1
+        rows = [one for one in self.known.get(scope, {}).values() if len(one) == 2 * parts]
         if len(rows) < KNOWN:
             return None
-        middle = median(one[place] for one in rows)
-        return (middle, median(one[place] / one[0] for one in rows)) if middle > 0 else None
+        middle = median(one[place - 1] for one in rows)
+        return (middle, median(one[parts + place - 1] for one in rows)) if middle > 0 else None
 
 
-def to_json(known: Mapping[str, Mapping[int, Update]]) -> dict[str, dict[str, list[float]]]:
-    """Return known updates as JSON."""
-    return {scope: {str(k): list(one) for k, one in updates.items()} for scope, updates in known.items()}
+def to_json(known: Mapping[str, Mapping[int, Longest]]) -> dict[str, dict[str, list[float]]]:
+    """Return known lengths as JSON."""
+    return {scope: {str(k): list(one) for k, one in lengths.items()} for scope, lengths in known.items()}
 
 
-def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Update]]:
+def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Longest]]:
     """Return what :func:`to_json` wrote."""
     return {scope: {int(k): tuple(map(float, one)) for k, one in rows.items()} for scope, rows in table.items()}
 

@@ -127,7 +127,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
         sizes = {k: float(one.double().norm()) if isinstance(one, Tensor) else float(one) for k, one in answers.items()}
         harmless = math.log(len(engine.park.dataset.classes)) if node.what == "loss" else 0.0  # that of guessing
         for k, why in engine.limit.strange({k: sizes[k] for k in node.devices if k in sizes}, harmless).items():
-            engine.floor.refuse(k, f"its answer to '{node.what}' {why}")
+            engine.floor.refuse(k, "probe", f"its answer to '{node.what}' {why}")
             del answers[k]
     if node.what in COUNTS:
         answers = {k: [0] * len(engine.park.dataset.classes) for k in node.devices} | answers

@@ -74,7 +74,7 @@ def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
     job.visits, job.heard = Counter(errand.visits), {k: dict(one) for k, one in errand.heard.items()}
     job.whole = False
     if engine.limit is not None:
-        job.limit = Limit(engine.limit.factor, {scope: dict(one) for scope, one in errand.updates.items()})
+        job.limit = engine.limit.knowing(errand.updates)
     meeting, done = job._branches(errand.node, errand.start, errand.tick, mine)
     return [said(done), *meeting.unfinished()]
 
@@ -209,7 +209,7 @@ class _Walk:
             for branch, place, why in offenders(cast(Limit, self.limit).copy(), engine.network, start, told):
                 index = group[branch]
                 one, device = done[index], done[index].receipts[place].device
-                engine.floor.refuse(device, why)
+                engine.floor.refuse(device, "visit", why)
                 told_of = [
                     receipt
                     if receipt.lost
@@ -297,7 +297,7 @@ class _Walk:
         why = limit.judge(work.scope, device, receipt.update, changed)
         if not why:
             return receipt
-        engine.floor.refuse(device, why)
+        engine.floor.refuse(device, "visit", why)
         return receipt.without(why)
 
     def _is_lost(self, node: Train, others: tuple[Train, ...], key: Key) -> bool:

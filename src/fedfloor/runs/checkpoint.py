@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from fedfloor.engine import limit
-from fedfloor.engine.limit import Update
+from fedfloor.engine.limit import Longest
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import RunError, disk_error
 from fedfloor.methods.contract import State
@@ -48,7 +48,7 @@ class Checkpoint:
         visits: device → how often it was trained so far.
         reports: device → how often it reported a census so far, where these carry noise.
         holders: the devices that hold the model's frozen part as it is, where rounds are priced.
-        updates: scope → device → its last update, where the length of updates is limited.
+        updates: scope → device → its greatest recent lengths, where the length of updates is limited.
     """
 
     round: int
@@ -60,7 +60,7 @@ class Checkpoint:
     visits: Mapping[int, int] = field(default_factory=dict)
     reports: Mapping[int, int] = field(default_factory=dict)
     holders: frozenset[int] = frozenset()
-    updates: Mapping[str, Mapping[int, Update]] = field(default_factory=dict)
+    updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:

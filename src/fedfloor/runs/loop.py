@@ -18,7 +18,6 @@ from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.floor import Live
-from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
@@ -77,22 +76,21 @@ def execute(
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
-    engine, costs = made.engine(experiment, method, park, team, memory)
+    engine, costs = made.engine(experiment, method, park, team, memory, live=live is not None)
     if live is not None:
-        engine.shortcuts, engine.floor, engine.factories = False, live, live
-        engine.limit = Limit(experiment.deploy.norm_limit) if experiment.deploy.norm_limit else None
+        engine.floor, engine.factories = live, live
         live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
         if engine.limit is not None:
-            engine.limit.known = {scope: dict(one) for scope, one in point.updates.items()}
+            engine.limit = engine.limit.knowing(point.updates)
         checks.packet_fits(point.state.packet, engine.network, method.objective)
     ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
     if team.rank == 0:  # nothing was changed so far
         if orders.resume:
-            record(experiment, orders.out, park)
+            record(experiment, orders.out, park, live=live is not None)
         _clear(orders.out, point, memory)
     team.gather([])
     job = _Run(experiment, orders, engine, method, costs, report, interrupted, live)

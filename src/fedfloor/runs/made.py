@@ -11,6 +11,7 @@ from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.place import Place
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -25,7 +26,7 @@ from fedfloor.runs.start import begin
 
 
 def engine(
-    experiment: Experiment, method: Combined, park: Park, team: Team, memory: DeviceMemory
+    experiment: Experiment, method: Combined, park: Park, team: Team, memory: DeviceMemory, *, live: bool = False
 ) -> tuple[Engine, Tariff | None]:
     """Return an engine that holds the first model, and what its rounds cost; None without a network.
 
@@ -35,6 +36,7 @@ def engine(
         park: whose devices are visited.
         team: the ranks.
         memory: what devices keep.
+        live: whether it is part of a park of real machines.
 
     Raises:
         SettingError: something in the experiment does not fit.
@@ -49,16 +51,30 @@ def engine(
     costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
     sites = None if costs is None else costs.sites
     chance, normalise = experiment.faults.visit, experiment.data.normalise
-    shortcuts = experiment.engine.shortcuts == "auto"
-    here = place.placed(experiment.engine.kind, experiment.engine.device)
+    shortcuts = experiment.engine.shortcuts == "auto" and not live
+    here = where(experiment, live=live)
     there = place.device_of(here, team.rank)
     made = Engine(park, network.to(there), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
     made.cohort = place.engaged(here, experiment.engine.precision, there)
-    if experiment.deploy.simulate and experiment.deploy.norm_limit:
-        if experiment.engine.kind == "cohort":
-            raise SettingError("deploy.simulate with engine.kind = 'cohort': the limit needs engine.kind = 'ranks'.")
-        made.cohort, made.limit = None, Limit(experiment.deploy.norm_limit)
+    deploy = experiment.deploy
+    made.limit = Limit(deploy.norm_limit) if deploy.norm_limit and (live or deploy.simulate) else None
     return made, costs
+
+
+def where(experiment: Experiment, *, live: bool = False) -> Place:
+    """Return where and how an experiment is trained: real machines, and what a limit judges, visit by visit on CPUs.
+
+    Raises:
+        SettingError: CUDA is configured, and there is none; or a cohort, whose visits no limit can judge.
+    """
+    settings, deploy = experiment.engine, experiment.deploy
+    if live:
+        return Place("ranks", "cpu")
+    if not (deploy.simulate and deploy.norm_limit):
+        return place.placed(settings.kind, settings.device)
+    if settings.kind == "cohort":
+        raise SettingError("deploy.simulate with engine.kind = 'cohort': the limit needs engine.kind = 'ranks'.")
+    return place.placed("ranks", settings.device)
 
 
 def first_state(engine: Engine, method: Combined, view: View) -> tuple[Node | None, State]:

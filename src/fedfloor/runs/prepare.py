@@ -7,20 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.config import combined, resolved
-from fedfloor.engine.place import placed
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.described import describe
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
-from fedfloor.runs import folder
+from fedfloor.runs import folder, made
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.start import digest
 
 log = logging.getLogger(__name__)
 
 
-def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
+def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = False) -> None:
     """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, describe a new run.
 
     A resume leaves the folder as it is until nothing can refuse it any more, and then calls :func:`record`.
@@ -33,25 +32,25 @@ def prepare(experiment: Experiment, orders: Orders, park: Park) -> None:
     if orders.resume:
         if not began:
             raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
-        folder.check_same(out, _document(experiment, out, park), force=orders.force)
+        folder.check_same(out, _document(experiment, out, park, live=live), force=orders.force)
     elif began or (out / "ledger.jsonl").exists() or any((out / "checkpoint").glob("round-*")):
         raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
     else:
-        record(experiment, out, park)
+        record(experiment, out, park, live=live)
         warn(experiment, label_skew(park))
 
 
-def record(experiment: Experiment, out: Path, park: Park) -> None:
-    """Write what describes a run: ``experiment.toml`` and ``park.json``."""
-    folder.write(out / "experiment.toml", _document(experiment, out, park))
+def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:
+    """Write what describes a run, of real machines or simulated: ``experiment.toml`` and ``park.json``."""
+    folder.write(out / "experiment.toml", _document(experiment, out, park, live=live))
     skew = label_skew(park)
     folder.write_json(out / "park.json", describe(park) | ({} if skew is None else {"label_skew": skew._asdict()}))
 
 
-def _document(experiment: Experiment, out: Path, park: Park) -> str:
-    here = placed(experiment.engine.kind, experiment.engine.device)
-    made = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
-    return resolved(replace(experiment, provenance=made), out)
+def _document(experiment: Experiment, out: Path, park: Park, *, live: bool) -> str:
+    here = made.where(experiment, live=live)
+    provenance = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
+    return resolved(replace(experiment, provenance=provenance), out)
 
 
 def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
