@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from fedfloor.deploy.message import Message
 from fedfloor.engine import floor
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
 from fedfloor.errors import SettingError
+from fedfloor.parts.mix import BySamples
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.orders import Limits, Orders
@@ -262,6 +264,26 @@ def test_a_robust_rule_at_edges_has_the_simulations_bits_on_real_machines(tmp_pa
 def test_a_rule_that_cannot_stand_at_edges_is_refused(tmp_path: Path, method: str, rule: str, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         simulated(experiment(tmp_path, method, more=f"method.edge_mix = {rule}"), tmp_path / "out")
+
+
+@dataclass(frozen=True)
+class OwnMean(BySamples):
+    """A rule of one's own, at the cloud alone."""
+
+
+def test_the_models_of_edges_are_checked_where_the_cloud_mixes_by_a_rule_of_its_own(tmp_path: Path) -> None:
+    more = "method.mix = { kind = 'test_engine_limit:OwnMean' }"
+    with live(tmp_path, experiment(tmp_path, "fedavg", rounds=1, more=more)) as park:
+        usual = park.edges[0]._walk
+
+        def farther(message: Message) -> Any:
+            kind, about, sums = usual(message)
+            return kind, about, {name: one * one.dtype.type(100) for name, one in sums.items()}
+
+        park.edges[0]._walk = farther  # type: ignore[method-assign]
+        got = park.run()
+    assert got[0].lost == 4
+    assert "farther from the start" in got[0].measured["failed"]["e0"]  # type: ignore[index]
 
 
 HONEST = {

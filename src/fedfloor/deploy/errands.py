@@ -286,7 +286,8 @@ def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) 
     """Refuse an edge's answer whose updates are longer than any that its own check can have accepted.
 
     Each update that it states must be about in range, and what comes out no farther from the start than the updates of
-    the branch with the longest ones together: true of every mean, and of every rule that takes each number from models.
+    the branch with the longest ones together: true of every mean, and of every rule of the edges that is ``bounded``.
+    With others this is not checked.
 
     Args:
         walked: what it shows.
@@ -312,7 +313,8 @@ def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) 
                 if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
                     raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
-    for end in walked.ends if ":" not in "".join(walk.mixes(errand.node)) else []:
+    inside = [mix.rule(at.mix, at.settings) for child in errand.node.children for at in walk.mixes(child)]
+    for end in walked.ends if all(rule.bounded or not rule.whole for rule in inside) else []:
         for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
             if part.length > most * (1 + ROUNDING) + ROUNDING * HARMLESS * part.own:
                 raise RefusedError("length", "its models are farther from the start than its updates together.")

@@ -58,10 +58,13 @@ class Mix(Protocol):
 
     Attributes:
         whole: whether the rule has to look at every model; then it writes ``mixed``, else ``weight``.
+        bounded: whether the mixed model is never farther from the start than all models' distances together, as every
+            mean is; the cloud then checks the models of edges that mix by it.
         asks: the question a ``Probe`` must have put to the devices before they train, such as ``loss``.
     """
 
     whole: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False
     asks: ClassVar[str | None] = None
 
     @property
@@ -112,6 +115,7 @@ class InverseDistance(Mix):
     factors: Literal["none", "accuracy", "samples"] = "none"
     kind: Literal["inverse_distance"] = "inverse_distance"
     whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         known = ("none", "accuracy", "samples")
@@ -162,6 +166,7 @@ class Median(Mix):
 
     kind: Literal["median"] = "median"
     whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return the coordinates' medians."""
@@ -181,6 +186,7 @@ class TrimmedMean(Mix):
     share: float = 0.1
     kind: Literal["trimmed_mean"] = "trimmed_mean"
     whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         allowed = "at least 0 and below 0.5, as half at each end is everyone"
@@ -204,6 +210,7 @@ class Krum(Mix):
     outliers: int = 1
     kind: Literal["krum"] = "krum"
     whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
@@ -233,6 +240,7 @@ class MultiKrum(Mix):
     keep: int | None = None
     kind: Literal["multi_krum"] = "multi_krum"
     whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar, cast
 
 from fedfloor.errors import SettingError
@@ -260,12 +261,11 @@ def probes(node: Node) -> list[Probe]:
     return [node] if isinstance(node, Probe) else [one for child in children(node) for one in probes(child)]
 
 
-def mixes(node: Node) -> set[str]:
-    """Return the rules by which models meet."""
+def mixes(node: Node) -> list[Parallel | Select]:
+    """Return the nodes at which models meet."""
 
-    def found(at: Node, below: list[set[str]]) -> set[str]:
-        own = {at.mix} if isinstance(at, (Parallel, Select)) else set[str]()
-        return own.union(*below)
+    def found(at: Node, below: list[list[Parallel | Select]]) -> list[Parallel | Select]:
+        return [*([at] if isinstance(at, (Parallel, Select)) else []), *chain.from_iterable(below)]
 
     return fold(node, found)
 
