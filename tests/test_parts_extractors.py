@@ -285,6 +285,9 @@ def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         SettingError, match=r"'own_extractor:Half' has no 'features': one derived from .*Extractor must"
     ):
         extractor("own_extractor:Half", {})
+    load("os:system", "extractor")
+    with pytest.raises(SettingError, match=r"extractor 'os:system' is .*: must be the name of a dataclass"):
+        extractor("os:system", {"command": "true"})
 
 
 def test_penultimate_is_the_engines() -> None:

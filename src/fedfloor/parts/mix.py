@@ -280,7 +280,7 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     >>> rule("by_samples", {}).weight(600), rule("equal", {}).weight(600), rule("equal", {}).weight(0)
     (600.0, 1.0, 0.0)
     """
-    found: Mix = named.make("mixing rule", name, settings, MIXES)
+    found: Mix = named.make("mixing rule", name, settings, MIXES, Mix)
     named.complete("mixing rule", name, found, Mix, writes=("mixed",) if getattr(found, "whole", False) else ())
     return found
 

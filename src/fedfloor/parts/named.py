@@ -20,37 +20,40 @@ WORDS = {
 Makers = Mapping[str, Callable[..., Any]]
 
 
-def maker(what: str, name: str, known: Makers) -> Callable[..., Any]:
-    """Return what makes a part of this name.
+def maker(what: str, name: str, known: Makers, base: type[Any]) -> Callable[..., Any]:
+    """Return the class of this name; nothing of your own is called before it is known to be a part.
 
     Args:
         what: such as ``objective``, for error messages.
         name: one of ``known``, or ``module:Name``.
         known: the house's own.
+        base: the contract that one of your own must be derived from.
 
     Raises:
-        SettingError: no such part; the nearest one is named. One of your own that was not loaded before.
+        SettingError: no such part; the nearest one is named. One of your own that was not loaded before, or that is no
+            dataclass derived from ``base``.
     """
     if ":" in name:
         made = loaded(name, what)
-        if not callable(made):
+        if not isinstance(made, type):  # a function would run with settings that a file names
             raise SettingError(f"{what} '{name}' is {made!r:.40}: must be the name of a dataclass.")
-        bare = isinstance(made, type) and "__dataclass_fields__" not in vars(made)
-        if bare:  # its settings would not be seen, and a plan could not write them down
+        if base not in made.__mro__:  # a protocol, which issubclass refuses
+            raise SettingError(f"{what} '{name}' is no {base.__name__}: derive it from {_path(base)}.")
+        if "__dataclass_fields__" not in vars(made):  # a plan could not write its settings down
             raise SettingError(f"{what} '{name}' is no dataclass: write @dataclass(frozen=True) before its class.")
-        return made  # type: ignore[no-any-return]
+        return made
     if name not in known:
         raise unknown(what, name, known)
     return known[name]
 
 
-def make(what: str, name: str, settings: Mapping[str, Scalar], known: Makers) -> Any:
+def make(what: str, name: str, settings: Mapping[str, Scalar], known: Makers, base: type[Any]) -> Any:
     """Return a part with its settings.
 
     Raises:
         SettingError: no part of this name, a setting it does not have, one that is missing or out of range.
     """
-    made = maker(what, name, known)
+    made = maker(what, name, known, base)
     check(what, name, made, settings)
     return made(**settings)
 
@@ -62,7 +65,7 @@ def complete(what: str, name: str, part: object, base: type[Any], writes: Sequen
         what: such as ``objective``, for error messages.
         name: ``module:Name``.
         part: what was made.
-        base: the contract it should derive from.
+        base: the contract it is derived from.
         writes: the functions that ``base`` leaves open.
 
     Raises:
@@ -70,21 +73,20 @@ def complete(what: str, name: str, part: object, base: type[Any], writes: Sequen
     """
     if ":" not in name:
         return
-    contract = f"{base.__module__}.{base.__qualname__}"
     for hook, given in vars(base).items():
-        if hook.startswith("_"):
-            continue
-        if not hasattr(part, hook):
-            raise SettingError(f"{what} '{name}' has no '{hook}': derive it from {contract}.")
-        if not inspect.isfunction(given):
+        if hook.startswith("_") or not inspect.isfunction(given):
             continue
         if hook in writes and getattr(type(part), hook, None) is given:
-            raise SettingError(f"{what} '{name}' has no '{hook}': one derived from {contract} must write it.")
+            raise SettingError(f"{what} '{name}' has no '{hook}': one derived from {_path(base)} must write it.")
         words = list(inspect.signature(given).parameters)
         try:
             inspect.signature(getattr(part, hook)).bind(*words[1:])
         except TypeError as error:
             raise SettingError(f"{what} '{name}': {hook} must take ({', '.join(words)}): {error}.") from error
+
+
+def _path(kind: type[Any]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:

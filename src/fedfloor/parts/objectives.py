@@ -47,7 +47,7 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     >>> objective("prox", {"mu": 0.1})
     Prox(mu=0.1)
     """
-    goal = named.make("objective", name, settings, OBJECTIVES)
+    goal = named.make("objective", name, settings, OBJECTIVES, Objective)
     named.complete("objective", name, goal, Objective, writes=("loss",))
     if isinstance(goal, Represented):
         named.complete("objective", name, goal, Represented, writes=("term",))

@@ -94,7 +94,7 @@ def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
     >>> policy("fraction", {"share": 0.5})
     Fraction(share=0.5, kind='fraction')
     """
-    found: Selection = named.make("selection", name, settings, SELECTIONS)
+    found: Selection = named.make("selection", name, settings, SELECTIONS, Selection)
     named.complete("selection", name, found, Selection, writes=("draw",))
     return found
 
