@@ -23,18 +23,23 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS, Line, _Open
+from fedfloor.deploy.device import Agent
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.settings import Named
+from fedfloor.deploy.worker import most_batches
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined, Parts
+from fedfloor.methods.fedgs import FedGS
+from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import ledger
-from live_park import NOWHERE, experiment
+from live_park import NOWHERE, Live, experiment
 from live_park import live as park_of
 from parks import plant, until
 
@@ -47,6 +52,54 @@ def test_an_agent_outlives_whatever_it_is_asked(tmp_path: Path, tick: Any) -> No
         asked = Message("census", "e0", session=1, number=1, about={"tick": tick, "trained": 0})
         kind, _, _ = agent._done("e0", decode(encode(asked)))
     assert kind in ("refused", "answer", "failed")
+
+
+def request(agent: Agent, edge: str, kind: str, about: Mapping[str, Any], **more: Any) -> tuple[str, Any]:
+    """What a device answers to a request of an edge, and what about it."""
+    said = {"device": agent.settings.device, "held": None, "trained": 0, "tick": 0, "visit": 0, **about}
+    answer = agent._done(edge, decode(encode(Message(kind, edge, session=1, number=1, about=said, **more))))
+    return answer[0], answer[1].get("reason", answer[1])
+
+
+@pytest.fixture(scope="module")
+def small_park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("small")
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        yield park
+
+
+@pytest.mark.parametrize(
+    ("work", "wanted"),
+    [
+        ({"epochs": 2**31 - 1}, "work"),
+        ({"steps": 2**31 - 1}, "work"),
+        ({"steps": 2**63}, "header"),
+        ({"epochs": 50, "batch_size": 1}, "work"),
+        ({"epochs": 20, "batch_size": 10}, None),
+    ],
+)
+def test_no_work_of_a_message_keeps_a_device_busy_for_good(small_park: Live, work: Any, wanted: str | None) -> None:
+    agent, began = small_park.agents[0], time.monotonic()
+    w = agent._work().engine.network.flat.numpy().copy()
+    settings = {"batch_size": 8, "rate": 1e-4, **work}
+    for kind, about in (("visit", {"work": settings}), ("probe", {"what": "profile", "settings": settings})):
+        got, why = request(agent, "e0", kind, about, arrays={"w": w})
+        assert (got, why) == ("refused", wanted) if wanted else got in ("update", "answer")
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])
+def test_a_device_computes_few_hashes(small_park: Live, hashes: Any) -> None:
+    about = {"what": "hash", "settings": {"extractor": "raw", "hashes": hashes, "width": 1.0}}
+    assert request(small_park.agents[0], "e0", "probe", about) == ("refused", "header")
+
+
+@pytest.mark.parametrize("method", ["fedgs", "hfedms"])
+def test_the_work_of_the_experiment_is_below_the_bound(method: str) -> None:
+    """What a method computes in a round of its own is never refused."""
+    made = Combined(method, {"fedgs": FedGS, "hfedms": HFedMS}[method](), Parts())
+    assert most_batches(made, 600) >= 10 * made.method.work.at(1, 1).batches(600)
+    assert most_batches(Combined("hfedms", HFedMS(calibration_epochs=50), Parts()), 600) >= 50 * 120
 
 
 def test_nothing_that_is_heard_ends_a_connections_thread() -> None:

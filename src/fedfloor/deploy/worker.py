@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy import packing
+from fedfloor.deploy.gate import shown
 from fedfloor.deploy.message import Message, RefusedError
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import DeviceSettings
@@ -23,10 +25,13 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
-from fedfloor.plan.nodes import Probe
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Probe, Work
 from fedfloor.runs import made
 
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
+EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
+HASHES = 4096  # of one answer
 
 
 class Worker:
@@ -48,6 +53,7 @@ class Worker:
         memory.tidy()
         self.engine, _ = made.engine(experiment, method, park, Alone(), memory, live=True)
         self.layout = packing.layout(self.engine.network)
+        self._batches = most_batches(method, int(park.holdings[self.device]))
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
 
     def reply(self, message: Message) -> Reply:
@@ -77,7 +83,7 @@ class Worker:
 
     def _visit(self, message: Message) -> Reply:
         about, network = message.about, self.engine.network
-        work = names_of.work(about.get("work"), self._names)
+        work = self._bounded(about.get("work"))
         within = packing.part(network, message.scope)
         goal = objectives.objective(work.objective, work.settings)
         packing.check_visit(message.arrays, network, within, goal)
@@ -94,6 +100,18 @@ class Worker:
         seconds = time.perf_counter() - began
         self._keep(receipt.memory, about)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, packing.arrays(sent, within)
+
+    def _bounded(self, value: object) -> Work:
+        """Return the work of a message if it is no more than the experiment can require.
+
+        Raises:
+            RefusedError: it is no work, or has too many mini-batches.
+        """
+        work = names_of.work(value, self._names)
+        batches = work.batches(int(self.engine.park.holdings[self.device]))
+        if batches > self._batches:
+            raise RefusedError("work", f"{batches} mini-batches; at most {self._batches} by this device's experiment.")
+        return work
 
     def _hand(self, message: Message) -> Reply:
         """Hold the model, or a part of it, that is handed out, so that later visits need not bring it."""
@@ -120,6 +138,11 @@ class Worker:
         if not isinstance(settings, dict):
             raise RefusedError("header", "the settings of its question are no table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
+        if node.what == "profile":
+            self._bounded(about.get("settings"))
+        hashes = settings.get("hashes", 1)
+        if type(hashes) is not int or not 1 <= hashes <= HASHES:
+            raise RefusedError("header", f"{shown(repr(hashes))} hashes; must be a whole number from 1 to {HASHES}.")
         packet = packing.tensors(message.arrays)
         if packet:
             packing.check_visit(
@@ -129,3 +152,21 @@ class Worker:
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}
         return "answer", {"answer": said}, {}
+
+
+def most_batches(method: Combined, samples: int) -> int:
+    """Return the most mini-batches that one visit to a device may take, whatever a message requires.
+
+    Args:
+        method: the experiment's; one without work settings may use mini-batches of one sample.
+        samples: what the device holds.
+    """
+    settings = getattr(method.method, "work", None)
+    own = settings.at(1, 1) if isinstance(settings, WorkSettings) else Work(epochs=EXCESS, batch_size=1)
+    others = [
+        n
+        for name, n in getattr(method.method, "__dict__", {}).items()
+        if name.endswith("epochs") and isinstance(n, int)
+    ]
+    passes = replace(own, steps=None, epochs=max([1, own.epochs or 0, *others]))
+    return EXCESS * max(own.batches(samples), passes.batches(samples), 100)
