@@ -18,7 +18,7 @@ from fedfloor import config
 from fedfloor.deploy.message import Message
 from fedfloor.engine import floor
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.mix import BySamples
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import launch, ledger
@@ -335,3 +335,69 @@ def test_a_classifier_that_travels_alone_is_judged_by_its_own_scope(tmp_path: Pa
     assert [figures(line) for line in got] == [figures(line) for line in wanted]
     assert [list(line.info.get("refused", {})) for line in got] == [[], [], [], [str(BAD)]]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def flawed(park: Live, value: float) -> None:
+    """Let a real device set one running variance of its model."""
+    agent = park.agents[BAD]
+    usual = agent._work
+
+    def reply(message: Message) -> Any:
+        kind, about, arrays = usual().reply(message)
+        if kind == "update":
+            arrays = {**arrays, "w": arrays["w"].copy()}
+            arrays["w"][-1] = value
+        return kind, about, arrays
+
+    agent._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
+
+
+@pytest.mark.parametrize("factor", [0, 10])
+def test_a_negative_variance_of_a_normalisation_layer_is_refused(tmp_path: Path, factor: int) -> None:
+    what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more=f"deploy.norm_limit = {factor}\n")
+    with live(tmp_path, what) as park:
+        flawed(park, -4.0)
+        got = park.run()
+    assert [line.lost for line in got] == [1, 1]
+    assert "negative variance" in got[0].measured["failed"][f"d{BAD}"]  # type: ignore[index]
+    assert all(line.loss < 10 for line in got)
+
+
+def test_the_cloud_refuses_an_edge_whose_mean_holds_a_negative_variance(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more="deploy.norm_limit = 0\n")
+    with live(tmp_path, what) as park:
+        edge = next(iter(park.edges.values()))
+        usual = edge._walk
+
+        def walk(message: Message) -> Any:
+            kind, about, arrays = usual(message)
+            sums = {name: one.copy() for name, one in arrays.items()}
+            for one in sums.values():
+                one[-1] = -400.0
+            return kind, about, sums
+
+        edge._walk = walk  # type: ignore[method-assign]
+        got = park.run()
+    assert [line.lost for line in got] == [4, 4]
+    assert all(line.loss < 10 for line in got)
+
+
+def test_a_simulation_with_the_limit_refuses_a_negative_variance(tmp_path: Path) -> None:
+    usual = floor.attended
+
+    def attended(engine: Any, work: Work, packet: Any, key: Any, still: Any) -> Any:
+        sent, receipt = usual(engine, work, packet, key, still)
+        if key.device == BAD:
+            sent["w"][-1] = -4.0
+        return sent, receipt
+
+    for more in (SIMULATE, ""):
+        what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more=more)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(floor, "attended", attended)
+            if more:
+                _, lines = simulated(what, tmp_path / "limited")
+                assert all("negative variance" in line.info["refused"][str(BAD)] for line in lines)
+            else:
+                with pytest.raises(DivergedError, match="loss of the global model is nan after round 1"):
+                    simulated(what, tmp_path / "unlimited")

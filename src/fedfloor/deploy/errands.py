@@ -172,7 +172,11 @@ def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine)
         with ranges.of("header"):
             blobs = _blobs(message)
             passed = _passed(errand, mine, json.loads(bytes(blobs[0])), engine)
-            return Walked([said(passed), *blobs[1:]], passed, _ends(errand, mine, blobs, passed, engine))
+            ends = _ends(errand, mine, blobs, passed, engine)
+            for end in ends if ":" not in "".join(walk.mixes(errand.node)) else []:
+                if why := limit.flaw(engine.network, errand.start["w"], end.packet(errand.start)["w"]):
+                    raise RefusedError("range", why)
+            return Walked([said(passed), *blobs[1:]], passed, ends)
     except RefusedError:
         raise
     except Exception as error:  # whatever shape it has: an edge ends nobody's run

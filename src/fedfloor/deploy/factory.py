@@ -18,6 +18,7 @@ from fedfloor.deploy.message import Message, RefusedError, fits
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.deploy.tally import KINDS, Failure, failed
+from fedfloor.engine import limit
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.tree import Packet
@@ -87,6 +88,9 @@ class Factory:
             if answer.kind != "update":
                 raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
             fits(answer.arrays, packing.like(packet, within))
+            sent = packing.whole(answer.arrays, packet, within)
+            if why := limit.flaw(engine.network, packet["w"], sent["w"]):
+                raise RefusedError("range", why)
             with ranges.of("receipt"):
                 known = ranges.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
                 receipt = ranges.receipt(answer.about.get("receipt"), known)
@@ -98,7 +102,7 @@ class Factory:
         engine.memory.visits[key.device] += 1
         if receipt.memory is not None:
             engine.memory.held[key.device] = receipt.memory
-        return packing.whole(answer.arrays, packet, within), receipt
+        return sent, receipt
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         """Send the model to devices that only keep it; who does not hear it pulls it with the next visit."""

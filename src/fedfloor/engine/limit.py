@@ -57,11 +57,13 @@ class Part:
         weights: whether it is the trained part of the model.
         start: the numbers that the visit received.
         end: those that it sent on.
+        flaw: why the update is refused whatever its length, or nothing.
     """
 
     weights: bool
     start: Tensor
     end: Tensor
+    flaw: str = ""
 
     @cached_property
     def length(self) -> float:
@@ -89,8 +91,19 @@ def parts(network: Network, scope: str, start: Packet, end: Packet) -> list[Part
     within = slice(0, network.flat.numel()) if scope == "all" else network.part(scope)
     cut = min(max(network.trained, within.start), within.stop)
     model = [(True, slice(within.start, cut)), (False, slice(cut, within.stop))]
-    found = [Part(weights, start["w"][span], end["w"][span]) for weights, span in model if span.stop > span.start]
+    why = flaw(network, start["w"], end["w"])
+    found = [Part(weights, start["w"][span], end["w"][span], why) for weights, span in model if span.stop > span.start]
     return found + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
+
+
+def flaw(network: Network, start: Tensor, end: Tensor) -> str:
+    """Return why a model is refused whatever the length of its update, or nothing.
+
+    No training makes a variance negative that was not; a single one makes the mean of the models undefined.
+    """
+    if any(bool((end[part] < 0).any()) and bool((start[part] >= 0).all()) for part in network.variances):
+        return "its model holds a negative variance of a normalisation layer."
+    return ""
 
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
@@ -141,6 +154,8 @@ class Limit:
 
     def reason(self, scope: str, new: Update, changed: Sequence[Part]) -> str:
         """Return why an update is refused by the updates that are known, or nothing."""
+        if changed and changed[0].flaw:
+            return changed[0].flaw
         for place, (one, length) in enumerate(zip(changed, new[1:], strict=True), 1):
             middle = self._medians(scope, place, len(new))
             if middle is None:

@@ -123,6 +123,14 @@ class Network:
             at += view.numel()
         return found
 
+    @cached_property
+    def variances(self) -> list[slice]:
+        """Where the running variances of normalisation layers lie in the flat vector."""
+        layers = [name for name, one in self.module.named_modules() if isinstance(one, nn.modules.batchnorm._NormBase)]
+        known = self.layout
+        names = [f"{layer}.running_var".lstrip(".") for layer in layers]
+        return [slice(*known[name]) for name in names if name in known]
+
     def state(self, vector: Tensor) -> dict[str, Tensor]:
         """Return a flat vector as named tensors in the usual layout, for files and other programs."""
         return {name: view.contiguous() for name, view in self.named(vector).items()}

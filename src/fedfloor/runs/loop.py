@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -203,6 +204,11 @@ class _Run:
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
         score = evaluate(self.engine, state.packet["w"], self.method.objective) if wanted else None
+        if score is not None and not math.isfinite(score.loss):
+            raise DivergedError(
+                f"the loss of the global model is {score.loss} after round {number}. "
+                "Lower work.lr; the last checkpoint is untouched."
+            )
         self.scored = (number, score)
         held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
         known = len(view.sizes) if view.census is not None else 0
