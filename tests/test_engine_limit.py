@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from fedfloor import config
 from fedfloor.deploy.message import Message
-from fedfloor.engine import floor
+from fedfloor.engine import floor, ranks
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
 from fedfloor.errors import SettingError
 from fedfloor.parts.mix import BySamples
@@ -224,6 +224,27 @@ def test_a_cohort_and_a_limit_exclude_each_other(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", more=SIMULATE + "engine.kind = 'cohort'\nengine.device = 'cpu'")
     with pytest.raises(SettingError, match=r"deploy.simulate with engine.kind = 'cohort'"):
         simulated(what, tmp_path / "out")
+
+
+def test_the_first_round_holds_few_models_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three branches of a factory are judged together, the fourth against them, in simulation and on real machines."""
+    held, usual = list[int](), ranks._Walk._judged_together
+
+    def judged_together(job: Any, done: Any, *more: Any) -> Any:
+        held.append(len(done))
+        return usual(job, done, *more)
+
+    monkeypatch.setattr(ranks, "FIRST", 3, raising=False)
+    monkeypatch.setattr(ranks._Walk, "_judged_together", judged_together)
+    what = experiment(tmp_path, "fedavg", more=SIMULATE)
+    with poisoned(100.0, lambda device, number: device == BAD):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        poison(park, 100.0, lambda device, number: device == BAD)
+        got = park.run()
+    assert held == [3] * 4
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert all(list(line.info["refused"]) == [str(BAD)] for line in got)
 
 
 @pytest.mark.parametrize("method", ["hierfavg", "fedgs"])
