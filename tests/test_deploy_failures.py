@@ -72,7 +72,7 @@ def test_a_rate_at_which_everybody_diverges_ends_the_run_as_in_the_simulation(tm
     what.write_text(what.read_text().replace("lr = 0.05", "lr = 3e38"))
     with pytest.raises(DivergedError, match=r"became (inf|nan) in round 1"):
         simulated(what, tmp_path / "simulated")
-    said = r"round 1: nobody's training succeeded. Device d0: the loss of device 0 became .* So say 7 more."
+    said = r"round 1: nobody's training succeeded. d0: the loss of device 0 became .*; 7 more failed likewise."
     with live(tmp_path, what) as park, pytest.raises(DivergedError, match=said):
         park.run()
 
@@ -82,7 +82,7 @@ def test_devices_that_fail_for_several_reasons_end_the_run_with_neither_of_them(
     with live(tmp_path, what) as park:
         replies(park, "visit", 1, raises(DivergedError("its loss is nan")), who=0)
         replies(park, "visit", 1, raises(SettingError("no weights")), who=1)
-        with pytest.raises(RunError, match="Device d0: its loss is nan So say 1 more") as told:
+        with pytest.raises(RunError, match="d0: its loss is nan; 1 more failed likewise") as told:
             park.run()
     assert type(told.value) is RunError
 
@@ -114,7 +114,7 @@ def test_one_device_that_diverges_does_not_end_a_run_that_others_can_carry(
 
         got = park.run(report=come_and_go)
     assert [line.lost for line in got] == [4, 1, 4]
-    assert "round 1: every visit was lost. Device d0: its loss is nan" in caplog.text
+    assert "round 1: every visit was lost. d0: its loss is nan" in caplog.text
 
 
 def test_an_edge_that_fails_sits_out_and_the_other_factory_carries_the_run(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_question_that_nobody_can_answer_ends_the_run_with_the_reason(tmp_path
     with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
         for k in (0, 1):
             replies(park, "probe", 0, raises(SettingError("no room for a gradient.")), who=k)
-        with pytest.raises(RunError, match=r"--resume\. Device d0: no room for a gradient\. So say 1 more"):
+        with pytest.raises(RunError, match=r"--resume\. d0: no room for a gradient; 1 more"):
             park.run()
 
 

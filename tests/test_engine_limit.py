@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from fedfloor import config
 from fedfloor.deploy.message import Message
-from fedfloor.engine import floor
+from fedfloor.engine import floor, ranks
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.mix import BySamples
@@ -178,7 +178,9 @@ def test_a_device_cannot_poison_by_size_and_the_simulation_refuses_the_same(
     assert visited, "the device was never refused"
     for line in visited:
         assert str(BAD) in line.info["refused"]
-        assert "norm_limit = 10" in line.info["refused"][str(BAD)] or "first devices" in line.info["refused"][str(BAD)]
+        assert (
+            "norm_limit = 10" in line.info["refused"][str(BAD)] or "devices are known" in line.info["refused"][str(BAD)]
+        )
         assert line.measured["failed"][f"d{BAD}"]  # type: ignore[index]
     assert all(line.loss is not None and line.loss < 10 for line in got)
 
@@ -222,6 +224,27 @@ def test_a_cohort_and_a_limit_exclude_each_other(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", more=SIMULATE + "engine.kind = 'cohort'\nengine.device = 'cpu'")
     with pytest.raises(SettingError, match=r"deploy.simulate with engine.kind = 'cohort'"):
         simulated(what, tmp_path / "out")
+
+
+def test_the_first_round_holds_few_models_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three branches of a factory are judged together, the fourth against them, in simulation and on real machines."""
+    held, usual = list[int](), ranks._Walk._judged_together
+
+    def judged_together(job: Any, done: Any, *more: Any) -> Any:
+        held.append(len(done))
+        return usual(job, done, *more)
+
+    monkeypatch.setattr(ranks, "FIRST", 3, raising=False)
+    monkeypatch.setattr(ranks._Walk, "_judged_together", judged_together)
+    what = experiment(tmp_path, "fedavg", more=SIMULATE)
+    with poisoned(100.0, lambda device, number: device == BAD):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        poison(park, 100.0, lambda device, number: device == BAD)
+        got = park.run()
+    assert held == [3] * 4
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert all(list(line.info["refused"]) == [str(BAD)] for line in got)
 
 
 @pytest.mark.parametrize("method", ["hierfavg", "fedgs"])

@@ -128,7 +128,7 @@ class Cloud:
         return [(some, took[factory].blobs if factory in took else None) for factory, some in mine.items()]
 
     def _check_lengths(self, took: dict[int, errands.Walked], errand: Errand, engine: Engine) -> None:
-        """Take out the answers of edges with updates that are too long by those of all."""
+        """Drop answers of edges that accepted updates which are too long beside those of all edges."""
         assert engine.limit is not None
         known = engine.limit.knowing(errand.updates)
         for walked in took.values():
@@ -215,7 +215,7 @@ class Cloud:
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Name a device whose answer is refused by those of all; updates are refused by edges."""
+        """Name a device whose answer is far larger than the other devices'; updates are refused by edges."""
         log.warning("device %d is refused: %s", device, why)
         failed(self._tally.failed, f"device {device}", Failure(kind, "RunError", why))
 

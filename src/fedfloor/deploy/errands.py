@@ -180,7 +180,9 @@ def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine)
     except RefusedError:
         raise
     except Exception as error:  # whatever shape it has: an edge ends nobody's run
-        raise RefusedError("header", f"what it shows is of no branch ({type(error).__name__}).") from error
+        raise RefusedError(
+            "header", f"its answer does not fit the branches it was sent ({type(error).__name__})."
+        ) from error
 
 
 def _blobs(message: Message) -> list[Blob]:

@@ -127,7 +127,7 @@ def read_holding(said: object, facts: Facts) -> Holding:
         rows = [ranges.rows(one, facts.shape[0], "its sums") for one in ranges.rows(sums, 3 * facts.sums, "its sums")]
         known = tuple(tuple(ranges.number(v, -ranges.SUM, ranges.SUM, "a sum") for v in one) for one in rows)
         if not isinstance(digest, str) or not ranges.DIGEST.fullmatch(digest):
-            raise RefusedError("header", "its digest is none.")
+            raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
     return Holding(samples, tuple(counts), known, digest)
 
 

@@ -141,7 +141,7 @@ def digest(value: object) -> str | None:
     """
     if value is None or (isinstance(value, str) and DIGEST.fullmatch(value)):
         return value
-    raise RefusedError("range", "its memory is no digest.")
+    raise RefusedError("range", "its digest is not 64 hexadecimal digits.")
 
 
 def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0) -> list[int]:
@@ -224,7 +224,7 @@ def receipt(row: object, known: Known) -> Receipt:
     whole(visit, *known.visits, "its visit")
     whole(tick, *known.ticks, "its tick")
     if type(lost) is not bool or (lost and not edge):
-        raise RefusedError("receipt", "it claims what a receipt cannot.")
+        raise RefusedError("receipt", "'lost' is not a value a device may send.")
     least, most = (0, 0) if lost else known.steps()
     claimed = (
         device, visit, tick, whole(steps, least, most, "its number of steps"), samples,
@@ -285,7 +285,7 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     """
     times = table(about.get("measured", {}), 3, "measured")
     if not set(times) <= {"seconds", "bytes", "training"}:
-        raise RefusedError("range", "it measured what is not measured.")
+        raise RefusedError("range", "unknown key under 'measured'.")
     seconds = number(times.get("seconds", 0.0), 0, SECONDS, "its seconds")
     training = number(times.get("training", 0.0), 0, SECONDS * most, "its seconds of training")
     moved = table(times.get("bytes", {}), 2, "its bytes")

@@ -100,9 +100,9 @@ def end(failures: Mapping[str, Failure], number: int) -> None:
 
 
 def why(failures: Mapping[str, Failure], kind: str) -> str:
-    """Return what the first device says that could not do a kind of thing, and how many more there are."""
+    """Return why the first device or edge could not do a kind of work, and how many more could not."""
     told = [(name, one.text) for name, one in sorted(failures.items()) if one.kind == kind]
     if not told:
         return ""
-    others = f" So say {len(told) - 1} more." if len(told) > 1 else ""
-    return f" Device {told[0][0]}: {told[0][1]}{others}"
+    others = f"; {len(told) - 1} more failed likewise." if len(told) > 1 else ""
+    return f" {told[0][0]}: {told[0][1].rstrip('.') if others else told[0][1]}{others}"

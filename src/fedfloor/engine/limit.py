@@ -160,7 +160,7 @@ class Limit:
             middle = self._medians(scope, place, len(new))
             if middle is None:
                 if not length <= one.bound:
-                    most = f"at most {one.bound:.3g} is taken of the first devices."
+                    most = f"until {KNOWN} devices are known at most {one.bound:.3g} is accepted."
                     return f"its update has the length {length:.3g}; {most}"
                 continue
             ratio = min(length / middle[0], length / new[0] / middle[1])

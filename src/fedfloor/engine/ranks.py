@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import cast
 
@@ -32,6 +33,7 @@ from fedfloor.plan import choice, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 
+FIRST = 32  # branches whose updates are judged together while too few devices are known: as many models are held
 AHEAD = 16  # turns, which two of the blocks that Windows keep of a device mostly hold
 
 
@@ -177,9 +179,7 @@ class _Walk:
             ahead.update(walk.visits(child))
             ahead[-1] += walk.cloud_visits(child)
 
-        wait = self.limit is not None and not self.limit.settled(node)
-
-        def go(branch: Branch[_Walk]) -> Passed:
+        def go(branch: Branch[_Walk], *, wait: bool = False) -> Passed:
             was = memory.now(branch.known)
             one = branch.job.walk(branch.child, start, tick)
             no_vector(one.answers)
@@ -190,33 +190,43 @@ class _Walk:
                 meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
             return replace(one, packet={})
 
-        done = in_turn_or_at_once(go, branches, at_once=self.engine.floor.at_once)
-        if wait:
-            done = self._judged_together(done, start)
-            for branch, one in zip(branches, done, strict=True):
-                meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
-        return meeting, [replace(one, packet={}) for one in done]
+        at_once, done = self.engine.floor.at_once, dict[int, Passed]()
+        for group in self._by_factory(branches) if self.limit and not self.limit.settled(node) else [branches]:
+            rest = group
+            if self.limit is not None and not self.limit.settled(node):
+                first, rest, limit = group[:FIRST], group[FIRST:], self.limit.copy()
+                passed = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
+                for branch, one in zip(first, self._judged_together(passed, start, limit), strict=True):
+                    meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
+                    done[branch.index] = replace(one, packet={})
+                for branch in rest:
+                    branch.job.limit = limit.copy()
+            passed = in_turn_or_at_once(go, rest, at_once=at_once)
+            done.update(zip((branch.index for branch in rest), passed, strict=True))
+        return meeting, [done[branch.index] for branch in branches]
 
-    def _judged_together(self, done: list[Passed], start: Packet) -> list[Passed]:
-        """Refuse branches with updates that are too long by those of all branches of their factory."""
-        engine, groups = self.engine, dict[int, list[int]]()
-        for index, one in enumerate(done):
-            apart = self.whole and bool(walk.devices(one.resolved))
-            place = int(engine.park.factory_of[walk.first_device(one.resolved)]) if apart else 0
-            groups.setdefault(place, []).append(index)
-        for group in groups.values():
-            told = [(done[index].resolved, done[index].receipts) for index in group]
-            for branch, place, why in offenders(cast(Limit, self.limit).copy(), engine.network, start, told):
-                index = group[branch]
-                one, device = done[index], done[index].receipts[place].device
-                engine.floor.refuse(device, "visit", why)
-                told_of = [
-                    receipt
-                    if receipt.lost
-                    else receipt.without(why if at == place else f"refused with the update of device {device}.")
-                    for at, receipt in enumerate(one.receipts)
-                ]
-                done[index] = replace(one, packet=start, receipts=told_of, trained=frozenset())
+    def _by_factory(self, branches: list[Branch[_Walk]]) -> list[list[Branch[_Walk]]]:
+        """Return branches by the edge that would judge them, each group in plan order."""
+        groups: dict[int, list[Branch[_Walk]]] = {}
+        for branch in branches:
+            apart = self.whole and bool(walk.devices(branch.child))
+            place = int(self.engine.park.factory_of[walk.first_device(branch.child)]) if apart else 0
+            groups.setdefault(place, []).append(branch)
+        return list(groups.values())
+
+    def _judged_together(self, done: list[Passed], start: Packet, limit: Limit) -> list[Passed]:
+        """Refuse branches with updates that are too long beside those of all; the limit then knows these."""
+        told = [(one.resolved, one.receipts) for one in done]
+        for index, place, why in offenders(limit, self.engine.network, start, told):
+            one, device = done[index], done[index].receipts[place].device
+            self.engine.floor.refuse(device, "visit", why)
+            told_of = [
+                receipt
+                if receipt.lost
+                else receipt.without(why if at == place else f"refused with the update of device {device}.")
+                for at, receipt in enumerate(one.receipts)
+            ]
+            done[index] = replace(one, packet=start, receipts=told_of, trained=frozenset())
         return done
 
     def _met(self, node: Parallel, meeting: Meeting, branches: list[Passed]) -> Passed:
