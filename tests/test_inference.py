@@ -187,13 +187,13 @@ def test_an_own_network_that_has_changed(command: Command) -> None:
     command.module("grown", OWN.format(wide=784, inner=3))
     write_model(command.folder / "run", "grown:network")
     np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))
-    assert command("predict", "run", "x.npz").code == 0
+    assert command("predict", "run", "x.npz", "--own-code").code == 0
     tensors = load_file(command.folder / "run" / "model.safetensors")
     assert "2.running_mean" in tensors  # statistics travel with the model
     command.module("other", OWN.format(wide=784, inner=4))
     path = command.folder / "run" / "model.safetensors"
     path.write_bytes(path.read_bytes().replace(b"grown:network", b"other:network"))
-    said = command("predict", "run", "x.npz")
+    said = command("predict", "run", "x.npz", "--own-code")
     command.refused(said, "1.weight is (3, 784) in the file, (4, 784) in the network", "and 4 more")
 
 
@@ -202,7 +202,44 @@ def test_an_own_network_that_is_not_there(command: Command) -> None:
     path = command.folder / "run" / "model.safetensors"
     path.write_bytes(path.read_bytes().replace(b'\\"logistic\\"', b'\\"gone:net\\"'))
     np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))
-    command.refused(command("predict", "run", "x.npz"), "model 'gone:net': no module 'gone'", "start fedfloor in")
+    said = command("predict", "run", "x.npz", "--own-code")
+    command.refused(said, "model 'gone:net': no module 'gone'", "start fedfloor in")
+
+
+NAMING: dict[str, dict[str, Any]] = {
+    "model 'marked:network'": {"model": "marked:network"},
+    "objective 'os:system'": {"made": {"objective": ["os:system", {"command": "touch called"}]}},
+    "objective 'subprocess:Popen'": {"made": {"objective": ["subprocess:Popen", {"args": "touch called"}]}},
+    "model 'marked:network' and objective 'marked:Goal'": {
+        "model": "marked:network", "made": {"objective": ["marked:Goal", {}]},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "header"), NAMING.items(), ids=NAMING)
+def test_a_file_that_names_code_is_refused_unless_it_is_trusted(
+    command: Command, names: str, header: dict[str, Any]
+) -> None:
+    command.module("marked", "open('called', 'w').close()\n")
+    write_model(command.folder / "run", **header)
+    np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))
+    for words in (["export", "run"], ["predict", "run", "x.npz"]):
+        command.refused(command(*words), f"names code outside fedfloor: {names}. Loading it", "give --own-code")
+    with pytest.raises(SettingError, match="own=True"):
+        load_model("run")
+    assert not (command.folder / "called").exists()
+    if "os:system" in names:  # a function is not called, even where the file is trusted
+        command.refused(command("export", "run", "--own-code"), "must be the name of a dataclass")
+
+
+def test_class_names_reach_the_terminal_without_control_characters(command: Command) -> None:
+    write_model(command.folder / "run", classes=("\x1b]0;title\x07a", "b\x1b[2J\u202e"))
+    np.savez(command.folder / "x.npz", np.zeros((2, 28, 28), np.uint8))
+    said = command("predict", "run", "x.npz", "--top", "2")
+    assert said.code == 0
+    assert "\\x1b]0;title\\x07a" in said.out
+    assert "\\x1b[2J\\u202e" in said.out
+    assert all(character.isprintable() or character == "\n" for character in said.out)
 
 
 # -- what is no model --------------------------------------------------------------------------------------------------
@@ -214,6 +251,11 @@ def header(folder: Path, **changes: Any) -> None:
 
 def means(folder: Path) -> None:
     write_model(folder, normalise={"scale": 1.0, "mean": [], "std": [1.0]})
+
+
+def nested(folder: Path) -> None:
+    folder.mkdir()
+    save_file({"a": torch.zeros(1)}, folder / "model.safetensors", {"fedfloor": "[" * 200_000})
 
 
 def damaged(folder: Path) -> None:
@@ -248,6 +290,7 @@ NO_MODEL = {
     "damaged": (damaged, "model.safetensors is damaged, or no safetensors file"),
     "another program's": (foreign, "model.safetensors has format 'none': this version reads 'fedfloor 1'"),
     "another version's": (lambda f: header(f, format="fedfloor 9"), "has format 'fedfloor 9'"),
+    "deeply nested": (nested, "model.safetensors has format 'unreadable'"),
     "no round": (lambda f: header(f, round=None), "not the header of a model (round is missing)"),
     "odd inputs": (lambda f: header(f, inputs={"kind": "sound"}), "inputs.kind = 'sound'"),
     "too few means": (means, "0 means and 1 deviations for 1 channels"),

@@ -209,14 +209,14 @@ def own(command: Command) -> Command:
 @pytest.mark.parametrize("name", ["good", pytest.param("sign", marks=pytest.mark.slow)])
 def test_own_networks(own: Command, name: str) -> None:
     write_model(own.folder / "run", f"onnx_networks:{name}", (2,), inputs=SENSORS)
-    said = own("export", "run", "--json")
+    said = own("export", "run", "--own-code", "--json")
     assert said.document["rows"][0]["logits"] <= TOLERANCE
 
 
 @pytest.mark.slow
 def test_an_own_recurrent_network(own: Command) -> None:
     write_model(own.folder / "run", "onnx_networks:recurrent", (2, 4), inputs=WINDOWS)
-    assert own("export", "run", "--json").document["rows"][0]["logits"] <= TOLERANCE
+    assert own("export", "run", "--own-code", "--json").document["rows"][0]["logits"] <= TOLERANCE
 
 
 REFUSED = {
@@ -231,7 +231,7 @@ REFUSED = {
 def test_what_onnx_cannot_say_is_refused(own: Command, name: str) -> None:
     classes = ("ok", "worn", "loose")
     write_model(own.folder / "run", f"onnx_networks:{name}", (2,), classes, inputs=SENSORS)
-    said = own("export", "run")
+    said = own("export", "run", "--own-code")
     own.refused(said, f"network 'onnx_networks:{name}'", REFUSED[name])
     assert len(said.err.splitlines()) == 1
 
@@ -239,7 +239,7 @@ def test_what_onnx_cannot_say_is_refused(own: Command, name: str) -> None:
 def test_an_older_file_stays_when_an_export_fails(own: Command) -> None:
     write_model(own.folder / "run", "onnx_networks:eigen", (2,), inputs=SENSORS)
     (own.folder / "model.onnx").write_text("older")
-    own.refused(own("export", "run", "--out", "model.onnx"), "linalg_eig")
+    own.refused(own("export", "run", "--own-code", "--out", "model.onnx"), "linalg_eig")
     assert (own.folder / "model.onnx").read_text() == "older"
 
 

@@ -10,6 +10,9 @@ import typer
 from fedfloor.cli.options import Json
 
 Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or its model.safetensors.")]
+OwnCode = Annotated[
+    bool, typer.Option("--own-code", help="The file names module:Name; load it only if you trust the file.")
+]
 
 
 def predict(
@@ -22,20 +25,22 @@ def predict(
     table: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
+    own: OwnCode = False,
     as_json: Json = False,
 ) -> None:
     """Say what a trained model sees in pictures or sensor data."""
     from fedfloor.inference import shown
 
-    shown.predict(run, files, shown.How(top, resize, invert, every, table), as_json=as_json)
+    shown.predict(run, files, shown.How(top, resize, invert, every, table, own), as_json=as_json)
 
 
 def export(
     run: Model,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
+    own: OwnCode = False,
     as_json: Json = False,
 ) -> None:
     """Write a trained model as ONNX, for devices without PyTorch."""
     from fedfloor.inference import shown
 
-    shown.export(run, out, as_json=as_json)
+    shown.export(run, out, as_json=as_json, own=own)

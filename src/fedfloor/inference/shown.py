@@ -30,6 +30,7 @@ class How:
         resize, invert: what is done to pictures.
         every: print all rows.
         table: a CSV file to write them to.
+        own: import a model or objective of one's own that the file names.
     """
 
     top: int = 1
@@ -37,6 +38,7 @@ class How:
     invert: bool = False
     every: bool = False
     table: Path | None = None
+    own: bool = False
 
 
 def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> None:
@@ -52,7 +54,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         SettingError: an option that cannot be, or no file that is a sample of this model.
         RunError: some files are no samples of it; the others are answered, and these are named at the end.
     """
-    trained = load_model(run)
+    trained = load_model(run, how.own)
     require(1 <= how.top <= len(trained.classes), "--top", how.top, f"from 1 to {len(trained.classes)}")
     if how.table is not None:
         _check_writable("--csv", how.table)
@@ -121,15 +123,16 @@ def _check_writable(option: str, path: Path) -> None:
         )
 
 
-def export(run: Path, out: Path | None, *, as_json: bool) -> None:
+def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
     """Export a run's model, and print what came of it.
 
     Args:
         run: its folder, or the model's file.
         out: the file to write; ``model.onnx`` in the run's folder where it is left out.
         as_json: print JSON.
+        own: import a model or objective of one's own that the file names.
     """
-    trained = load_model(run)
+    trained = load_model(run, own)
     where = out or (run if run.is_dir() else run.parent) / "model.onnx"
     _check_writable("--out", where)
     done = onnx.export(trained, where)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfloor.checking import parsed
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, shown
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
-from fedfloor.outside import SPEC, load
+from fedfloor.outside import load
 from fedfloor.parts.objectives import objective
 from fedfloor.threads import one_thread
 
@@ -169,23 +169,33 @@ class Header:
             raise ValueError("a table without columns")
 
 
-def load_model(folder: Path | str) -> Trained:
+def load_model(folder: Path | str, own: bool = False) -> Trained:
     """Read a trained model.
 
     Args:
         folder: a run's folder, or a ``model.safetensors`` itself.
+        own: whether a model or objective of one's own that the file names (``module:Name``) is imported and run; only
+            for a file that is trusted.
 
     Raises:
-        SettingError: there is none, it is damaged or of another format, or the network of one's own has changed.
+        SettingError: there is none, it is damaged or of another format, it names code of one's own and ``own`` is
+            false, or the network of one's own has changed.
     """
     path = found(Path(folder))
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])
+    outside = [(what, spec) for what, spec in (("model", header.model), ("objective", header.made.objective[0]))
+               if ":" in spec]  # fmt: skip
+    if outside and not own:
+        names = " and ".join(f"{what} {shown(spec)}" for what, spec in outside)
+        raise SettingError(
+            f"{path} names code outside fedfloor: {names}. Loading it imports and runs that module. If you trust the "
+            "file and the module, give --own-code (in Python: load_model(folder, own=True))."
+        )
     try:
-        for what, spec in (("model", header.model), ("objective", header.made.objective[0])):
-            if SPEC.fullmatch(spec):
-                load(spec, what)
+        for what, spec in outside:
+            load(spec, what)
         goal = objective(*header.made.objective)
         with torch.random.fork_rng(devices=[]):
             parts = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)
