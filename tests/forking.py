@@ -79,7 +79,8 @@ def main() -> None:
     what = config.read(Path(sys.argv[1]), [])
     own.alone(build_park(what), what, 0)
     place = Path("nowhere")
-    made = settings.DeviceSettings("p", "d", 0, 0, settings.Address("127.0.0.1", 1), place, place / "memory", place)
+    where = settings.Address("127.0.0.1", 1)
+    made = settings.DeviceSettings("p", "d", 0, 0, where, place, place / "memory", place, edge="e")
     worker.Worker(made, what, config.combined(what), names.table(what), build_park(what))
     link.Mqtt("d", made.broker)
     for line in sys.stdin:

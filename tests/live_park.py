@@ -131,7 +131,16 @@ def device_settings(
 ) -> DeviceSettings:
     place = folder / f"device-{device}"
     return DeviceSettings(
-        "trial", f"d{device}", factory, device, broker, what, place / "memory", place, data=data or DataSource()
+        "trial",
+        f"d{device}",
+        factory,
+        device,
+        broker,
+        what,
+        place / "memory",
+        place,
+        data=data or DataSource(),
+        edge=f"e{factory}",
     )
 
 

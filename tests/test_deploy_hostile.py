@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor import __version__
+from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
 from fedfloor.deploy import message as messages
@@ -39,6 +39,7 @@ from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import ledger
+from fedfloor.runs.parks import build_park
 from live_park import NOWHERE, Live, experiment
 from live_park import live as park_of
 from parks import plant, until
@@ -86,6 +87,28 @@ def test_no_work_of_a_message_keeps_a_device_busy_for_good(small_park: Live, wor
         got, why = request(agent, "e0", kind, about, arrays={"w": w})
         assert (got, why) == ("refused", wanted) if wanted else got in ("update", "answer")
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda f: {"classes": f["classes"][::-1]}, lambda _: {"scale": 1e4}, lambda _: {"standard": [[1e3], [1e-3]]}],
+)
+def test_no_foreign_edge_relabels_or_scales_what_a_device_holds(tmp_path: Path, change: Any) -> None:
+    """Reversed classes gave every sample another label, and the device's own edge had no way to notice."""
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=4, more="data.normalise = 'standard'")
+    own = facts.of(config.read(what, []), build_park(config.read(what, [])).dataset)
+    with park_of(tmp_path, what) as park:
+        agent = park.agents[0]
+        near, far = sorted(("e0", "e1"), key=lambda name: name != agent.settings.edge)
+        first = own.told()
+        assert request(agent, near, "facts", {"facts": first})[0] == "answer"
+        other = {**first, **change(first)}
+        assert request(agent, far, "facts", {"facts": other}) == ("refused", "edge")
+        if other["standard"] is None:
+            assert request(agent, near, "facts", {"facts": other}) == ("refused", "facts")
+        known = {**first, "standard": [[0.5], [0.25]]}
+        assert request(agent, near, "facts", {"facts": known})[0] == "answer"
+        assert agent._facts == replace(own, standard=((0.5,), (0.25,)))
 
 
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])

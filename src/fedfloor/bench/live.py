@@ -163,7 +163,8 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
         for one in names:
             file = folder / f"{one.name}.toml"
             own, tls = folder / one.name, _tls(folder, one.name, "device") if case.tls else None
-            file.write_text(to_toml(DeviceSettings(PARK, one.name, 0, one.device, where, what, own, own, tls)))
+            device = DeviceSettings(PARK, one.name, 0, one.device, where, what, own, own, tls, edge="e0")
+            file.write_text(to_toml(device))
             started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "device", str(file)]))
         tls = _tls(folder, "e0", "edge") if case.tls else None
         made = edge.of(

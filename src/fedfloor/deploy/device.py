@@ -129,6 +129,8 @@ class Agent:
     def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
             if message.kind == "facts":
+                if edge != self.settings.edge:
+                    raise RefusedError("edge", f"'facts' are accepted from edge {self.settings.edge} only.")
                 return "answer", {"answer": self._holding(message)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
@@ -160,7 +162,9 @@ class Agent:
     def _holding(self, message: Message) -> dict[str, Any]:
         """Read its samples as the cloud says what a sample is, and answer how many there are."""
         facts = read_facts(message.about.get("facts"))
-        if self.park is None or self._facts is None or replace(self._facts, standard=facts.standard) != facts:
+        if self._facts is not None and replace(self._facts, standard=facts.standard) != facts:
+            raise RefusedError("facts", "they differ from those that this device has. Start it again for other data.")
+        if self.park is None or self._facts is None:
             self.park = own.guarded(own.park(self.settings, self.experiment, facts), self.settings)
         if facts != self._facts:
             self.park, self._facts, self._worker = replace(self.park, told=facts.known), facts, None

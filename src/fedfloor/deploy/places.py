@@ -134,7 +134,7 @@ def _device(park: ParkFile, one: Device) -> DeviceSettings:
     return DeviceSettings(
         park=park.name, name=one.name, factory=park.factory.index(factory), device=one.number or 0,
         broker=Address(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE / "memory", state=STATE,
-        tls=_tls("device"), data=one.source,
+        tls=_tls("device"), data=one.source, edge=factory.name,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Paths in a file are relative to the folder it lies in.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,7 @@ class DeviceSettings:
         state: folder for its log and counters.
         tls: without it, nothing is encrypted and nobody proves who he is: for tests only.
         data: where its samples come from.
+        edge: the name of its factory's edge, from which alone it takes what a sample is.
     """
 
     park: str
@@ -133,10 +134,12 @@ class DeviceSettings:
     state: Path
     tls: Tls | None = None
     data: DataSource = DataSource()
+    edge: str = field(kw_only=True)
 
     def __post_init__(self) -> None:
         _name(self.park, "park")
         _name(self.name, "name")
+        _name(self.edge, "edge")
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
         require(self.device >= 0, "device", self.device, "a number of at least 0")
 
