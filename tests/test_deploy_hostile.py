@@ -29,10 +29,10 @@ from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
-from fedfloor.deploy.settings import Named
+from fedfloor.deploy.settings import CloudEdge, Named
 from fedfloor.deploy.worker import most_batches
 from fedfloor.engine import ranks
-from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.fedgs import FedGS
@@ -535,6 +535,28 @@ class Replayed:
         return found
 
 
+EDGES = (CloudEdge("e0", 0), CloudEdge("e1", 1))
+
+
+@pytest.mark.parametrize("listed", [[0, 1, 3], [0], [0, 3]])
+def test_an_edge_that_lists_other_devices_than_it_was_provisioned_with_is_refused_by_name(listed: list[int]) -> None:
+    """Invented devices of any number of samples would take the weight of the mean, and move the median of samples."""
+    known = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=False)
+    one = {"samples": 10**9, "counts": [10**9, 0], "sums": [], "digest": "0" * 64}
+    edges = (
+        CloudEdge("e0", 0, devices=(Named("d0", 0), Named("d1", 1))),
+        CloudEdge("e1", 1, devices=(Named("d2", 2),)),
+    )
+
+    def gathered(devices: list[int]) -> Message:
+        held = {str(k): one for k in devices}
+        return Message("gathered", "e0", about={"held": held, "devices": devices, "lacking": [], "wrong": {}})
+
+    assert joining.wait(lambda: {0: gathered([1, 0]), 1: gathered([2])}, edges, known, 0.0)[0] == [0, 0, 1]
+    with pytest.raises(RunError, match=r"edge e0: .*of device [13] it and cloud.toml state different factories"):
+        joining.wait(lambda: {0: gathered(listed), 1: gathered([2])}, edges, known, 0.0)
+
+
 @pytest.mark.parametrize("sums", [False, True])
 def test_no_forged_list_of_what_devices_hold_ends_in_anything_but_a_message_with_the_edges_name(sums: bool) -> None:
     known = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=sums)
@@ -542,13 +564,13 @@ def test_no_forged_list_of_what_devices_hold_ends_in_anything_but_a_message_with
     about = {"held": {"0": one, "1": one}, "devices": [0, 1], "lacking": [], "wrong": {}}
     other = {"held": {"2": one}, "devices": [2], "lacking": [], "wrong": {}}
     true = [Message("gathered", "e0", about=about), Message("gathered", "e1", about=other)]
-    gathered = joining.wait(lambda: dict(enumerate(true)), {0: "e0", 1: "e1"}, known, 0.0)
+    gathered = joining.wait(lambda: dict(enumerate(true)), EDGES, known, 0.0)
     assert gathered[0] == [0, 0, 1]
     tried, texts = 0, list[str]()
     for said, message in forgeries(true[0]):
         tried += 1
         try:
-            found = joining.wait(lambda: {0: message, 1: true[1]}, {0: "e0", 1: "e1"}, known, 0.0)  # noqa: B023
+            found = joining.wait(lambda: {0: message, 1: true[1]}, EDGES, known, 0.0)  # noqa: B023
             facts.park(Experiment(), known, *found)
         except FedfloorError as error:
             texts.append(f"{said}: {error}")

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,6 +197,91 @@ def test_without_a_single_node_the_run_ends_with_what_to_do(monkeypatch: pytest.
     unknown = flower.ByGrid(FakeGrid([]), [CloudEdge("north", 0)])
     with pytest.raises(RunError, match=r"no factory's SuperNode answered within 0.1 s.*flwr supernode register"):
         unknown.ask({0: b"a"}, 5.0)
+
+
+@dataclass
+class Nodes(FakeGrid):
+    """Nodes that state their factory and answer as they like: node → the record of a message's kind."""
+
+    answers: dict[int, Callable[[str], Any]]
+
+    def __post_init__(self) -> None:
+        FakeGrid.__init__(self, list(self.answers))
+
+    def answer(self, identity: str) -> Any:
+        asked = self.pushed[identity].metadata
+        metadata = SimpleNamespace(src_node_id=asked.dst_node_id, reply_to_message_id=identity)
+        content = self.answers[asked.dst_node_id](asked.message_type)
+        return SimpleNamespace(metadata=metadata, has_error=lambda: False, content=content)
+
+
+def stated(number: Any, frame: Any = b"honest") -> Callable[[str], Any]:
+    """A node that states a factory, unless it is None, and answers with a frame: bytes, or a record of its own."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    from fedfloor.deploy.knock import content
+
+    record = RecordDict({} if number is None else {"factory": ConfigRecord({"number": number})})
+    sent = content(frame) if isinstance(frame, bytes) else frame
+    return lambda kind: record if kind == "query.factory" else sent
+
+
+@pytest.fixture
+def found_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[int, Callable[[str], Any]]], dict[int, bytes]]:
+    """What the cloud takes of nodes whose factories it asks for."""
+    flower = pytest.importorskip("fedfloor.deploy.flower")
+    monkeypatch.setattr(flower, "FIND_S", 0.5)
+    monkeypatch.setattr(flower, "AGAIN_S", 0.5)
+
+    def addressed(*_: Any, dst_node_id: int, message_type: str, **__: Any) -> Any:
+        return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=dst_node_id, message_type=message_type))
+
+    monkeypatch.setattr(flower, "Message", addressed)
+
+    def ask(answers: dict[int, Callable[[str], Any]]) -> dict[int, bytes]:
+        made = flower.ByGrid(Nodes(answers), [CloudEdge("north", 0), CloudEdge("south", 1)])
+        return made.ask({0: b"a", 1: b"b"}, 1.0)  # type: ignore[no-any-return]
+
+    return ask
+
+
+@pytest.mark.parametrize("number", [None, "abc", [1, 2], b"x", float("inf"), 10**6, -1])
+def test_a_node_that_states_no_factory_that_is_wanted_costs_its_own_factory_only(
+    found_by: Callable[..., dict[int, bytes]], number: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert found_by({100: stated(number), 200: stated(1)}) == {1: b"honest"}
+    assert caplog.text.count("node 100: its factory") == 1
+
+
+@pytest.mark.parametrize("case", ["nothing", "another name", "no array", "no arrays"])
+def test_an_answer_without_a_frame_is_no_answer(
+    found_by: Callable[..., dict[int, bytes]], case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    one = Array(dtype="uint8", shape=(1,), stype="x", data=b"1")
+    records = {
+        "nothing": {}, "another name": {"x": ArrayRecord({"frame": one})},
+        "no array": {"frame": ArrayRecord({"x": one})}, "no arrays": {"frame": ConfigRecord({"frame": 1})},
+    }  # fmt: skip
+    assert found_by({100: stated(0, RecordDict(records[case])), 200: stated(1)}) == {1: b"honest"}
+    assert "factory 0: its message holds no frame" in caplog.text
+
+
+def test_a_second_node_cannot_take_a_factory(
+    found_by: Callable[..., dict[int, bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where two state it at once, neither has it; one that comes later is refused."""
+    flower = pytest.importorskip("fedfloor.deploy.flower")
+    answers = {100: stated(0), 200: stated(1), 300: stated(1, b"forged")}
+    assert found_by(answers) == {0: b"honest"}
+    grid = Nodes({100: stated(0), 200: stated(1)})
+    made = flower.ByGrid(grid, [CloudEdge("north", 0), CloudEdge("south", 1), CloudEdge("west", 2)])
+    assert made.ask({0: b"a", 1: b"b"}, 1.0) == {0: b"honest", 1: b"honest"}
+    grid.nodes.append(300)
+    grid.answers[300] = stated(1, b"forged")
+    assert made.ask({0: b"a", 1: b"b", 2: b"c"}, 1.0) == {0: b"honest", 1: b"honest"}
+    assert "node 300: its factory 1 is refused" in caplog.text
 
 
 def flwr(answer: Callable[[str], dict[str, Any]]) -> Any:

@@ -94,7 +94,7 @@ class Cloud:
         def ask() -> Mapping[int, Message]:
             return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
 
-        found = joining.wait(ask, self._names, facts, self._settings.deadlines.join_s)
+        found = joining.wait(ask, self._settings.edges, facts, self._settings.deadlines.join_s)
         self._factory_of, self._park = found[0], joining.told(facts, found)
         park = facts_of.park(experiment, facts, *found, here)
         self._exchange(self._introduction(self._names))

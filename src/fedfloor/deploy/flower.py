@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedfloor.deploy import cloud
+from fedfloor.deploy.gate import shown
 from fedfloor.deploy.knock import content, frame_of
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, read
 from fedfloor.deploy.submit import ENDED
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.02  # Flower's own wait is 3 s
 FIND_S = 120.0  # for nodes to be there, and to say which factory is theirs
+AGAIN_S = 10.0  # for a factory that was without a node
 
 
 class ByGrid:
@@ -38,6 +40,7 @@ class ByGrid:
         self._known = {one.factory: one.node for one in edges if one.node is not None}
         self._nodes: dict[int, int] = {}
         self._met = False  # whether any node was there
+        self._refused = set[int]()  # nodes whose statement of their factory was refused
         self._wanted = {one.factory for one in edges}
 
     def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
@@ -47,7 +50,7 @@ class ByGrid:
             RunError: not a single node is there before the first question.
         """
         if not set(messages) <= set(self._nodes):
-            self._find(10.0 if self._met else FIND_S)
+            self._find(AGAIN_S if self._met else FIND_S)
         if not self._nodes and not self._met:
             raise RunError(
                 f"no factory's SuperNode answered within {FIND_S:g} s. A SuperLink that was started again knows none: "
@@ -60,10 +63,12 @@ class ByGrid:
         found: dict[int, bytes] = {}
         for place, answer in self._rpc(sent, deadline_s):
             factory = asked[place]
-            if answer.has_error():
-                log.warning("factory %d: %s.", factory, answer.error.reason)
-            else:
+            try:
+                if answer.has_error():
+                    raise RunError(answer.error.reason)
                 found[factory] = frame_of(answer)
+            except RunError as error:
+                log.warning("factory %d: %s.", factory, shown(str(error)))
         for factory in set(messages) - set(found):
             self._nodes.pop(factory, None)  # it may come back as another node
         return found
@@ -75,10 +80,26 @@ class ByGrid:
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:
             strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
             asked = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
-            for _, answer in self._rpc(asked, min(60.0, deadline_s)):
-                if not answer.has_error():
-                    self._nodes[int(answer.content.config_records["factory"]["number"])] = answer.metadata.src_node_id  # type: ignore[arg-type]
+            self._claimed({
+                answer.metadata.src_node_id: _number(answer)
+                for _, answer in self._rpc(asked, min(60.0, deadline_s))
+                if not answer.has_error()
+            })  # fmt: skip
             time.sleep(0.2)
+
+    def _claimed(self, claims: Mapping[int, int | None]) -> None:
+        """Accept the factories that nodes state; refuse one that is of no edge, has its node, or is stated twice."""
+        for node, number in claims.items():
+            if (
+                number is not None
+                and number in self._wanted - set(self._nodes)
+                and list(claims.values()).count(number) == 1
+            ):
+                self._nodes[number] = node
+            elif node not in self._refused:
+                self._refused.add(node)
+                text = "is refused: it is of no edge, or another node states it. [[edges]] node = N chooses one"
+                log.warning("node %d: its factory %s %s.", node, shown(repr(number)), text)
 
     def _rpc(self, messages: Sequence[Message], deadline_s: float) -> list[tuple[int, Message]]:
         """Send messages; return the answers that come in time, each with the place of the message that it answers.
@@ -112,6 +133,15 @@ def serve(grid: Grid, context: Context) -> None:
 def _ended(out: Path, told: Mapping[str, str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     folder.write(out / ENDED, json.dumps(told))
+
+
+def _number(answer: Message) -> int | None:
+    """Return the factory that a node states, or None where it states no number."""
+    try:
+        number = answer.content.config_records["factory"]["number"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return number if type(number) is int else None
 
 
 def _message(frame: bytes, node: int, deadline_s: float) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from fedfloor.deploy import ranges
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
 from fedfloor.deploy.message import Message, RefusedError
-from fedfloor.deploy.settings import Named
+from fedfloor.deploy.settings import CloudEdge, Named
 from fedfloor.errors import RunError, SettingError
 
 log = logging.getLogger(__name__)
@@ -101,13 +101,13 @@ def gathered(joining: Joining, mine: Mapping[int, Named], facts: Facts, run: str
 
 
 def wait(
-    ask: Callable[[], Mapping[int, Message]], edges: Mapping[int, str], facts: Facts, deadline_s: float
+    ask: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float
 ) -> Gathered:
     """Ask edges until all of their devices have said what they hold.
 
     Args:
         ask: asks all edges.
-        edges: their names, by factory.
+        edges: all of them.
         facts: what a sample is.
         deadline_s: how long.
 
@@ -118,10 +118,11 @@ def wait(
     until, seen = time.monotonic() + deadline_s, -1
     while True:
         answers = ask()
-        lacking = [f"edge {name}" for factory, name in edges.items() if factory not in answers]
+        lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
         factory_of, held = dict[int, int](), dict[int, Holding]()
-        for factory, one in answers.items():
-            _take(one, factory, edges[factory], facts, factory_of, held, lacking)
+        for edge in edges:
+            if edge.factory in answers:
+                _take(answers[edge.factory], edge, facts, factory_of, held, lacking)
         if len(held) != seen:
             seen = len(held)
             log.info("%d of %d devices have said what they hold.", seen, len(factory_of))
@@ -136,10 +137,10 @@ def wait(
 
 
 def _take(
-    answer: Message, factory: int, edge: str, facts: Facts, factory_of: dict[int, int], held: dict[int, Holding],
+    answer: Message, edge: CloudEdge, facts: Facts, factory_of: dict[int, int], held: dict[int, Holding],
     lacking: list[str],
 ) -> None:  # fmt: skip
-    about = answer.about
+    about, expected = answer.about, [one.device for one in edge.devices]
     try:
         if answer.kind != "gathered":
             raise RefusedError("kind", ranges.text(about.get("text", answer.kind)))
@@ -148,8 +149,14 @@ def _take(
             raise SettingError(" ".join(map(ranges.text, list(wrong.values())[:SHOWN])))
         devices = ranges.rows(about.get("devices"), None, "its devices")
         known = {str(ranges.whole(k, 0, ranges.DEVICES, "a device")): k for k in devices}
+        if expected and (other := set(devices) ^ set(expected)):
+            raise RefusedError(
+                "device",
+                f"of device {min(other)} it and cloud.toml state different factories. Copy cloud.toml and the edge's "
+                "file of the same fedfloor provision to their machines.",
+            )
         for k in devices:
-            if factory_of.setdefault(k, factory) != factory:
+            if factory_of.setdefault(k, edge.factory) != edge.factory:
                 raise SettingError(f"device {k} is listed by two edges. Give every device a number of its own.")
         for k, one in ranges.table(about.get("held"), len(devices), "what its devices hold").items():
             if k not in known:
@@ -160,7 +167,7 @@ def _take(
             raise RefusedError("device", "it does not state of each device what it holds, or that it is missing.")
         lacking += [ranges.name(one, "a device") for one in names]
     except RefusedError as error:
-        raise RunError(f"edge {edge}: {error}") from error
+        raise RunError(f"edge {edge.name}: {error}") from error
 
 
 def _numbered(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gathered:

@@ -45,5 +45,12 @@ def content(frame: bytes) -> RecordDict:
 
 
 def frame_of(message: Message) -> bytes:
-    """Return the bytes that Flower carried."""
-    return bytes(message.content.array_records["frame"]["frame"].data)
+    """Return the bytes that Flower carried.
+
+    Raises:
+        RunError: the message holds no frame.
+    """
+    try:
+        return bytes(message.content.array_records["frame"]["frame"].data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError("its message holds no frame") from error

@@ -76,7 +76,7 @@ def settings_files(park: ParkFile, shut_out: Sequence[str]) -> Files:
             f"experiment {park.experiment}: {error.strerror or error}. Name it in the park file."
         ) from error
     files: Files = {}
-    _machine(files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(_cloud(park)), units.cloud(park))
+    _machine(files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(_cloud(park, shut_out)), units.cloud(park))
     files[PurePosixPath("cloud/state/flwr/config.toml")] = _connection(park)
     for one in park.factory:
         place, text = PurePosixPath("factories", one.name), to_toml(_edge(park, one, shut_out))
@@ -138,10 +138,12 @@ def _device(park: ParkFile, one: Device) -> DeviceSettings:
     )  # fmt: skip
 
 
-def _cloud(park: ParkFile) -> CloudSettings:
+def _cloud(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
     return CloudSettings(
         park=park.name, experiment=EXPERIMENT, out=STATE / "run", root=Path("ca.crt"),
-        edges=tuple(CloudEdge(one.name, i) for i, one in enumerate(park.factory)),
+        edges=tuple(
+            CloudEdge(one.name, i, devices=_named(park.devices_of(one), shut_out)) for i, one in enumerate(park.factory)
+        ),
         superlink=Address(park.cloud.address, park.cloud.port), samples=_samples(park),
     )  # fmt: skip
 

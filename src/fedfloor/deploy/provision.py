@@ -263,6 +263,8 @@ def _notes(
             yield f"copy acl and revoked.crl of factories/{one.name} and reload: systemctl reload fedfloor-broker"
         if f"edge-{one.name}.toml" in mine:
             yield f"copy edge-{one.name}.toml and restart the edge of {one.name}: systemctl restart fedfloor-edge"
+    if again and PurePosixPath("cloud/cloud.toml") in written:
+        yield "copy cloud/cloud.toml to the cloud's machine: it lists the devices of every factory"
     for name in revoke:
         yield f"'{name}' is shut out from then on, and gets no certificate until --renew {name}"
     for row in rows:

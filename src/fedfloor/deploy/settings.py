@@ -197,12 +197,14 @@ class CloudEdge:
         factory: its factory's number; its SuperNode says ``factory=N`` in its ``--node-config``.
         door: where its door listens, to be reached directly, without Flower.
         node: its Flower node's number, where it is known; else nodes are asked for their factory.
+        devices: of its factory; where they are given, an edge that lists others is refused.
     """
 
     name: str
     factory: int
     door: Address | None = None
     node: int | None = None
+    devices: tuple[Named, ...] = ()
 
     def __post_init__(self) -> None:
         _name(self.name, "name")
