@@ -173,7 +173,7 @@ def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine)
             blobs = _blobs(message)
             passed = _passed(errand, mine, json.loads(bytes(blobs[0])), engine)
             ends = _ends(errand, mine, blobs, passed, engine)
-            for end in ends if ":" not in "".join(walk.mixes(errand.node)) else []:
+            for end in ends if _bounded(errand.node) else []:
                 if why := limit.flaw(engine.network, errand.start["w"], end.packet(errand.start)["w"]):
                     raise RefusedError("range", why)
             return Walked([said(passed), *blobs[1:]], passed, ends)
@@ -183,6 +183,12 @@ def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine)
         raise RefusedError(
             "header", f"its answer does not fit the branches it was sent ({type(error).__name__})."
         ) from error
+
+
+def _bounded(node: Parallel) -> bool:
+    """Return whether every rule that edges apply keeps the mixed model near the models; see :class:`Mix`."""
+    inside = [mix.rule(at.mix, at.settings) for child in node.children for at in walk.mixes(child)]
+    return all(rule.bounded or not rule.whole for rule in inside)
 
 
 def _blobs(message: Message) -> list[Blob]:
@@ -319,8 +325,7 @@ def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) 
                 if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
                     raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
-    inside = [mix.rule(at.mix, at.settings) for child in errand.node.children for at in walk.mixes(child)]
-    for end in walked.ends if all(rule.bounded or not rule.whole for rule in inside) else []:
+    for end in walked.ends if _bounded(errand.node) else []:
         for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
             if part.length > most * (1 + ROUNDING) + ROUNDING * HARMLESS * part.own:
                 raise RefusedError("length", "its models are farther from the start than its updates together.")
