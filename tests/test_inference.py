@@ -232,6 +232,16 @@ def test_a_file_that_names_code_is_refused_unless_it_is_trusted(
         command.refused(command("export", "run", "--own-code"), "must be the name of a dataclass")
 
 
+def test_class_names_reach_the_terminal_without_control_characters(command: Command) -> None:
+    write_model(command.folder / "run", classes=("\x1b]0;title\x07a", "b\x1b[2J\u202e"))
+    np.savez(command.folder / "x.npz", np.zeros((2, 28, 28), np.uint8))
+    said = command("predict", "run", "x.npz", "--top", "2")
+    assert said.code == 0
+    assert "\\x1b]0;title\\x07a" in said.out
+    assert "\\x1b[2J\\u202e" in said.out
+    assert all(character.isprintable() or character == "\n" for character in said.out)
+
+
 # -- what is no model --------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +251,11 @@ def header(folder: Path, **changes: Any) -> None:
 
 def means(folder: Path) -> None:
     write_model(folder, normalise={"scale": 1.0, "mean": [], "std": [1.0]})
+
+
+def nested(folder: Path) -> None:
+    folder.mkdir()
+    save_file({"a": torch.zeros(1)}, folder / "model.safetensors", {"fedfloor": "[" * 200_000})
 
 
 def damaged(folder: Path) -> None:
@@ -275,6 +290,7 @@ NO_MODEL = {
     "damaged": (damaged, "model.safetensors is damaged, or no safetensors file"),
     "another program's": (foreign, "model.safetensors has format 'none': this version reads 'fedfloor 1'"),
     "another version's": (lambda f: header(f, format="fedfloor 9"), "has format 'fedfloor 9'"),
+    "deeply nested": (nested, "model.safetensors has format 'unreadable'"),
     "no round": (lambda f: header(f, round=None), "not the header of a model (round is missing)"),
     "odd inputs": (lambda f: header(f, inputs={"kind": "sound"}), "inputs.kind = 'sound'"),
     "too few means": (means, "0 means and 1 deviations for 1 channels"),

@@ -190,7 +190,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title) if title else None, box=box.SIMPLE, title_justify="left")
+    table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE, title_justify="left")
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
     for name in columns:
         numeric = any(isinstance(row[name], (int, float)) for row in rows)
@@ -202,14 +202,23 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
+def printable(text: str) -> str:
+    r"""Return a text with its control characters escaped, but for line breaks.
+
+    >>> print(printable("a\x1b[2J"))
+    a\x1b[2J
+    """
+    return "".join(c if c.isprintable() or c in "\n\u202f" else c.encode("unicode_escape").decode() for c in text)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return printable(", ".join(map(str, value)))
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 10 else f"{value:.1f}"
-    return str(value)
+    return printable(str(value))
 
 
 def log_to_stderr() -> None:

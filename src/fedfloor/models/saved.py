@@ -57,7 +57,7 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         about = json.loads(header)
         kind = about.get("format", "none")
-    except (json.JSONDecodeError, AttributeError):
+    except (json.JSONDecodeError, AttributeError, RecursionError):
         kind = "unreadable"
     if kind != FORMAT:
         raise SettingError(
