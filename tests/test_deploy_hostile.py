@@ -379,6 +379,35 @@ def test_a_device_that_claims_far_more_samples_than_others_is_named_before_the_f
             facts.read_holding({"samples": 2, "counts": [1, 1], "sums": sums, "digest": "0" * 64}, summed)
 
 
+BYTES = (Inputs("image"), (1, 2, 2))
+SENSOR = (Inputs("table", ("heat",)), (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shape", "possible", "impossible"),
+    [
+        (*BYTES, [(400, 1000, 500), (400, 102_000, 0), (0, 0, 0)],
+         [(-400, 1000, 500), (401, 0, 0), (400, 102_001, 0), (400, 1000, -50_000),
+          (400, 0, 1e8), (0, 1, 0), (0, 0, 1)]),
+        (*SENSOR, [(300, -1e9, 1e20), (7, 1.0, 0.0), (0, 0, 0)],
+         [(-300, 0, 0), (301, 0, 0), (300, 0, -1.0), (0, 1, 0), (0, 0, 1), (300, 1e31, 0)]),
+    ],
+    ids=["pictures", "sensors"],
+)  # fmt: skip
+def test_sums_that_no_samples_have_are_refused(inputs: Inputs, shape: Any, possible: Any, impossible: Any) -> None:
+    known = facts.Facts("own", ("a", "b"), shape, inputs, 1.0, sums=True)
+
+    def held(sums: Any) -> facts.Holding:
+        claim = {"samples": 100, "counts": [50, 50], "sums": [[one] for one in sums], "digest": "0" * 64}
+        return facts.read_holding(claim, known)
+
+    for sums in possible:
+        assert held(sums).sums == tuple((float(one),) for one in sums)
+    for sums in impossible:
+        with pytest.raises(RefusedError):
+            held(sums)
+
+
 # -- forged answers of an edge ----------------------------------------------------------------------------------------
 
 DEEP: Any = []
