@@ -76,6 +76,29 @@ def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(capl
     assert all("\n" not in one and len(one) < 2 * gate.LONGEST for one in lines)
 
 
+def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None)
+    line: Any = Line("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
+    session, topic = time.time_ns(), topics.status("p", "d0")
+    about = {"device": 0, "version": __version__}
+    line._heard(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
+    assert list(line.here) == [0]
+    gone = encode(Message("gone", "d0", session=session, number=2, about={"why": "\U000e0001" * 300}))
+    for _ in range(500):
+        line._heard(topic, gone)
+    lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(lines) == 1
+    assert "device d0 (0) is gone: \\U000e0001" in lines[0]
+    assert len(lines[0]) < gate.LONGEST + 50  # escaping makes texts longer
+    assert not line.here
+
+
+@pytest.mark.parametrize("letter", ["x", "\n", "\U000e0001"])
+def test_a_text_of_others_is_cut_after_it_is_escaped(letter: str) -> None:
+    assert len(gate.shown(letter * 10_000)) == gate.LONGEST + len(" …")
+    assert gate.shown("x" * gate.LONGEST) == "x" * gate.LONGEST
+
+
 def test_down_leaves_a_folder_alone_that_is_no_parks(tmp_path: Path) -> None:
     """People keep an experiment.toml beside a folder "park"; --out . must not cost them these."""
     for name in ("park.toml", "experiment.toml", "mine.sock"):
