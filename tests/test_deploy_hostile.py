@@ -152,6 +152,29 @@ def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(capl
     assert all("\n" not in one and len(one) < 2 * gate.LONGEST for one in lines)
 
 
+def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None)
+    line: Any = Line("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
+    session, topic = time.time_ns(), topics.status("p", "d0")
+    about = {"device": 0, "version": __version__}
+    line._heard(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
+    assert list(line.here) == [0]
+    gone = encode(Message("gone", "d0", session=session, number=2, about={"why": "\U000e0001" * 300}))
+    for _ in range(500):
+        line._heard(topic, gone)
+    lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(lines) == 1
+    assert "device d0 (0) is gone: \\U000e0001" in lines[0]
+    assert len(lines[0]) < gate.LONGEST + 50  # escaping makes texts longer
+    assert not line.here
+
+
+@pytest.mark.parametrize("letter", ["x", "\n", "\U000e0001"])
+def test_a_text_of_others_is_cut_after_it_is_escaped(letter: str) -> None:
+    assert len(gate.shown(letter * 10_000)) == gate.LONGEST + len(" …")
+    assert gate.shown("x" * gate.LONGEST) == "x" * gate.LONGEST
+
+
 def test_down_leaves_a_folder_alone_that_is_no_parks(tmp_path: Path) -> None:
     """People keep an experiment.toml beside a folder "park"; --out . must not cost them these."""
     for name in ("park.toml", "experiment.toml", "mine.sock"):
@@ -464,6 +487,35 @@ def test_a_device_that_claims_far_more_samples_than_others_is_named_before_the_f
     for sums in ([[10**400], [0], [0]], [[1e31], [0], [0]], [[nan], [0], [0]], [[1], [1]], [[1, 2]] * 3, "abc", None):
         with pytest.raises(RefusedError):
             facts.read_holding({"samples": 2, "counts": [1, 1], "sums": sums, "digest": "0" * 64}, summed)
+
+
+BYTES = (Inputs("image"), (1, 2, 2))
+SENSOR = (Inputs("table", ("heat",)), (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shape", "possible", "impossible"),
+    [
+        (*BYTES, [(400, 1000, 500), (400, 102_000, 0), (0, 0, 0)],
+         [(-400, 1000, 500), (401, 0, 0), (400, 102_001, 0), (400, 1000, -50_000),
+          (400, 0, 1e8), (0, 1, 0), (0, 0, 1)]),
+        (*SENSOR, [(300, -1e9, 1e20), (7, 1.0, 0.0), (0, 0, 0)],
+         [(-300, 0, 0), (301, 0, 0), (300, 0, -1.0), (0, 1, 0), (0, 0, 1), (300, 1e31, 0)]),
+    ],
+    ids=["pictures", "sensors"],
+)  # fmt: skip
+def test_sums_that_no_samples_have_are_refused(inputs: Inputs, shape: Any, possible: Any, impossible: Any) -> None:
+    known = facts.Facts("own", ("a", "b"), shape, inputs, 1.0, sums=True)
+
+    def held(sums: Any) -> facts.Holding:
+        claim = {"samples": 100, "counts": [50, 50], "sums": [[one] for one in sums], "digest": "0" * 64}
+        return facts.read_holding(claim, known)
+
+    for sums in possible:
+        assert held(sums).sums == tuple((float(one),) for one in sums)
+    for sums in impossible:
+        with pytest.raises(RefusedError):
+            held(sums)
 
 
 # -- forged answers of an edge ----------------------------------------------------------------------------------------

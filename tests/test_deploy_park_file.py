@@ -28,6 +28,9 @@ def test_a_park_file_is_read(tmp_path: Path) -> None:
     assert [one.name for one in park.devices_of(park.factory[1])] == ["robot"]
 
 
+TOP = 'experiment = "tiny.toml"'
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -52,6 +55,16 @@ def test_a_park_file_is_read(tmp_path: Path) -> None:
         ('name = "robot"', "", ["device 2.name", "missing"]),
         ("[[device]]", "[device]", ["valid TOML"]),
         ('experiment = "tiny.toml"', "", ["experiment", "missing"]),
+        *(
+            (TOP, f"{TOP}\n{key} = {value}", [f"{key} = ", "an absolute path without blanks"])
+            for key in ("folder", "programs")
+            for value in (r'"/srv/x\nExecStartPre=+/bin/sh -c id"', '"/srv/x /bin/sh"', "'/srv/\"x'", '"/srv/%h"',
+                          '"/opt/$(id)"', '"srv"', '"../../etc"', r'"/srv/\u001b"', r'"/srv/\u0085x"', r'"/srv/\\x"')
+        ),
+        *(
+            (TOP, f"{TOP}\nuser = {value}", ["user = ", "1 to 32 of a-z"])
+            for value in (r'"root\nExecStartPre=/bin/sh -c id"', '"root /bin/sh"', '"%u"', '""', r'"root\n"', '"-x"')
+        ),
     ],
 )  # fmt: skip
 def test_a_wrong_park_file_is_refused(tmp_path: Path, old: str, new: str, said: list[str]) -> None:

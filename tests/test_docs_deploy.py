@@ -191,6 +191,7 @@ def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:
             assert (told.get("ulimits") == {"nofile": 65_536}) == ("LimitNOFILE=65536\n" in unit)
             assert told["volumes"] == [".:/park"]
             assert told["working_dir"] == "/park"
+            assert told["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
             assert (told["restart"] == "on-failure") == ("Restart=on-failure\n" in unit)
 
 

@@ -203,7 +203,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
 
 
 def printable(text: str) -> str:
-    r"""Return a text with its control characters escaped, but line breaks and narrow spaces.
+    r"""Return a text with its control characters escaped, but for line breaks.
 
     >>> print(printable("a\x1b[2J"))
     a\x1b[2J

@@ -284,7 +284,8 @@ class Line:
 
     def _gone(self, device: int, name: str, why: str) -> None:
         with self._changed:
-            self.here.pop(device, None)
+            if self.here.pop(device, None) is None:  # it may be repeated without end
+                return
             self._changed.notify_all()
         log.warning("device %s (%d) is gone: %s.", name, device, why)
         for asked in [one for one in list(self._open.values()) if one.device == name]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from statistics import median
 from typing import Any, NoReturn
 
@@ -125,10 +126,23 @@ def read_holding(said: object, facts: Facts) -> Holding:
         counts = ranges.rows(counts, len(facts.classes), "its census")
         counts = [ranges.whole(n, -ranges.COUNT, ranges.COUNT, "a count of its classes") for n in counts]
         rows = [ranges.rows(one, facts.shape[0], "its sums") for one in ranges.rows(sums, 3 * facts.sums, "its sums")]
-        known = tuple(tuple(ranges.number(v, -ranges.SUM, ranges.SUM, "a sum") for v in one) for one in rows)
+        known = _sums(rows, samples, facts)
         if not isinstance(digest, str) or not ranges.DIGEST.fullmatch(digest):
             raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
     return Holding(samples, tuple(counts), known, digest)
+
+
+def _sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple[Floats, ...]:
+    """Return (n, S, D) of each channel as a device states them, within what so many samples can have."""
+    if not rows:
+        return ()
+    most, largest = samples * prod(facts.shape[1:]), 255 if facts.inputs.kind == "image" else ranges.SUM
+    count = tuple(ranges.number(n, 0, most, "a count of its values") for n in rows[0])
+    total = (ranges.number(v, -bound, bound, "a sum") for v, bound in
+             zip(rows[1], (min(largest * n, ranges.SUM) for n in count), strict=True))  # fmt: skip
+    squares = (ranges.number(v, 0, bound, "a sum of squares") for v, bound in
+               zip(rows[2], (min(largest**2 * n, ranges.SUM) for n in count), strict=True))  # fmt: skip
+    return count, tuple(total), tuple(squares)
 
 
 def park(

@@ -26,8 +26,8 @@ def shown(text: str) -> str:
     >>> print(shown("no\\nWARNING all is well"))
     no\\nWARNING all is well
     """
-    short = text if len(text) <= LONGEST else text[:LONGEST] + " …"
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
+    line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: LONGEST + 1])
+    return line if len(line) <= LONGEST else line[:LONGEST] + " …"
 
 
 def timely(session: int) -> None:

@@ -15,6 +15,8 @@ from fedfloor.deploy.settings import NAME, DataSource
 from fedfloor.errors import SettingError, require, unknown
 
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
+PATH = re.compile(r"(/[\w.,:=~+@-]+)+")
+USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 SUPERLINK = "superlink"  # the common name of the cloud's certificate
 LONGEST = 55  # 64 that a certificate's common name may have, less "fedfloor " before a park's
 LISTED = ("factory", "device")
@@ -192,7 +194,17 @@ def from_document(document: dict[str, Any], path: Path) -> ParkFile:
     for key, kind in (("factory", Factory), ("device", Device)):
         for i, row in enumerate(lists[key]):
             checked(kind, row, _which(key, i, row))
-    return checked(ParkFile, {"name": path.stem} | document | lists, "")
+    park = checked(ParkFile, {"name": path.stem} | document | lists, "")
+    _check_units(park)
+    return park
+
+
+def _check_units(park: ParkFile) -> None:
+    """Refuse what would add words or lines to systemd units, which hold these three as they are."""
+    for key, place in (("folder", park.folder), ("programs", park.programs)):
+        allowed = "an absolute path without blanks, quotes, '%', '$' or control characters"
+        require(bool(PATH.fullmatch(str(place))), key, str(place), allowed)
+    require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', no digit first")
 
 
 def _which(what: str, i: int, row: Any) -> str:

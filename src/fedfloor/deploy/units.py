@@ -162,6 +162,7 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
             '    user: "${UID:-1000}"',
             "    working_dir: /park",
             '    volumes: [".:/park"]',
+            '    logging: { driver: json-file, options: { max-size: "10m", max-file: "3" } }',
             f"    restart: {'on-failure' if one.idle else 'unless-stopped'}",
             f"    command: {_listed(['sh', '-c', f'mkdir -p {STATE} && exec {shlex.join(one.words)}'])}",
         ]
