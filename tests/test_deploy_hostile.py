@@ -30,7 +30,7 @@ from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.settings import Named
-from fedfloor.deploy.worker import most_batches
+from fedfloor.deploy.worker import NEWEST, most_batches
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
@@ -109,6 +109,26 @@ def test_no_foreign_edge_relabels_or_scales_what_a_device_holds(tmp_path: Path, 
         known = {**first, "standard": [[0.5], [0.25]]}
         assert request(agent, near, "facts", {"facts": known})[0] == "answer"
         assert agent._facts == replace(own, standard=((0.5,), (0.25,)))
+
+
+def test_no_edge_deletes_what_a_device_just_kept_nor_fills_its_disk(tmp_path: Path) -> None:
+    replay = {"objective": "replay", "epochs": 1, "batch_size": 5, "scope": "classifier", "settings": {"keep": 5}}
+    with park_of(tmp_path, experiment(tmp_path, "hfedms", rounds=2)) as park:
+        agent = park.agents[0]
+        near, far = sorted(("e0", "e1"), key=lambda name: name != agent.settings.edge)
+        engine, folder = agent._work().engine, agent.settings.memory
+        sent = {"w": engine.network.flat.numpy()[engine.network.part("classifier")].copy()}
+        first = set[Path]()
+        for number, edge in enumerate([near, far, near, far, *[near] * 6]):
+            about = {"work": {**replay, "rate": 0.01 * (number + 1)}, "kept": [] if number < 5 else "none", "frozen": 1}
+            assert request(agent, edge, "visit", about, scope="classifier", arrays=sent)[0] == "update"
+            first = first or set(folder.glob("*.safetensors"))
+            assert number > 1 or first <= set(folder.glob("*.safetensors"))
+        assert len(list(folder.glob("*.safetensors"))) <= NEWEST + 2
+        settings = {name: one for name, one in replay.items() if name not in ("settings", "scope")}
+        about = {"what": "profile", "settings": settings}
+        assert request(agent, near, "probe", about, arrays={"w": engine.network.flat.numpy().copy()})[0] == "refused"
+        assert len(list(folder.glob("*.safetensors"))) <= NEWEST + 2
 
 
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])
