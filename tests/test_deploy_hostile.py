@@ -23,7 +23,7 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS, Line, _Open
-from fedfloor.deploy.device import Agent
+from fedfloor.deploy.device import Agent, foreign
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
@@ -84,7 +84,7 @@ def test_no_work_of_a_message_keeps_a_device_busy_for_good(small_park: Live, wor
     w = agent._work().engine.network.flat.numpy().copy()
     settings = {"batch_size": 8, "rate": 1e-4, **work}
     for kind, about in (("visit", {"work": settings}), ("probe", {"what": "profile", "settings": settings})):
-        got, why = request(agent, "e0", kind, about, arrays={"w": w})
+        got, why = request(agent, agent.settings.edge, kind, about, arrays={"w": w})
         assert (got, why) == ("refused", wanted) if wanted else got in ("update", "answer")
     assert time.monotonic() - began < 30
 
@@ -131,10 +131,37 @@ def test_no_edge_deletes_what_a_device_just_kept_nor_fills_its_disk(tmp_path: Pa
         assert len(list(folder.glob("*.safetensors"))) <= NEWEST + 2
 
 
+@pytest.mark.parametrize(
+    ("method", "more", "wanted"),
+    [
+        ("fedavg", "", ()),
+        ("fedsr", "", ()),
+        ("fedsr", "methods.fedsr.ring_size = 4", ("visit",)),
+        ("ring", "", ("visit",)),
+        ("hfedms", "", ("visit",)),
+        ("live_park:Abroad", "", ("visit",)),
+    ],
+)
+def test_another_factorys_edge_requires_only_what_the_method_sends(
+    tmp_path: Path, method: str, more: str, wanted: tuple[str, ...]
+) -> None:
+    read = config.read(experiment(tmp_path, method, rounds=1, more=more), [])
+    assert foreign(read, config.combined(read)) == wanted
+
+
+def test_a_device_refuses_another_factorys_edge(small_park: Live) -> None:
+    agent = small_park.agents[0]
+    (far,) = {"e0", "e1"} - {agent.settings.edge}
+    for kind in ("visit", "probe", "census", "keep", "facts"):
+        assert request(agent, far, kind, {}) == ("refused", "edge")
+    assert request(agent, agent.settings.edge, "census", {})[0] == "answer"
+
+
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])
 def test_a_device_computes_few_hashes(small_park: Live, hashes: Any) -> None:
     about = {"what": "hash", "settings": {"extractor": "raw", "hashes": hashes, "width": 1.0}}
-    assert request(small_park.agents[0], "e0", "probe", about) == ("refused", "header")
+    agent = small_park.agents[0]
+    assert request(agent, agent.settings.edge, "probe", about) == ("refused", "header")
 
 
 @pytest.mark.parametrize("method", ["fedgs", "hfedms"])

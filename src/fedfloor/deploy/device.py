@@ -19,7 +19,7 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import names, own, topics
 from fedfloor.deploy.facts import Facts, holding
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
@@ -30,6 +30,7 @@ from fedfloor.park.park import Park
 
 if TYPE_CHECKING:
     from fedfloor.deploy.worker import Worker
+    from fedfloor.methods.combined import Combined
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +129,10 @@ class Agent:
 
     def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
+            if edge != self.settings.edge and message.kind not in foreign(self.experiment, self._method):
+                own = self.settings.edge
+                raise RefusedError("edge", f"'{shown(message.kind)}' is accepted from edge {own} only.")
             if message.kind == "facts":
-                if edge != self.settings.edge:
-                    raise RefusedError("edge", f"'facts' are accepted from edge {self.settings.edge} only.")
                 return "answer", {"answer": self._holding(message)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
@@ -190,6 +192,13 @@ class Agent:
 
     def _say(self, topic: str, message: Message, *, retain: bool = False) -> None:
         self._link.say(topic, encode(message), retain=retain)
+
+
+def foreign(experiment: Experiment, method: Combined) -> tuple[str, ...]:
+    """Return the kinds of requests that an experiment's rounds require from edges of other factories."""
+    if experiment.park.mobility is not None:
+        return ("visit", "probe", "census", "keep")
+    return ("visit",) if method.crosses else ()
 
 
 def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
