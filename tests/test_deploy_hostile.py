@@ -21,6 +21,7 @@ import pytest
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
+from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS, Line, _Open
 from fedfloor.deploy.device import Agent, foreign
@@ -40,7 +41,7 @@ from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
-from live_park import NOWHERE, Live, experiment
+from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
 from live_park import live as park_of
 from parks import plant, until
 
@@ -155,6 +156,44 @@ def test_a_device_refuses_another_factorys_edge(small_park: Live) -> None:
     for kind in ("visit", "probe", "census", "keep", "facts"):
         assert request(agent, far, kind, {}) == ("refused", "edge")
     assert request(agent, agent.settings.edge, "census", {})[0] == "answer"
+
+
+def test_bad_requests_without_number_fill_no_log(small_park: Live, caplog: pytest.LogCaptureFixture) -> None:
+    agent = small_park.agents[0]
+    agent._work()
+    for _ in range(100):
+        for kind, more in (("visit", {"scope": "x\nERROR all is lost" * 50_000}), ("census", {})):
+            about = {"work": {"steps": 1}, "tick": []}
+            assert request(agent, agent.settings.edge, kind, about, **more)[0] in ("refused", "failed")
+    assert len(caplog.records) < 2 * (gate.TOLD + 5) + 100
+    assert len(caplog.text) < 300_000
+    assert "Traceback" not in caplog.text
+
+
+def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_of, "WAITING_BYTES", 100_000)
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=4)
+    settings = device_settings(tmp_path, what, 0, 0)
+    agent = Agent(settings, config.read(what, []), None, lambda will: InMemory(Broker(), will), session=7)
+
+    def sent(number: int, to: int) -> None:
+        about = {"to": to, "filling": "x" * 40_000}
+        payload = encode(Message("census", "e0", session=1, number=number, about=about))
+        agent._heard(topics.inbox("trial", "e0", "d0"), payload)
+
+    for number in range(1, 6):
+        sent(number, to=7)
+    assert agent._asked.qsize() == 2
+    assert agent.gate.refused["e0", "busy"] == 3
+    sent(9, to=6)
+    agent._heard(topics.inbox("trial", "e0", "d0"), b"rubbish" * 1000)
+    assert agent._asked.qsize() == 2
+    assert (agent.gate.refused["e0", "stale"], agent.gate.refused["e0", "foreign"]) == (1, 1)
+    agent.leave()
+    agent.run()
+    assert agent._waiting == 0
 
 
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])
