@@ -130,8 +130,9 @@ class Worker:
         memory = self.engine.memory
         if digest is not None:
             memory.settle({self.device: digest})
-            kept = about.get("kept") if isinstance(about.get("kept"), list) else []
-            memory.sweep({*map(str, kept), *([about["held"]] if about.get("held") else [])}, newest)
+            kept, held = about.get("kept"), about.get("held")
+            named = {str(one) for one in kept} if isinstance(kept, list) else set()
+            memory.sweep(named | ({str(held)} if held else set()), newest)
 
     def _probe(self, message: Message) -> Reply:
         about, network = message.about, self.engine.network
