@@ -26,6 +26,7 @@ from fedfloor.deploy.settings import (
     Named,
 )
 from fedfloor.experiment import Experiment
+from fedfloor.methods.fedavg import FedAvg
 from fedfloor.park.park import Park
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.orders import Orders
@@ -65,6 +66,11 @@ def matches(pattern: str, topic: str) -> bool:
     """MQTT's rule, for patterns with "+"."""
     ours, theirs = pattern.split("/"), topic.split("/")
     return len(ours) == len(theirs) and all(a in ("+", b) for a, b in zip(ours, theirs, strict=True))
+
+
+@dataclass(frozen=True)
+class Abroad(FedAvg):
+    """A method of one's own: its chains may cross factories."""
 
 
 @dataclass

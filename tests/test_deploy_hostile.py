@@ -21,16 +21,17 @@ import pytest
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
+from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS, Line, _Open
-from fedfloor.deploy.device import Agent
+from fedfloor.deploy.device import Agent, foreign
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.settings import CloudEdge, Named
-from fedfloor.deploy.worker import most_batches
+from fedfloor.deploy.worker import NEWEST, most_batches
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -40,7 +41,7 @@ from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
-from live_park import NOWHERE, Live, experiment
+from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
 from live_park import live as park_of
 from parks import plant, until
 
@@ -84,7 +85,7 @@ def test_no_work_of_a_message_keeps_a_device_busy_for_good(small_park: Live, wor
     w = agent._work().engine.network.flat.numpy().copy()
     settings = {"batch_size": 8, "rate": 1e-4, **work}
     for kind, about in (("visit", {"work": settings}), ("probe", {"what": "profile", "settings": settings})):
-        got, why = request(agent, "e0", kind, about, arrays={"w": w})
+        got, why = request(agent, agent.settings.edge, kind, about, arrays={"w": w})
         assert (got, why) == ("refused", wanted) if wanted else got in ("update", "answer")
     assert time.monotonic() - began < 30
 
@@ -111,10 +112,95 @@ def test_no_foreign_edge_relabels_or_scales_what_a_device_holds(tmp_path: Path, 
         assert agent._facts == replace(own, standard=((0.5,), (0.25,)))
 
 
+def test_no_edge_deletes_what_a_device_just_kept_nor_fills_its_disk(tmp_path: Path) -> None:
+    replay = {"objective": "replay", "epochs": 1, "batch_size": 5, "scope": "classifier", "settings": {"keep": 5}}
+    with park_of(tmp_path, experiment(tmp_path, "hfedms", rounds=2)) as park:
+        agent = park.agents[0]
+        near, far = sorted(("e0", "e1"), key=lambda name: name != agent.settings.edge)
+        engine, folder = agent._work().engine, agent.settings.memory
+        sent = {"w": engine.network.flat.numpy()[engine.network.part("classifier")].copy()}
+        first = set[Path]()
+        for number, edge in enumerate([near, far, near, far, *[near] * 6]):
+            about = {"work": {**replay, "rate": 0.01 * (number + 1)}, "kept": [] if number < 5 else "none", "frozen": 1}
+            assert request(agent, edge, "visit", about, scope="classifier", arrays=sent)[0] == "update"
+            first = first or set(folder.glob("*.safetensors"))
+            assert number > 1 or first <= set(folder.glob("*.safetensors"))
+        assert len(list(folder.glob("*.safetensors"))) <= NEWEST + 2
+        settings = {name: one for name, one in replay.items() if name not in ("settings", "scope")}
+        about = {"what": "profile", "settings": settings}
+        assert request(agent, near, "probe", about, arrays={"w": engine.network.flat.numpy().copy()})[0] == "refused"
+        assert len(list(folder.glob("*.safetensors"))) <= NEWEST + 2
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "wanted"),
+    [
+        ("fedavg", "", ()),
+        ("fedsr", "", ()),
+        ("fedsr", "methods.fedsr.ring_size = 4", ("visit",)),
+        ("ring", "", ("visit",)),
+        ("hfedms", "", ("visit",)),
+        ("live_park:Abroad", "", ("visit",)),
+    ],
+)
+def test_another_factorys_edge_requires_only_what_the_method_sends(
+    tmp_path: Path, method: str, more: str, wanted: tuple[str, ...]
+) -> None:
+    read = config.read(experiment(tmp_path, method, rounds=1, more=more), [])
+    assert foreign(read, config.combined(read)) == wanted
+
+
+def test_a_device_refuses_another_factorys_edge(small_park: Live) -> None:
+    agent = small_park.agents[0]
+    (far,) = {"e0", "e1"} - {agent.settings.edge}
+    for kind in ("visit", "probe", "census", "keep", "facts"):
+        assert request(agent, far, kind, {}) == ("refused", "edge")
+    assert request(agent, agent.settings.edge, "census", {})[0] == "answer"
+
+
+def test_bad_requests_without_number_fill_no_log(small_park: Live, caplog: pytest.LogCaptureFixture) -> None:
+    agent = small_park.agents[0]
+    agent._work()
+    for _ in range(100):
+        for kind, more in (("visit", {"scope": "x\nERROR all is lost" * 50_000}), ("census", {})):
+            about = {"work": {"steps": 1}, "tick": []}
+            assert request(agent, agent.settings.edge, kind, about, **more)[0] in ("refused", "failed")
+    assert len(caplog.records) < 2 * (gate.TOLD + 5) + 100
+    assert len(caplog.text) < 300_000
+    assert "Traceback" not in caplog.text
+
+
+def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_of, "WAITING_BYTES", 100_000)
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=4)
+    settings = device_settings(tmp_path, what, 0, 0)
+    agent = Agent(settings, config.read(what, []), None, lambda will: InMemory(Broker(), will), session=7)
+
+    def sent(number: int, to: int) -> None:
+        about = {"to": to, "filling": "x" * 40_000}
+        payload = encode(Message("census", "e0", session=1, number=number, about=about))
+        agent._heard(topics.inbox("trial", "e0", "d0"), payload)
+
+    for number in range(1, 6):
+        sent(number, to=7)
+    assert agent._asked.qsize() == 2
+    assert agent.gate.refused["e0", "busy"] == 3
+    sent(9, to=6)
+    agent._heard(topics.inbox("trial", "e0", "d0"), b"rubbish" * 1000)
+    assert agent._asked.qsize() == 2
+    assert (agent.gate.refused["e0", "stale"], agent.gate.refused["e0", "foreign"]) == (1, 1)
+    agent.leave()
+    agent.run()
+    assert agent._waiting == 0
+
+
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])
 def test_a_device_computes_few_hashes(small_park: Live, hashes: Any) -> None:
     about = {"what": "hash", "settings": {"extractor": "raw", "hashes": hashes, "width": 1.0}}
-    assert request(small_park.agents[0], "e0", "probe", about) == ("refused", "header")
+    agent = small_park.agents[0]
+    assert request(agent, agent.settings.edge, "probe", about) == ("refused", "header")
 
 
 @pytest.mark.parametrize("method", ["fedgs", "hfedms"])

@@ -72,6 +72,44 @@ def test_flowers_own_server_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not made.proxy_headers
 
 
+def unfinished(fence: superlink.Fence, requests: int, size: int) -> list[str]:
+    """How the bodies of so many requests at once end, which never become complete."""
+    ends: list[str] = []
+
+    async def request() -> None:
+        sent = [{"type": "http.request", "body": bytes(size), "more_body": True}]
+
+        async def receive() -> Any:
+            return sent.pop() if sent else await asyncio.sleep(60)
+
+        async def send(_: Any) -> None: ...
+
+        await fence({"type": "http", "path": "/v1/fleet/x", "client": THERE, "server": HERE}, receive, send)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(request() for _ in range(requests)))
+
+    async def app(_: Any, receive: Any, __: Any) -> None:
+        for read in range(10):
+            if (await receive())["type"] == "http.disconnect":
+                ends.append("late" if read else "full")
+                return
+
+    fence.app = app
+    asyncio.run(all_of_them())
+    return ends
+
+
+def test_unfinished_bodies_hold_a_bounded_memory_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty requests of 15 MB without a certificate held 600 MB of the SuperLink's memory for good."""
+    monkeypatch.setattr(superlink, "HELD_BYTES", 10_000)
+    monkeypatch.setattr(superlink, "BODY_S", 0.5)
+    fence = superlink.Fence(None)  # type: ignore[arg-type]
+    ends = unfinished(fence, requests=10, size=4000)
+    assert sorted(ends) == ["full"] * 8 + ["late"] * 2
+    assert fence.held == 0
+
+
 # -- bodies and TLS ----------------------------------------------------------------------------------------------------
 
 

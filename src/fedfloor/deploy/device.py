@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from fedfloor._version import __version__
@@ -19,7 +20,7 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import names, own, topics
 from fedfloor.deploy.facts import Facts, holding
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, RefusedError, encode, split
 from fedfloor.deploy.settings import DeviceSettings
@@ -30,11 +31,13 @@ from fedfloor.park.park import Park
 
 if TYPE_CHECKING:
     from fedfloor.deploy.worker import Worker
+    from fedfloor.methods.combined import Combined
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 5.0
 WAITING = 64  # requests; more are refused
+WAITING_BYTES = 1 << 26  # of them together; a larger one waits alone
 
 
 class Agent:
@@ -62,6 +65,7 @@ class Agent:
         will = self._status, encode(self._message("gone", about={"why": "lost"}))
         self._link = link(will) if link else Mqtt(settings.name, settings.broker, settings.tls, will)
         self._asked: queue.Queue[tuple[str, bytes] | None] = queue.Queue(WAITING)
+        self._waiting, self._lock = 0, Lock()  # bytes of the requests that wait or are under way
         self._worker: Worker | None = None
         self._facts: Facts | None = None
         self._last: tuple[str, bytes] = ("", b"")  # what was answered last, if it is asked for again
@@ -70,7 +74,11 @@ class Agent:
         """Work until :meth:`leave` is called."""
         self._link.start([topics.inbox(self.settings.park, "+", self.settings.name)], self._heard, self._joined)
         while (asked := self._next()) is not None:
-            self._attend(*asked)
+            try:
+                self._attend(*asked)
+            finally:
+                with self._lock:
+                    self._waiting -= len(asked[1])
         self._say(self._status, self._message("gone", about={"why": "left"}), retain=True)
         self._link.stop()
 
@@ -91,9 +99,18 @@ class Agent:
         if kind != "in" or len(names) != 2:
             return
         try:
-            self._asked.put_nowait((names[0], payload))
+            said, _ = split(payload, self.gate.most, SHORT_HEADER)
+            if said["about"].get("to") != self._session:
+                raise RefusedError("stale", "it is meant for this device before it was started again.")
+            with self._lock:
+                if self._waiting and self._waiting + len(payload) > WAITING_BYTES:
+                    raise RefusedError("busy", f"requests of {self._waiting} bytes wait already.")
+                self._asked.put_nowait((names[0], payload))
+                self._waiting += len(payload)
         except queue.Full:
             self.gate.refuse(names[0], RefusedError("busy", f"{WAITING} requests wait already."))
+        except RefusedError as error:
+            self.gate.refuse(names[0], error)
 
     def _joined(self) -> None:
         """Say that this device is there."""
@@ -128,9 +145,10 @@ class Agent:
 
     def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
+            if edge != self.settings.edge and message.kind not in foreign(self.experiment, self._method):
+                own = self.settings.edge
+                raise RefusedError("edge", f"'{shown(message.kind)}' is accepted from edge {own} only.")
             if message.kind == "facts":
-                if edge != self.settings.edge:
-                    raise RefusedError("edge", f"'facts' are accepted from edge {self.settings.edge} only.")
                 return "answer", {"answer": self._holding(message)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
@@ -141,10 +159,11 @@ class Agent:
             self.gate.refuse(edge, error)
             return "refused", {"reason": error.reason, "text": str(error)}, {}
         except FedfloorError as error:
-            log.error("%s", error)
+            log.error("%s", shown(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except Exception as error:  # whatever the header says, and whatever it makes PyTorch say: the agent lives on
-            log.exception("a request could not be done")
+            self.gate.refuse(edge, RefusedError("header", f"{type(error).__name__}: {error}"))
+            log.debug("a request could not be done", exc_info=True)
             return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
 
     def _work(self) -> Worker:
@@ -190,6 +209,13 @@ class Agent:
 
     def _say(self, topic: str, message: Message, *, retain: bool = False) -> None:
         self._link.say(topic, encode(message), retain=retain)
+
+
+def foreign(experiment: Experiment, method: Combined) -> tuple[str, ...]:
+    """Return the kinds of requests that an experiment's rounds require from edges of other factories."""
+    if experiment.park.mobility is not None:
+        return ("visit", "probe", "census", "keep")
+    return ("visit",) if method.crosses else ()
 
 
 def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:

@@ -18,7 +18,7 @@ from fedfloor.deploy.broker import PID
 from fedfloor.deploy.door import Door
 from fedfloor.deploy.factory import Factory
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, RefusedError, encode
@@ -139,10 +139,11 @@ class Edge:
             self.gate.refuse(CLOUD, error)
             return "refused", {"text": str(error)}, {}
         except FedfloorError as error:
-            log.error("%s", error)
+            log.error("%s", shown(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except Exception as error:  # of what the cloud or a device says: the edge lives on
-            log.exception("what the cloud asked could not be done")
+            self.gate.refuse(CLOUD, RefusedError("header", f"{type(error).__name__}: {error}"))
+            log.debug("what the cloud asked could not be done", exc_info=True)
             return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
 
     def _gather(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:

@@ -6,8 +6,10 @@ the port may register a node of his own, or let the cloud and every factory run 
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import ssl
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -17,6 +19,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_BYTES = 1 << 24  # of a request; Flower sends what is larger in chunks of 5 MiB
+HELD_BYTES = 1 << 28  # of the bodies of all requests under way
+BODY_S = 60.0  # for a body to arrive
 OPEN = "/v1/fleet/"  # what SuperNodes call; each of their messages is signed with their key
 
 
@@ -29,6 +33,7 @@ class Fence:
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self.held = 0  # bytes of bodies under way, of all requests together
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 403, or 413 where its body is too large: before it is known whose it is."""
@@ -36,11 +41,35 @@ class Fence:
             if scope["type"] == "http" and declared(scope) > BODY_BYTES:
                 await _refuse(send, 413)
             else:
-                await self.app(scope, bounded(receive), send)
+                await self._passed(scope, receive, send)
         elif scope["type"] == "http":
             await _refuse(send, 403)
         else:
             await send({"type": "websocket.close", "code": 1008})
+
+    async def _passed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; its body is cut off where it is late, or where all bodies together hold too much."""
+        taken, complete, until = 0, scope["type"] != "http", time.monotonic() + BODY_S
+        received = bounded(receive)
+
+        async def receiving() -> MutableMapping[str, Any]:
+            nonlocal taken, complete
+            if complete:
+                return await received()
+            try:
+                event = await asyncio.wait_for(received(), max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                return {"type": "http.disconnect"}
+            size, complete = len(event.get("body", b"")), not event.get("more_body", False)
+            if self.held + size > HELD_BYTES:
+                return {"type": "http.disconnect"}
+            taken, self.held = taken + size, self.held + size
+            return event
+
+        try:
+            await self.app(scope, receiving, send)
+        finally:
+            self.held -= taken
 
 
 async def _refuse(send: Send, status: int) -> None:

@@ -31,6 +31,7 @@ from fedfloor.runs import made
 
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
 EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
+NEWEST, FOREIGN_NEWEST = 4, 64  # files that stay whatever a message keeps: of the own edge, of another
 HASHES = 4096  # of one answer
 
 
@@ -48,7 +49,7 @@ class Worker:
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, method: Combined, names: Names, park: Park
     ) -> None:
-        self.device, self._names = settings.device, names
+        self.device, self._edge, self._names = settings.device, settings.edge, names
         memory = DeviceMemory(settings.memory)
         memory.tidy()
         self.engine, _ = made.engine(experiment, method, park, Alone(), memory, live=True)
@@ -98,7 +99,7 @@ class Worker:
         began = time.perf_counter()
         sent, receipt = attended(self.engine, work, packet, key, Still(bool(about.get("frozen"))))
         seconds = time.perf_counter() - began
-        self._keep(receipt.memory, about)
+        self._keep(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, packing.arrays(sent, within)
 
     def _bounded(self, value: object) -> Work:
@@ -123,14 +124,14 @@ class Worker:
             self._held = packing.whole(message.arrays, around, within)["w"]
         return "kept", {}, {}
 
-    def _keep(self, digest: str | None, about: Mapping[str, Any]) -> None:
+    def _keep(self, digest: str | None, about: Mapping[str, Any], newest: int) -> None:
         """Put a new memory on the disk, and delete those that no checkpoint names any more."""
         memory = self.engine.memory
         if digest is not None:
             memory.settle({self.device: digest})
-            kept = about.get("kept")
-            if isinstance(kept, list):
-                memory.sweep({str(one) for one in kept} | ({str(about["held"])} if about.get("held") else set()))
+            kept, held = about.get("kept"), about.get("held")
+            named = {str(one) for one in kept} if isinstance(kept, list) else set()
+            memory.sweep(named | ({str(held)} if held else set()), newest)
 
     def _probe(self, message: Message) -> Reply:
         about, network = message.about, self.engine.network
@@ -139,7 +140,9 @@ class Worker:
             raise RefusedError("header", "the settings of its question are no table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
         if node.what == "profile":
-            self._bounded(about.get("settings"))
+            work = self._bounded(about.get("settings"))
+            if objectives.objective(work.objective, work.settings).remembers:
+                raise RefusedError("header", f"a profile keeps nothing, but objective '{work.objective}' does.")
         hashes = settings.get("hashes", 1)
         if type(hashes) is not int or not 1 <= hashes <= HASHES:
             raise RefusedError("header", f"{shown(repr(hashes))} hashes; must be a whole number from 1 to {HASHES}.")

@@ -173,12 +173,13 @@ class DeviceMemory:
         own = [self._path(k, held).stat().st_size for k, held in sorted(self.held.items())]
         return own, [self._path("extractor", name).stat().st_size for name in names]
 
-    def sweep(self, keep: set[str]) -> None:
-        """Delete the files of memories that are neither held now nor among ``keep`` (the checkpoints' digests)."""
+    def sweep(self, keep: set[str], newest: int = 0) -> None:
+        """Delete files of memories that are neither held, nor among ``keep`` (checkpoints' digests) or the newest."""
         if self._folder is None or not self._folder.is_dir():
             return
         wanted = {digest[:32] for held in keep | set(self.held.values()) for digest in held.split(TO)}
-        for path in self._folder.glob("*.safetensors"):
+        paths = sorted(self._folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+        for path in paths[: max(0, len(paths) - newest)]:
             if path.stem.rpartition("-")[2] not in wanted:
                 path.unlink(missing_ok=True)
 

@@ -93,6 +93,11 @@ class Astraea(Method):
         solver, told = (self.grouping, counts) if known else ("random", None)
         return State(view.start, {"groups": formed(solver, everyone, told, len(everyone) // size, rng, size)})
 
+    @property
+    def crosses(self) -> bool:
+        """Chains go from factory to factory."""
+        return True
+
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Send a copy through each group that is drawn; groups stand in the order of their smallest device."""
         work, here = self.work.at(view.round, view.rounds), set(view.devices)

@@ -109,6 +109,11 @@ class Combined(Method):
         return self.method.reads_network
 
     @property
+    def crosses(self) -> bool:
+        """Whether a branch of the method's plan may visit devices of several factories."""
+        return self.method.crosses
+
+    @property
     def reads_census(self) -> bool:
         """Whether the method reads the census."""
         return self.method.reads_census

@@ -145,6 +145,11 @@ class Method(Protocol):
         return False
 
     @property
+    def crosses(self) -> bool:
+        """Whether a branch of ``plan`` may visit devices of several factories; a method of your own may."""
+        return not type(self).__module__.startswith("fedfloor.")
+
+    @property
     def reads_census(self) -> bool:
         """Whether ``plan`` reads the census in any round; it then says with a ``Probe`` that it was asked for."""
         return False

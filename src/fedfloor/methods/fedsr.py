@@ -53,6 +53,11 @@ class FedSR(Method):
         size = self.ring_size
         require(size is None or size >= 1, "methods.fedsr.ring_size", size, "a whole number of at least 1, or left out")
 
+    @property
+    def crosses(self) -> bool:
+        """Rings of a given size do; others lie within a factory."""
+        return self.ring_size is not None
+
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Send a copy round each ring; rings stand in the order of their smallest device."""
         work = self.work.at(view.round, view.rounds)

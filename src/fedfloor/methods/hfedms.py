@@ -127,6 +127,11 @@ class HFedMS(Method):
         """Return whether the round begins a period."""
         return self.reads_census and round_number > 0 and is_full(round_number, self.every)
 
+    @property
+    def crosses(self) -> bool:
+        """Chains go from factory to factory."""
+        return True
+
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Let the groups of the period train, in its first round the whole model."""
         full = is_full(view.round, self.every)

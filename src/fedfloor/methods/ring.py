@@ -46,6 +46,11 @@ class Ring(Method):
         require(self.laps >= 1, "methods.ring.laps", self.laps, "a whole number of at least 1")
         require(0 < self.fraction <= 1, "methods.ring.fraction", self.fraction, "above 0 and at most 1")
 
+    @property
+    def crosses(self) -> bool:
+        """Chains go from factory to factory."""
+        return True
+
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Send the model round the ring."""
         work = self.work.at(view.round, view.rounds)
