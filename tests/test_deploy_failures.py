@@ -323,11 +323,10 @@ def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:
         QFair(0.0).mixed(Meeting(start, models[1:], told[1:], 0.5, 2, 1))
 
 
-def test_whose_features_have_another_length_is_told_by_more_than_half_of_an_edges_devices_or_by_the_first_of_all() -> (
-    None
-):
+def test_the_length_of_features_is_that_of_more_than_half_of_an_edges_devices_or_of_most_of_all() -> None:
     three, four = torch.zeros(3), torch.zeros(4)
-    assert set(answers.alike({5: three, 1: four})) == {5}
+    assert set(answers.alike({5: three, 1: four})) == {1, 5}  # the lowest number must not decide for all
+    assert set(answers.alike({5: three, 1: four, 2: four})) == {5}
     assert not answers.alike({5: three, 1: four}, some=True)
     assert set(answers.alike({5: three, 1: four, 2: four}, some=True)) == {5}
     assert not answers.alike({1: four, 2: four})

@@ -20,7 +20,7 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, facts, gate, joining, live, ranges, topics
+from fedfloor.deploy import broker, cloud, facts, gate, joining, live, names, ranges, topics
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS, Line, _Open
@@ -30,7 +30,7 @@ from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
 from fedfloor.deploy.processes import LIST
-from fedfloor.deploy.settings import CloudEdge, Named
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.deploy.worker import NEWEST, most_batches
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, RunError, SettingError
@@ -714,6 +714,34 @@ def test_no_forged_list_of_what_devices_hold_ends_in_anything_but_a_message_with
             texts.append(f"{said}: {error}")
     assert tried > 300
     assert all(text.partition(": ")[2].isprintable() and len(text) < 2000 for text in texts)
+
+
+@dataclass
+class Inventing:
+    """An edge that waits for a device and states failures of devices that it invents, with every answer others."""
+
+    asked: int = 0
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        self.asked += 1
+        failures = {f"x{self.asked}-{i}": ["visit", "RunError", "why"] for i in range(3)}
+        about = {"held": {}, "devices": [0], "lacking": ["d0"], "wrong": {}, "failed": failures}
+        return {m: encode(Message("gathered", f"e{m}", session=1, number=self.asked, about=about)) for m in messages}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devices_are_listed(
+    tmp_path: Path, listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "LOOK_S", 0.0)
+    what = experiment(tmp_path, "fedavg", rounds=1)
+    edges, made = (CloudEdge("e0", 0, NOWHERE, devices=(Named("d0", 0),) * listed),), Inventing()
+    settings = CloudSettings("trial", what, tmp_path / "run", edges, deadlines=Deadlines(join_s=0.5), samples="devices")
+    live_cloud = cloud.Cloud(settings, made, [], names.table(config.read(what, [])))
+    with pytest.raises(RunError, match="had not said what they hold"):
+        live_cloud.gather(config.read(what, []))
+    assert made.asked > 2
+    assert set(live_cloud.measured()["failed"]) == ({"e0"} if listed else {f"x{made.asked}-{i}" for i in range(3)})
 
 
 FORGING = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,6 +109,27 @@ def test_a_door_answers_each_frame(tmp_path: Path, kind: str) -> None:
         one.close()
     with pytest.raises(OSError):  # noqa: PT011
         door.ask(where, b"abc", 1.0)
+
+
+def test_an_answer_that_comes_byte_by_byte_is_late_all_the_same(tmp_path: Path) -> None:
+    where = Address(socket=tmp_path / "door")
+
+    def drip(listening: socket.socket) -> None:
+        to, _ = listening.accept()
+        with to, contextlib.suppress(OSError):
+            to.sendall(door.LENGTH.pack(1 << 20))
+            for _ in range(100):
+                to.sendall(b"x")
+                time.sleep(0.05)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(where.socket))
+        listening.listen()
+        threading.Thread(target=drip, args=(listening,), daemon=True).start()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            door.ask(where, b"abc", 0.3)
+        assert time.monotonic() - began < 3
 
 
 def test_a_door_that_a_kill_left_behind_is_taken_over(tmp_path: Path) -> None:

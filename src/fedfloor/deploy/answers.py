@@ -61,7 +61,7 @@ def _plain(node: Probe, device: int, answer: object, engine: Engine) -> Any:
 def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
     """Return whose vector has another length than most have: how many features there are only devices know.
 
-    Of lengths that are equally frequent that of the first device counts.
+    Where no length is the most frequent, all of these vectors are refused.
 
     Args:
         said: device → what it answered.
@@ -70,13 +70,15 @@ def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedEr
     sizes = {k: said[k].numel() for k in sorted(said) if isinstance(said[k], torch.Tensor)}
     if len(set(sizes.values())) < 2:
         return {}
-    ((usual, agree),) = Counter(sizes.values()).most_common(1)
+    (usual, agree), (_, next_most) = Counter(sizes.values()).most_common(2)
     if some and 2 * agree <= len(sizes):
         return {}
+    tie = agree == next_most
+    expected = "no length is that of most devices" if tie else f"most devices send {usual}"
     return {
-        k: RefusedError("shape", f"{size} numbers came; most devices send {usual}.")
+        k: RefusedError("shape", f"{size} numbers came; {expected}.")
         for k, size in sizes.items()
-        if size != usual
+        if tie or size != usual
     }
 
 

@@ -67,6 +67,8 @@ class Cloud:
         self._parts = names
         self._settings, self._edges, self._factory_of = settings, edges, factory_of
         self._names = {one.factory: one.name for one in settings.edges}
+        listed = [{one.name for one in edge.devices} for edge in settings.edges]
+        self._listed = set[str]().union(*listed) if all(listed) else set()
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
@@ -92,6 +94,7 @@ class Cloud:
         facts = facts_of.of(experiment, here)
 
         def ask() -> Mapping[int, Message]:
+            self._tally = Tally()  # what edges state while devices are still joining must not add up
             return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
 
         found = joining.wait(ask, self._settings.edges, facts, self._settings.deadlines.join_s)
@@ -305,6 +308,8 @@ class Cloud:
         """Note what an edge states of itself; return how long it took, in s."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = ranges.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
+        if self._listed and not set(stated.failed) <= self._listed:
+            raise RefusedError("device", "it states failures of devices that cloud.toml does not list.")
         self._here[factory] = set(stated.present)
         if answer.kind == "refused":
             text = ranges.text(answer.about.get("text"))

@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 
 from fedfloor.deploy.message import MOST_BYTES
@@ -25,24 +26,34 @@ def send(into: socket.socket, data: bytes) -> None:
     into.sendall(data)
 
 
-def receive(of: socket.socket, most: int = MOST_BYTES) -> bytes:
+def receive(of: socket.socket, most: int = MOST_BYTES, until: float | None = None) -> bytes:
     """Return the next frame, or b"" where the other side has hung up.
 
+    Args:
+        of: the connection.
+        most: bytes of a frame.
+        until: when the whole frame must have come, by the monotonic clock.
+
     Raises:
-        OSError: it hung up within a frame, or the frame is larger than ``most``.
+        OSError: it hung up within a frame, the frame is larger than ``most``, or it is late.
     """
-    head = _exactly(of, LENGTH.size)
+    head = _exactly(of, LENGTH.size, until)
     if not head:
         return b""
     (length,) = LENGTH.unpack(head)
     if length > most:
         raise OSError(f"a frame of {length} bytes; at most {most} are taken")
-    return _exactly(of, length)
+    return _exactly(of, length, until)
 
 
-def _exactly(of: socket.socket, count: int) -> bytes:
+def _exactly(of: socket.socket, count: int, until: float | None) -> bytes:
     data, at = bytearray(count), 0
     while at < count:
+        if until is not None:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the whole answer did not come in time")
+            of.settimeout(left)
         got = of.recv_into(memoryview(data)[at:])
         if not got:
             if at:
@@ -58,9 +69,10 @@ def ask(where: Address, data: bytes, deadline_s: float | None = None) -> bytes:
     Raises:
         OSError: nobody is there, it hung up, or it took too long.
     """
+    until = None if deadline_s is None else time.monotonic() + deadline_s
     with contextlib.closing(_connected(where, deadline_s)) as to:
         send(to, data)
-        answer = receive(to)
+        answer = receive(to, until=until)
     if not answer:
         raise OSError("the edge hung up without an answer")
     return answer
