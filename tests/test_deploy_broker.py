@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -208,6 +209,25 @@ def test_a_message_that_is_too_large_is_not_taken(tmp_path: Path) -> None:
         device.mqtt.publish(f"{TOP}/out/n0/north", b"x" * 1_100_000, qos=1)
         assert until(lambda: device.gone)
         device.close()
+
+
+def test_subscriptions_fill_no_more_memory_than_the_broker_may_have(tmp_path: Path) -> None:
+    """The access list grants every subscription, of whatever length; a device takes 10 MiB a second without a limit."""
+    park = dataclasses.replace(plant(tmp_path), message_mb=4)
+    one = dataclasses.replace(park.factory[0], port=free_port())
+    park = dataclasses.replace(park, factory=(one,), device=park.device[:2])
+    provision.provision(park, tmp_path / "out", user=getpass.getuser())
+    assert "memory_limit 40000000\n" in (tmp_path / "out" / "factories" / "north" / "mosquitto.conf").read_text()
+    with broker(tmp_path / "out" / "factories" / "north", one.port) as there:
+        greedy = Client(there.port, tmp_path / "out" / "devices" / "n0", "device")
+        for i in range(40):  # 48 MB
+            greedy.mqtt.subscribe([(f"{i}-{j}/" + "x" * 60_000, 0) for j in range(20)])
+        time.sleep(3)
+        assert (resident_mb(there.process.pid) or 0) < 60
+        member = Client(there.port, tmp_path / "out" / "devices" / "n1", "device")
+        assert member.up
+        member.close()
+        greedy.close()
 
 
 CONNECTIONS = 1_100  # more than the 1,024 files that a process may open by default

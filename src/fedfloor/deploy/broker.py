@@ -22,6 +22,7 @@ QUEUED = 10_000  # messages kept for a slow client: each device of a large facto
 INFLIGHT = 20  # messages to a client, and from one, that are not acknowledged yet
 FILES = 65_536  # open files of a broker: more than one address has ports to connect from (28,232 on Linux)
 SPARE_FILES = 1_024  # of them for anything but connections
+SPARE_MODELS = 8  # messages of the largest size for which a broker has room beside one for each of its devices
 PID = "state/broker.pid"
 HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
@@ -34,7 +35,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         factory: whose broker it is.
         user: who runs it where it is started as root; left out, Mosquitto's own user.
     """
-    limit = park.message_mb * 1_000_000
+    limit, room = park.message_mb * 1_000_000, SPARE_MODELS + len(park.devices_of(factory))
     lines = [
         "per_listener_settings false",
         "allow_anonymous false",
@@ -43,6 +44,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
         f"max_inflight_messages {INFLIGHT}",
         f"max_queued_messages {QUEUED}",
         f"max_queued_bytes {4 * limit}",
+        f"memory_limit {room * limit}",  # subscriptions and what is never released have no limit of their own
         "set_tcp_nodelay true",  # small messages would wait 40 ms for their acknowledgement
         "persistent_client_expiration 1d",
         f"pid_file {PID}",
