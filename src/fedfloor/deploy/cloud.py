@@ -27,6 +27,7 @@ from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand, Shown
+from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
@@ -124,16 +125,14 @@ class Cloud:
                 with self._naming(factory, "walk"):
                     took[factory] = errands.taken(answer, errand, some, engine)
         if engine.limit is not None:
-            self._check_lengths(took, errand, engine)
+            self._check_lengths(took, errand, engine, engine.limit.knowing(errand.updates))
         for factory in sorted(mine.keys() - took.keys()):
             self._tally.absent.add(self._names[factory])
             log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
         return [(some, took[factory].blobs if factory in took else None) for factory, some in mine.items()]
 
-    def _check_lengths(self, took: dict[int, errands.Walked], errand: Errand, engine: Engine) -> None:
+    def _check_lengths(self, took: dict[int, errands.Walked], errand: Errand, engine: Engine, known: Limit) -> None:
         """Drop answers of edges that accepted updates which are too long beside those of all edges."""
-        assert engine.limit is not None
-        known = engine.limit.knowing(errand.updates)
         for walked in took.values():
             for one in walked.passed:
                 known.note(one.resolved, one.receipts)
