@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.errors import SettingError
+from fedfloor.errors import RunError, SettingError
 from fedfloor.methods.contract import State
-from fedfloor.runs import checkpoint
+from fedfloor.runs import checkpoint, ledger
 from fedfloor.runs.checkpoint import Checkpoint
 
 NOTES = {"group of": {3: (0, 1), 4: ()}, "round": 7, "share": 0.1, "done": False, "none": None, "info": {"µ": "é"}}
@@ -83,3 +83,10 @@ def test_what_is_no_json_is_refused(notes: dict[str, object]) -> None:
 
 def test_a_number_that_is_none_survives() -> None:
     assert math.isnan(State({}, {"loss": math.nan}).notes["loss"])
+
+
+@pytest.mark.parametrize("line", [b'{"round": 1, "strange": 2}', b"[1]", b"nothing", b"\xff", b"[" * 100_000])
+def test_a_damaged_line_of_a_ledger_is_named(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "ledger.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(RunError, match=r"ledger\.jsonl: line 1 is damaged"):
+        ledger.read(tmp_path / "ledger.jsonl")

@@ -186,9 +186,15 @@ def _unusable(path: Path, number: int, before: int, why: str) -> RunError:
 
 
 def read(path: Path) -> list[Line]:
-    """Return the lines of a ledger; a half-written last line is left out."""
+    """Return the lines of a ledger; a half-written last line is left out.
+
+    Raises:
+        RunError: a line is damaged; names it.
+    """
     lines = []
-    for text in path.read_text().splitlines(keepends=True):
-        if text.endswith("\n"):
+    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
             lines.append(Line(**json.loads(text)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise RunError(f"{path}: line {number} is damaged ({error}). Put the ledger back as it was.") from error
     return lines
