@@ -20,7 +20,7 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, cloud, facts, gate, joining, live, names, ranges, topics
+from fedfloor.deploy import asking, broker, cloud, facts, gate, joining, live, names, ranges, topics
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS, Line, _Open
@@ -253,6 +253,22 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
     assert "device d0 (0) is gone: \\U000e0001" in lines[0]
     assert len(lines[0]) < gate.LONGEST + 50  # escaping makes texts longer
     assert not line.here
+
+
+def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing ends a request that is opened after its device has left: it lasted to its deadline."""
+    link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, say=lambda *_: None)
+    line: Any = Line("p", "e", link, {0: Named("d0", 0)})  # type: ignore[arg-type]
+    line.here[0] = {}
+
+    def leaving(message: Message) -> bytes:
+        line._gone(0, "d0", "it is cut off")
+        return encode(message)
+
+    monkeypatch.setattr(asking, "encode", leaving)
+    began = time.monotonic()
+    assert line.ask(0, "visit", 20.0, run="r", number=1, about={}) is None
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("letter", ["x", "\n", "\U000e0001"])

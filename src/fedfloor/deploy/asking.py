@@ -138,8 +138,7 @@ class Line:
         if self._abandoned:
             return None
         if name is None or device not in self.here:
-            log.warning("device %s is not there: its %s is lost.", name or device, kind)
-            return None
+            return _absent(name or device, kind)
         with self._lock:
             self._number += 1
             message = Message(
@@ -150,6 +149,8 @@ class Line:
         self.flow.expect(name, asked.most)
         self._open[message.identity] = asked
         try:
+            if self._abandoned or device not in self.here:  # it left before the request was open, which nothing ends
+                return _absent(name, kind)
             self._link.say(topics.inbox(self.park, self.name, name), asked.payload)
             return self._wait(asked, message, time.monotonic() + deadline_s)
         finally:
@@ -290,6 +291,10 @@ class Line:
         log.warning("device %s (%d) is gone: %s.", name, device, why)
         for asked in [one for one in list(self._open.values()) if one.device == name]:
             asked.came.put(_Gone(why))
+
+
+def _absent(device: str | int, kind: str) -> None:
+    log.warning("device %s is not there: its %s is lost.", device, kind)
 
 
 def _answer(kind: str, sent: Arrays) -> tuple[int, int]:

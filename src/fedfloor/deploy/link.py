@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 10  # after one and a half times that long the broker tells a silent device's last will
+KEEP_ALIVE_S = 30  # a silent device's last will comes after 1.5 times that; TCP repeats a lost packet for 0.6 · 2^n s
 LONGEST_WAIT_S = 30.0
 STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after so many in a row it is told
 Heard = Callable[[str, bytes], None]
