@@ -138,7 +138,8 @@ class Line:
         if self._abandoned:
             return None
         if name is None or device not in self.here:
-            return _absent(name or device, kind)
+            _absent(name or device, kind)
+            return None
         with self._lock:
             self._number += 1
             message = Message(
@@ -150,7 +151,8 @@ class Line:
         self._open[message.identity] = asked
         try:
             if self._abandoned or device not in self.here:  # it left before the request was open, which nothing ends
-                return _absent(name, kind)
+                _absent(name, kind)
+                return None
             self._link.say(topics.inbox(self.park, self.name, name), asked.payload)
             return self._wait(asked, message, time.monotonic() + deadline_s)
         finally:
