@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from fedfloor.plan.nodes import Sequence, Train
-from fedfloor.plan.shapes import CHIP_H, CHIP_W, Block, Point, between, chip, polyline, wide, write
+from fedfloor.plan.nodes import Sequence, Site, Train
+from fedfloor.plan.shapes import CHIP_H, CHIP_W, Block, Point, between, chip, polyline, station, wide, write
 from fedfloor.plan.words import radio_words, site_words, work_words
 
 STEP_X, STEP_Y = 66.0, 54.0
@@ -21,10 +21,17 @@ class Pen:
     Args:
         limit: how many children of one node are drawn before the rest is only counted.
         tags: the letter for each work, by its words, where a plan has more than one.
+        factories: their names, by number; empty where they have none.
     """
 
     limit: int
     tags: Mapping[str, str] = field(default_factory=dict)
+    factories: tuple[str, ...] = ()
+
+    def station(self, site: Site, note: str, relay: bool = False) -> Block:
+        """Draw the cloud or an edge; see :func:`fedfloor.plan.shapes.station`."""
+        named = site.kind == "edge" and site.index < len(self.factories)
+        return station(site, note, relay, self.factories[site.index] if named else "")
 
 
 def visit(node: Train, pen: Pen) -> Block:

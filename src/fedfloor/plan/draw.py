@@ -60,7 +60,7 @@ def _entries(siblings: tuple[Node, ...], limit: int) -> Iterator[Node | str]:
         yield f"… {len(alike) - 2} more like this{who}"
 
 
-def svg(node: Node, factory_of: Callable[[int], int] | None = None) -> str:
+def svg(node: Node, factory_of: Callable[[int], int] | None = None, factories: tuple[str, ...] = ()) -> str:
     """Draw one round: the cloud on top, edges below it, devices at the bottom, arrows for the model's way.
 
     Colours follow the reader's light or dark scheme; a page may set ``--plan-paper`` for the background.
@@ -68,6 +68,7 @@ def svg(node: Node, factory_of: Callable[[int], int] | None = None) -> str:
     Args:
         node: the plan of a round.
         factory_of: the factory of a device; if given, edges that only relay are drawn too.
+        factories: their names, by number; edges without one are numbered.
 
     >>> from fedfloor.plan.nodes import Train, Work, device
     >>> svg(Train(device(3), Work(epochs=1))).startswith("<svg xmlns=")
@@ -76,7 +77,7 @@ def svg(node: Node, factory_of: Callable[[int], int] | None = None) -> str:
     works = list(dict.fromkeys(_works(node)))
     tags = {words: _letter(i) for i, words in enumerate(works)} if len(works) > 1 else {}
     shown = node if factory_of is None else _with_relays(node, factory_of)
-    pen = Pen(_limit(shown), tags)
+    pen = Pen(_limit(shown), tags, factories)
     block = draw(shown, pen, ROOM, CLOUD)
     if starts_at(shown) != CLOUD:
         block = under(station(CLOUD, ""), [block], ROOM)

@@ -136,11 +136,11 @@ def cloud(note: str) -> Block:
     return Block(w, height, (w / 2 - 8, 4), (w / 2 + 8, 4), f'<path class="box" d="{path}"/>{lines}')
 
 
-def station(site: Site, note: str, relay: bool = False) -> Block:
-    """Return a site: the cloud, or a box for an edge; an edge that only relays is dashed."""
+def station(site: Site, note: str, relay: bool = False, name: str = "") -> Block:
+    """Return a site: the cloud, or a box for an edge, named by its factory; an edge that only relays is dashed."""
     if site.kind == "cloud":
         return cloud(note)
-    name = site_words(site)
+    name = name or site_words(site)
     width = max(76.0, wide(name) + 30, wide(note, 5.8) + 20)
     height = 40.0 if note else 26.0
     body = box(0, 0, width, height, "box dashed" if relay else "box", 9)

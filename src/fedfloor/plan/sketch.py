@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from fedfloor.plan import chains
 from fedfloor.plan.chains import Pen
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train
-from fedfloor.plan.shapes import Block, box, moved, number, polyline, station, swing, wide, write
+from fedfloor.plan.shapes import Block, box, moved, number, polyline, swing, wide, write
 from fedfloor.plan.words import count, is_chain, mix_words, ranges, times_words, work_words
 
 RELAY = "passed on"  # the rule of a Parallel that the picture adds where an edge only relays
@@ -36,13 +36,13 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
         case Select():
             by = f"{node.random} at random, {node.how_many - node.random} by" if node.random else "by"
             lines = [f"choose {node.how_many} of {len(node.candidates)}", f"{by} {node.policy}"]
-            return _crowd(station(node.at, mix_words(node)), lines, node.candidates, "dashed", "back")
+            return _crowd(pen.station(node.at, mix_words(node)), lines, node.candidates, "dashed", "back")
         case Broadcast():
             lines = [f"hand {node.scope!r} to", f"{count(len(node.devices), 'device')} to keep"]
-            return _crowd(station(here, ""), lines, node.devices, "dotted", "")
+            return _crowd(pen.station(here, ""), lines, node.devices, "dotted", "")
         case Probe():
             lines = [f"ask {count(len(node.devices), 'device')}:", f"{node.what}?"]
-            return _crowd(station(node.at, "answers unmixed"), lines, node.devices, "dotted", "back dotted")
+            return _crowd(pen.station(node.at, "answers unmixed"), lines, node.devices, "dotted", "back dotted")
 
 
 def ends_at(node: Node, here: Site) -> Site:
@@ -84,12 +84,12 @@ def _train(node: Train, pen: Pen) -> Block:
     if node.site.kind == "device":
         return chains.visit(node, pen)
     tag = pen.tags.get(work_words(node.work), "")
-    return station(node.site, f"trains here ({tag})" if tag else "trains here")
+    return pen.station(node.site, f"trains here ({tag})" if tag else "trains here")
 
 
 def _parallel(node: Parallel, pen: Pen, room: float) -> Block:
     relay = node.mix == RELAY
-    top = station(node.at, "" if relay else mix_words(node), relay)
+    top = pen.station(node.at, "" if relay else mix_words(node), relay)
     shown = node.children[: pen.limit]
     share = min(room, max(190.0, room / max(1, len(shown)) - GAP))
     blocks = [draw(child, pen, share, node.at) for child in shown]

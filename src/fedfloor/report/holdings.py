@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from fedfloor.report.ledger import Park
@@ -39,7 +40,7 @@ def holdings_figure(park: Park) -> Any:
         go.Scatter(**xy, mode="markers", marker=marker, text=words, hovertemplate="%{text}<extra></extra>")
     )
     _axes(figure, park, order)
-    _mark_factories(figure, factories)
+    _mark_factories(figure, park, factories)
     return figure
 
 
@@ -68,7 +69,7 @@ def bubble_px(park: Park) -> float:
     return float(min(26, max(7, 900 / shown), max(10, 15 if len(park.classes) > 20 else 26)))
 
 
-def _mark_factories(figure: Any, factories: Sequence[int]) -> None:
+def _mark_factories(figure: Any, park: Park, factories: Sequence[int]) -> None:
     """Shade every second factory and name them above, as far as there is room for names."""
     start = 0
     named = len(set(factories)) <= 12
@@ -78,7 +79,8 @@ def _mark_factories(figure: Any, factories: Sequence[int]) -> None:
         if factories[start] % 2 == 0:
             figure.add_vrect(x0=start - 0.5, x1=i - 0.5, fillcolor=SHADE, line_width=0, layer="below")
         if named:
-            name = f"factory {factories[start]}" if len(set(factories)) <= 3 else f"F{factories[start]}"
+            whole = park.factory_names or len(set(factories)) <= 3
+            name = park.factory_name(factories[start]) if whole else f"F{factories[start]}"
             place = {"x": (start + i - 1) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "showarrow": False}
-            figure.add_annotation(text=name, font={"size": 12}, **place)
+            figure.add_annotation(text=escape(name), font={"size": 12}, **place)
         start = i

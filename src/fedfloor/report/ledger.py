@@ -101,6 +101,11 @@ class Park:
     untrained: tuple[tuple[str, int], ...] = ()  # classes that only test samples have, and how many of these
     figures: Figures | None = None
     test_sha256: str | None = None
+    factory_names: tuple[str, ...] = ()  # by number; empty where they have none
+
+    def factory_name(self, number: int) -> str:
+        """Return how a factory is called."""
+        return self.factory_names[number] if self.factory_names else f"factory {number}"
 
 
 @dataclass(frozen=True)
@@ -287,7 +292,7 @@ def _park(path: Path) -> Park:
     return Park(
         body.dataset, body.classes, devices, body.factories, body.test_samples,
         len(devices) if body.of_devices is None else body.of_devices, tuple(body.untrained_classes.items()),
-        body.device_accuracy, body.test_sha256,
+        body.device_accuracy, body.test_sha256, body.factory_names,
     )  # fmt: skip
 
 

@@ -7,7 +7,8 @@
   const PAPER = { width: 680, height: 740 };  // px: what fits on a sheet of A4 or Letter, with its heading
 
   const draw = (id, figure) => {
-    const layout = { ...figure.layout, dragmode: touch ? false : "zoom" };  // a finger that scrolls must not zoom
+    const modebar = { bgcolor: "rgba(0,0,0,0)" };
+    const layout = { ...figure.layout, modebar, dragmode: touch ? false : "zoom" };  // a finger that scrolls must not zoom
     return Plotly.newPlot(id, figure.data, layout, config);
   };
   const resize = (inside) => {

@@ -129,8 +129,11 @@ class ParkRecord:
     device_accuracy: Figures | None = None
     test_sha256: str | None = None
     untrained_classes: dict[str, Count] = field(default_factory=dict)
+    factory_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if len(self.factory_names) not in (0, self.factories):
+            raise ValueError(f"{len(self.factory_names)} names for {self.factories} factories")
         for k, device in enumerate(self.devices):
             if len(device.counts) != len(self.classes):
                 raise ValueError(f"devices[{k}] counts {len(device.counts)} classes of {len(self.classes)}")

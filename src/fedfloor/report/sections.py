@@ -144,7 +144,7 @@ def plan_section(found: Sequence[Group]) -> str:
             continue
         factories = {device.number: device.factory for device in run.park.devices}
         known = run.park.of_devices == len(factories)  # else no edges are drawn that only relay
-        drawing = svg(run.plan, factories.__getitem__ if known else None)
+        drawing = svg(run.plan, factories.__getitem__ if known else None, run.park.factory_names)
         caption = words.plan_caption(run, handed='class="hand' in drawing)
         picture = scroll(drawing, f"plan of {group.label}")
         text = folded("The same as text", f'<pre tabindex="0">{escape(tree(run.plan))}</pre>', kind="text")
