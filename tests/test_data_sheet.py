@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import logging
+import lzma
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +44,17 @@ def excel(rows: list[list[str]]) -> str:
     return text([[f'"{cell}"' for cell in row] for row in rows], ",", "\r\n")
 
 
+def archive(*members: tuple[str, str], way: int = zipfile.ZIP_DEFLATED) -> bytes:
+    with zipfile.ZipFile(held := io.BytesIO(), "w", way) as made:
+        for name, content in members:
+            made.writestr(name, content)
+    return held.getvalue()
+
+
+def blanks(rows: list[list[str]]) -> str:
+    return text([["", *(f'"{cell}"' if " " in cell else cell for cell in row), ""] for row in rows], "   ")
+
+
 DIALECTS: dict[str, Callable[[list[list[str]]], str | bytes]] = {
     "semicolons": lambda rows: text(rows, ";"),
     "tabs": lambda rows: text(rows, "\t"),
@@ -49,6 +64,11 @@ DIALECTS: dict[str, Callable[[list[list[str]]], str | bytes]] = {
     "byte order mark": lambda rows: "\ufeff" + text(rows),
     "quoted": excel,
     "gzip": lambda rows: gzip.compress(text(rows).encode()),
+    "bzip2": lambda rows: bz2.compress(text(rows).encode()),
+    "xz": lambda rows: lzma.compress(text(rows).encode()),
+    "zip": lambda rows: archive(("__MACOSX/._plant.csv", "?"), ("may/plant.csv", text(rows))),
+    "blanks": blanks,
+    "blanks and CRLF": lambda rows: blanks(rows).replace("\n", "\r\n"),
     "blank lines": lambda rows: text(rows).replace("\n", "\n\n").rstrip("\n"),
     "spaces": lambda rows: text(rows, " , "),
 }
@@ -185,3 +205,39 @@ def test_neither_utf8_nor_whole(tmp_path: Path) -> None:
     packed = gzip.compress(b"device,label,a\np,good,1\np,\xe9" + noise)
     with pytest.raises(SettingError, match=r"plant.csv.gz: not UTF-8 text"):
         sheet.read(written(tmp_path, packed[:-800], "plant.csv.gz"), Reading(), ROLES)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (bz2.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a whole table"),
+        (lzma.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a whole table"),
+        (archive(("a.csv", "device,label,x\n" + "1,a,2\n" * 1000))[:-30], "not a whole table"),
+        (archive(("a.csv", "device,label,x\n1,a,2\n"), way=zipfile.ZIP_STORED).replace(b"1,a,2", b"1,a,3"), "Bad CRC"),
+        (archive(("a.csv", ""), ("b.csv", "")), r"2 files in the archive \(a.csv, b.csv\)"),
+        (archive(("folder/", "")), r"0 files in the archive \(none\)"),
+    ],
+    ids=["bzip2 cut short", "xz cut short", "zip cut short", "zip with a wrong checksum", "two tables", "no table"],
+)  # fmt: skip
+def test_damaged_and_ambiguous_archives_are_refused_by_name(tmp_path: Path, content: bytes, told: str) -> None:
+    with pytest.raises(SettingError, match=told) as error:
+        sheet.read(written(tmp_path, content, "may.zip"), Reading(), ROLES)
+    assert "may.zip" in str(error.value)
+
+
+def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
+    content = bytearray(archive(("a.csv", "device,label,x\n1,a,2\n")))
+    for header, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(header) + at] |= 1
+    with pytest.raises(SettingError, match=r"may.zip: cannot be unpacked .*encrypted"):
+        sheet.read(written(tmp_path, bytes(content), "may.zip"), Reading(), ROLES)
+
+
+def test_a_published_table_without_commas_is_read(tmp_path: Path) -> None:
+    """C-MAPSS separates by blanks and ends each line with two."""
+    rows = "unit cycle setting label \n1 1 0.0023   ok  \n1 2 -0.0003 worn  \n"
+    reading = Reading(columns=Columns(device="unit", time="cycle"))
+    found = sheet.read(written(tmp_path, rows, "fd.txt"), reading, ROLES)
+    assert found.columns == ("setting",)
+    assert found.text["label"] == ["ok", "worn"]
+    assert found.line.tolist() == [2, 3]

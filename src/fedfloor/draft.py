@@ -19,6 +19,7 @@ from fedfloor.data import guess, own
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.joined import MissingValuesError
+from fedfloor.data.lines import PACKED
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 20
 BATCH = 32
-ENDINGS = (".npz", *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", ".gz")))
+ENDINGS = (".npz", *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 

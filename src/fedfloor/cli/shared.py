@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfloor.cli.budgets import within
+from fedfloor.data.lines import unpacked
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.runs.orders import Limits
 
@@ -41,7 +42,7 @@ def experiment(file: str, changes: Sequence[str] | None) -> Experiment:
 
 def _path(file: str) -> Path:
     path, known = Path(file), bundled()
-    if path.is_file() and path.name.removesuffix(".gz").endswith(DATA):
+    if path.is_file() and unpacked(path.name).endswith(DATA):
         raise SettingError(f"{path} holds data, and is no experiment file. fedfloor new {path} writes one for them.")
     if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in known):
         return path

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from fedfloor.data import layout, pictures, recordings
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.lines import PACKED
 from fedfloor.data.picture import SUFFIXES
 from fedfloor.data.reading import Reading
 from fedfloor.data.tree import Found, walk
 from fedfloor.errors import SettingError
 
-TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TABLES = tuple(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PACKED))
 
 
 def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:

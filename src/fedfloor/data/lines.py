@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
 import re
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +20,8 @@ from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError
 
 DELIMITERS = ",;\t|"
+PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; how a file is packed is told by its first bytes
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 BLOCK = 500  # rows turned into numbers at once: their cells stay in the processor's cache
 LONGEST_HEADER = 100  # lines: names in quotes may hold line ends
 
@@ -34,19 +39,21 @@ def place(path: Path, line: int, column: str | None = None) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Iterator[Row]]:
-    """Open a table, packed with gzip or not, and give its rows that are not empty: (line number, cells).
+    """Open a table, packed (gzip, bzip2, xz, or alone in a zip archive) or not; yield its rows that are not empty.
 
-    The delimiter is the one of ``, ; tab |`` that the first row has most of.
+    A row is (line number, cells). The delimiter is the one of ``, ; tab |`` that the first row has most of; where it
+    has none of them, runs of blanks.
 
     Raises:
-        SettingError: it cannot be read, is cut short, is not UTF-8, or has a quotation mark too many.
+        SettingError: it cannot be read, is cut short, is not UTF-8, or has a quotation mark too many; an archive holds
+            several files or is encrypted.
     """
     try:
         with _bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
             yield _parsed(path, text)
     except UnicodeDecodeError as error:
         raise _not_utf8(path) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except DAMAGED as error:
         raise SettingError(f"{path.name}: not a whole table ({error}).") from error
     except OSError as error:
         raise unreadable(path, error) from error
@@ -65,26 +72,65 @@ def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def delimiter_of(head: str) -> str:
-    """Return the delimiter that a header has most of, quoted names aside.
+    """Return the delimiter that a header has most of, quoted names aside; a blank where it has none.
 
-    >>> delimiter_of('"Temp, inside";"Temp, outside";label')
-    ';'
+    >>> delimiter_of('"Temp, inside";"Temp, outside";label'), delimiter_of("unit  cycle label")
+    (';', ' ')
     """
-    bare = re.sub(r'"[^"]*"', "", head)
-    return max(DELIMITERS, key=bare.count)
+    bare = re.sub(r'"[^"]*"', "", head).strip(" \r\n")
+    most = max(DELIMITERS, key=bare.count)
+    return " " if most not in bare and " " in bare else most
+
+
+def unpacked(name: str) -> str:
+    """Return a file's name in small letters, without the ending of what it is packed with.
+
+    >>> unpacked("May.CSV.xz"), unpacked("may.csv")
+    ('may.csv', 'may.csv')
+    """
+    name = name.casefold()
+    return name.removesuffix(next((end for end in PACKED if name.endswith(end)), ""))
 
 
 def _bytes(path: Path) -> BinaryIO:
+    """Open a file, unpacked as it is read: nothing is believed that it states of its size."""
     with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-    return cast(BinaryIO, gzip.open(path)) if packed else path.open("rb")
+        start = raw.read(6)
+    for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
+        if start.startswith(magic):
+            return cast(BinaryIO, unpack(path))
+    return _member(path) if start.startswith(b"PK\x03\x04") else path.open("rb")
+
+
+def _member(path: Path) -> BinaryIO:
+    """Open the only file in a zip archive; what systems add of their own is passed over."""
+    archive = zipfile.ZipFile(path)
+    names = [
+        one.filename for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")
+    ]
+    try:
+        if len(names) != 1:
+            shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+            raise SettingError(
+                f"{path.name}: {len(names)} files in the archive ({shown or 'none'}); a table lies in it alone. Unpack "
+                "it into a folder, and give that."
+            )
+        return cast(BinaryIO, archive.open(names[0]))
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
+        raise SettingError(f"{path.name}: cannot be unpacked ({error}). Unpack it, and give the table.") from error
+    finally:
+        archive.close()  # the member keeps the file open as long as it is read
 
 
 def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
     head = [text.readline()]
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
         head.append(text.readline())
-    reader = csv.reader(chain(head, text), delimiter=delimiter_of("".join(head)), strict=True)
+    delimiter = delimiter_of("".join(head))
+    lines, blanks = chain(head, text), delimiter == " "
+    if blanks:  # runs of them are one delimiter, those at a line's ends none
+        lines = (line.strip() + "\n" for line in lines)  # type: ignore[assignment]
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=blanks, strict=True)
     line = 1
     while True:
         try:
@@ -104,7 +150,7 @@ def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
 def _not_utf8(path: Path) -> SettingError:
     """Return the error for a file that is no UTF-8 text, with the first cell that is not."""
     advice = "Save the table as CSV in UTF-8."
-    with suppress(EOFError, OSError, zlib.error), _bytes(path) as stream:  # it may be cut short as well
+    with suppress(OSError, *DAMAGED), _bytes(path) as stream:  # it may be cut short as well
         head = stream.readline()
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             return SettingError(f"{place(path, 1)}: UTF-16 text. {advice}")

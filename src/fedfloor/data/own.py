@@ -7,6 +7,7 @@ from pathlib import Path
 from fedfloor.data import folder, npz, table
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
+from fedfloor.data.lines import PACKED, unpacked
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, nearest
 
@@ -55,11 +56,11 @@ def format_of(path: Path) -> str:
     name = path.name.casefold()
     if name.endswith(".npz"):
         return "npz"
-    if name.removesuffix(".gz").endswith(TABLES):
+    if unpacked(name).endswith(TABLES):
         return "table"
     if path.suffix in SHEETS:
         raise SettingError(f"[data] path: {path} is a workbook. Save its sheet as CSV in UTF-8, and give that.")
     raise SettingError(
-        f"[data] path: {path} is no folder, no .npz and no table ({', '.join(TABLES)}, each also with .gz). Set [data] "
-        "format if its name misleads."
+        f"[data] path: {path} is no folder, no .npz and no table ({', '.join(TABLES)}, each also packed: "
+        f"{', '.join(PACKED)}). Set [data] format if its name misleads."
     )

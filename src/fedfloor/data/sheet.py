@@ -76,7 +76,7 @@ def looks_like_time(text: str) -> bool:
 
 
 def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
-    """Read a table; gzip is unpacked, and the delimiter is the one of ``, ; tab |`` that the header has most of.
+    """Read a table; see :func:`fedfloor.data.lines.opened` for how it may be packed and delimited.
 
     Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
 

@@ -27,7 +27,7 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """Read one table: its devices are the natural owners, in the order of their names.
 
     Args:
-        path: a CSV file, packed with gzip or not.
+        path: a CSV file, packed or not.
         reading: what its columns are called, windows, split, missing values.
         seed: of random splits.
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data import own
+from fedfloor.data.lines import unpacked
 from fedfloor.data.picture import SUFFIXES
 from fedfloor.data.zipped import read_arrays
 from fedfloor.errors import SettingError, nearest
@@ -25,7 +26,7 @@ READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
 
 
 def _ending(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
+    return Path(unpacked(path.name)).suffix
 
 
 def files(given: Sequence[Path]) -> list[Path]:
