@@ -119,7 +119,7 @@ def test_a_full_disk(command: Command, small_disk: Path) -> None:
 
 @pytest.mark.slow
 def test_a_disk_without_room_for_the_report(command: Command, small_disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=2m", small_disk], check=True)
+    subprocess.run(["mount", "-o", "remount,size=1m", small_disk], check=True)
     said = command("run", "tiny.toml", "--ranks", "1", "--out", str(small_disk / "run"))
     assert said.code == 1
     assert "report.html could not be written: No space left on device. The runs are untouched" in said.err
