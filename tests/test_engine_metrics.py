@@ -16,6 +16,7 @@ from fedfloor import write_report
 from fedfloor.data import own
 from fedfloor.data.dataset import Owned, Pool, pooled
 from fedfloor.data.reading import DeviceSplit, Reading
+from fedfloor.deploy import facts
 from fedfloor.engine import metrics
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.park.build import build
@@ -82,20 +83,21 @@ def test_a_factory_of_which_nothing_is_known_is_none() -> None:
     assert metrics.factory_accuracy(owned_park().roster, np.array([np.nan, np.nan, 0.5])) == [0.5, None]
 
 
-def split_by_device(folder: Path) -> Path:
+def split_by_device(folder: Path, *, owned: bool = True) -> Path:
     """Training devices that hold four of five 'ok', and test devices of whose samples half are 'bad' and look 'ok'."""
     y, device = np.array([0, 0, 0, 0, 1] * 16), np.repeat(["press", "saw"], 40)
     y_test, device_test = np.array([0, 1] * 10), np.repeat(["drill", "lathe"], 10)
     x = np.stack([y, 1 - y], 1).astype(np.float32)
     x_test = np.tile(np.array([0, 1], np.float32), (20, 1))  # all look like 'ok'
-    np.savez(folder / "floor.npz", x=x, y=y, device=device, classes=np.array(["ok", "bad"]),
-             x_test=x_test, y_test=y_test, device_test=device_test)  # fmt: skip
+    tested = {"x_test": x_test, "y_test": y_test} | ({"device_test": device_test} if owned else {})
+    owners = {"device": device} if owned else {}
+    np.savez(folder / "floor.npz", x=x, y=y, classes=np.array(["ok", "bad"]), **owners, **tested)
     return folder / "floor.npz"
 
 
-def trained(folder: Path, **more: Any) -> fedfloor.Run:
+def trained(folder: Path, *, owned: bool = True, **more: Any) -> fedfloor.Run:
     what = Experiment(
-        rounds=3, data=DataSettings(path=str(split_by_device(folder)), **more),
+        rounds=3, data=DataSettings(path=str(split_by_device(folder, owned=owned)), **more),
         park=ParkSettings(devices=2, factories=1), model=ModelSettings("logistic"),
     )  # fmt: skip
     return fedfloor.run(what, folder / "out", ranks=1)
@@ -135,8 +137,37 @@ def test_a_split_by_device_measures_on_the_devices_held_out(tmp_path: Path) -> N
     assert device_accuracy(park, right, np.array([1.0, 0.0]))[-2:].tolist() == [0.7, 0.0]
 
 
-def test_an_expectation_is_called_one(tmp_path: Path) -> None:
+def test_figures_are_of_the_owners_that_test_also_where_a_partition_mixes_those_that_train(tmp_path: Path) -> None:
     run = trained(tmp_path, partition=Iid())
+    written = json.loads((run.folder / "evaluation.json").read_text())
+    assert written["device_accuracy"] == "measured"
+    assert [(one["name"], one["accuracy"], one["role"]) for one in written["devices"]] == [
+        (None, None, "trains only"), (None, None, "trains only"),
+        ("drill", 0.5, "tests only"), ("lathe", 0.5, "tests only"),
+    ]  # fmt: skip
+    assert run.lines[-1].by_device == {"p10": 0.5, "p50": 0.5, "p90": 0.5}  # by class mixes some 0.8: 0.3 too much
+
+
+def test_of_owners_that_test_and_train_a_mixed_partition_knows_no_figures() -> None:
+    park = owned_park()
+    mixed = replace(park, indices=(np.array([0, 2]), np.array([1, 3]), np.array([4, 5])))
+    assert (park.roster.figures, mixed.roster.figures) == ("measured", "expected")
+
+
+def test_a_park_of_real_devices_measures_on_the_owners_of_its_test_data(tmp_path: Path) -> None:
+    here = own.load(split_by_device(tmp_path), Reading(), 0)
+    held = [facts.Holding(40, (32, 8), ((40.0, 40.0), (8.0, 32.0), (6.4, 6.4)), "0" * 64)] * 2
+    roster = facts.park(Experiment(), facts.of(Experiment(), here), [0, 0], held, here).roster
+    assert (roster.figures, roster.names) == ("measured", (None, None, "drill", "lathe"))
+    assert (roster.numbers.tolist(), roster.weights.tolist()) == ([0, 1, 2, 3], [0, 0, 10, 10])
+    both = replace(
+        here, owner_test=np.zeros(20, np.int32)
+    )  # of the press, which trains: which device that is is unknown
+    assert facts.park(Experiment(), facts.of(Experiment(), both), [0, 0], held, both).roster.figures == "expected"
+
+
+def test_an_expectation_is_called_one(tmp_path: Path) -> None:
+    run = trained(tmp_path, owned=False, partition=Iid())
     written = json.loads((run.folder / "evaluation.json").read_text())
     assert written["device_accuracy"] == "expected"
     assert 0.7 < run.lines[-1].by_device["p50"] < 0.9

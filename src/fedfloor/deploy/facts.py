@@ -21,6 +21,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.local import LocalSets
 from fedfloor.park.park import Park
+from fedfloor.park.roster import only_test
 from fedfloor.park.statistics import Told, device_sums, standard
 
 Floats = tuple[float, ...]
@@ -219,7 +220,12 @@ def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str,
         facts.name, facts.classes, facts.shape, none, none, None, None, digest, refuse, refuse, scale=facts.scale,
         inputs=facts.inputs, made=Made(first, refuse),
     )  # fmt: skip
-    return made if here is None else replace(made, y_test=here.y_test, take_test=here.take_test)
+    if here is None:
+        return made
+    made = replace(made, y_test=here.y_test, take_test=here.take_test)
+    if here.owner_test is None or not np.isin(here.owner_test, only_test(here)).all():
+        return made  # an owner that trains is one of the devices, and which is not known here
+    return replace(made, owner_test=here.owner_test, owned=here.owned)
 
 
 def mapping(held: Mapping[int, Holding]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.f
     """
     if park.roster.figures == "measured" and park.dataset.owner_test is not None:
         owners, total = park.roster.owners, park.roster.weights
-        hits = np.bincount(park.dataset.owner_test, weights=right, minlength=int(owners.max()) + 1)[owners]
+        hits = np.bincount(park.dataset.owner_test, weights=right, minlength=int(owners.max()) + 1)[owners]  # −1: of 0
         share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
         return share
     tested = ~np.isnan(by_class)

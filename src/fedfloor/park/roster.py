@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from fedfloor.data.dataset import Dataset
     from fedfloor.park.park import Park
 
 SHOWN = 5_000  # devices that figures and files name one by one
@@ -20,10 +21,11 @@ class Roster:
     """The devices of the park that are ``shown``, and after them those that test a model and never train it.
 
     Args:
-        figures: ``"measured"`` where test samples have owners and devices are natural owners: a device's accuracy is
-            that on its own test samples. ``"expected"`` otherwise: it follows from the device's mix of classes.
+        figures: ``"measured"`` where test samples have owners, and devices are natural owners or these owners never
+            train: a device's accuracy is that on its own test samples. ``"expected"`` otherwise: it follows from the
+            device's mix of classes.
         numbers: int64 [n]; devices that only test are counted on from K.
-        owners: int64 [n], their natural owners; empty where figures are expected.
+        owners: int64 [n], their natural owners, −1 for none; empty where figures are expected.
         names: [n], None where a device has none.
         factory_of: int64 [n], a place in ``factories``; −1 where the factory is not known.
         weights: int64 [n], the samples that an accuracy stands for: the device's own test samples where figures are
@@ -54,23 +56,32 @@ def roster(park: Park) -> Roster:
     """Return the devices that a park's figures name.
 
     An owner of test samples who has no training sample in the data only tests. One who has some and is no device of
-    this park, because the park is smaller than the data, is left out.
+    this park, because the park is smaller than the data, is left out. Where devices are no natural owners (a partition
+    has mixed these), figures are measured if every owner of test samples only tests, else expected.
     """
-    shown, owned, test, natural = park.shown, park.dataset.owned, park.dataset.owner_test, park.natural_owners
+    shown, owned, data, natural = park.shown, park.dataset.owned, park.dataset, park.natural_owners
     names = tuple(park.names[k] for k in shown.tolist()) if park.names else (None,) * len(shown)
     home = park.factory_of[shown].astype(np.int64)
     factories: tuple[str | None, ...] = park.factory_names or (None,) * park.factories
-    if test is None or natural is None or park.dataset.owner is None:
+    only = only_test(data)
+    if data.owner_test is None or (natural is None and not np.isin(data.owner_test, only).all()):
         return Roster("expected", shown, shown[:0], names, home, park.sizes[shown], factories)
-    tests = np.bincount(test, minlength=int(park.dataset.owner.max()) + 1)
-    only = np.flatnonzero((tests > 0) & (np.bincount(park.dataset.owner, minlength=len(tests)) == 0))
     only = only[spread(len(only))]
     away = np.full(len(only), -1)
-    if park.factory_names and owned.factory is not None:
+    if owned.factory is not None and (park.factory_names or natural is None):
         named = [owned.factories[m] for m in owned.factory[only].tolist()]
         factories = (*factories, *dict.fromkeys(name for name in named if name not in factories))
         away = np.array([factories.index(name) for name in named], np.int64)
-    owners = np.concatenate([natural[shown], only]).astype(np.int64)
+    mine = np.full(len(shown), -1) if natural is None else natural[shown]
+    tests = np.bincount(data.owner_test, minlength=int(max(mine.max(), 0)) + 1)
+    owners = np.concatenate([mine, only]).astype(np.int64)
+    weights = np.where(owners < 0, 0, tests[owners])
     numbers = np.concatenate([shown, park.devices + np.arange(len(only))])
     names += tuple(owned.names[k] if owned.names else None for k in only.tolist())
-    return Roster("measured", numbers, owners, names, np.concatenate([home, away]), tests[owners], factories)
+    return Roster("measured", numbers, owners, names, np.concatenate([home, away]), weights, factories)
+
+
+def only_test(data: Dataset) -> NDArray[np.int64]:
+    """Return int64, ascending: the natural owners of test samples that have no training sample in the data."""
+    tested = np.zeros(0, np.int64) if data.owner_test is None else np.unique(data.owner_test).astype(np.int64)
+    return tested if data.owner is None else tested[~np.isin(tested, np.unique(data.owner))]
