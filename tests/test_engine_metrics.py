@@ -160,9 +160,8 @@ def test_a_park_of_real_devices_measures_on_the_owners_of_its_test_data(tmp_path
     roster = facts.park(Experiment(), facts.of(Experiment(), here), [0, 0], held, here).roster
     assert (roster.figures, roster.names) == ("measured", (None, None, "drill", "lathe"))
     assert (roster.numbers.tolist(), roster.weights.tolist()) == ([0, 1, 2, 3], [0, 0, 10, 10])
-    both = replace(
-        here, owner_test=np.zeros(20, np.int32)
-    )  # of the press, which trains: which device that is is unknown
+    press = here.owned.names.index("press")  # it trains, and which of the real devices it is, is not known
+    both = replace(here, owner_test=np.full(20, press, np.int32))
     assert facts.park(Experiment(), facts.of(Experiment(), both), [0, 0], held, both).roster.figures == "expected"
 
 
