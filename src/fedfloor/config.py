@@ -223,8 +223,16 @@ def _part(part: str, value: Any, where: str) -> Any:
             f'{where} = {shown(value)}: must be a name, or a table such as {{ kind = "{min(EXCHANGED[part])}" }}.'
         )
     name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
+    if "weights" in own:
+        own["weights"] = _listed(own["weights"])
     with _inside(where):
         return MAKE[part](name, own)
+
+
+def _listed(value: Any) -> Any:
+    """Return a list of class weights as a plan writes it down: numbers separated by blanks."""
+    several = isinstance(value, (list, tuple)) and all(type(one) in (int, float) for one in value)
+    return " ".join(map(str, value)) if several and value else value
 
 
 @contextmanager

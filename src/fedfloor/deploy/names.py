@@ -3,6 +3,7 @@
 No message can make a machine import, open or download anything by name. A work, a rule or a question names its parts by
 
 - words of a closed list: the house's objectives, mixing rules and extractors, and the words that their settings take;
+- several numbers, such as class weights, in one text;
 - ``{"name": i, "digest": d}`` for everything else (``module:Name``, files, names at a hub): entry i of the receiver's
   own table, and the digest of what the sender means by it.
 """
@@ -10,6 +11,7 @@ No message can make a machine import, open or download anything by name. A work,
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ from fedfloor.plan.nodes import Work
 FIELDS = ("objective", "mix", "settings")  # of nodes and works: those that name parts
 SCOPES = frozenset({"all", "classifier"})  # of a work, which is the settings of a question for profiles
 CONTRACTS = (Objective, Mix, FeatureExtractor)
+NUMBERS = re.compile(r"|[0-9.e+-]+( [0-9.e+-]+)+")  # none, or two and more
 MOST = 1 << 31  # epochs, steps, samples of a mini-batch
 
 
@@ -87,7 +90,7 @@ class Names:
 
     def _text(self, value: Any) -> Any:
         if isinstance(value, str):
-            if value not in words():
+            if value not in words() and not NUMBERS.fullmatch(value):
                 raise RefusedError(
                     "foreign code", f"{value!r:.80} is neither built in nor named in this machine's experiment file."
                 )

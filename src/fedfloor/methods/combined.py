@@ -13,13 +13,13 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import mix as mixing
-from fedfloor.parts import objectives, selection, server
+from fedfloor.parts import objectives, selection, server, weighted
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan import change, walk
-from fedfloor.plan.nodes import Node, Work
+from fedfloor.plan.nodes import Node, Probe, Sequence, Work
 from fedfloor.plan.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 VISIT_BYTES = 200  # of a visit's receipt, at least
 LARGE = 1000  # settings from here on are named where a plan is too long
+WEIGHTS = "class_weights"  # of a state's notes
 MOMENTS = "server."  # the names of the server's moments among a state's tensors begin so
 
 
@@ -138,14 +139,25 @@ class Combined(Method):
         return self.method.asks_census(round_number)
 
     def setup(self, view: View) -> Node | None:
-        """Return the questions of the method before round 1."""
+        """Return the questions of the method before round 1, and that for the classes if its objective weighs them."""
         node = self.method.setup(view)
-        return None if node is None else self._loaded(node)
+        node = None if node is None else self._loaded(node)
+        if weighted.by_census(self.parts.objective) is None:
+            return node
+        asked = Probe(tuple(view.devices), "classes")
+        if node is None:
+            return asked
+        same = any(one.what == asked.what and one.devices == asked.devices for one in walk.probes(node))
+        return node if same else Sequence((asked, node))
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Return the method's first state, and how much of the model the server steps along."""
         state = self.method.init(view, answers, rng)
-        return replace(state, notes={**state.notes, "trained": view.trained})
+        notes = {**state.notes, "trained": view.trained}
+        goal = weighted.by_census(self.parts.objective)
+        if goal is not None and answers:
+            notes[WEIGHTS] = weighted.from_counts(weighted.counted(answers), goal.smoothing, goal.cap)
+        return replace(state, notes=notes)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Return the method's plan with the exchanged parts."""
@@ -155,7 +167,7 @@ class Combined(Method):
         self._check(node)
         self._check_length(node)
         if self.parts.objective is not None:
-            name, settings = objectives.spoken(self.parts.objective)
+            name, settings = objectives.spoken(self._goal(state))
             own = objectives.spoken(self.method.objective)  # another one is there for a purpose of the method's
 
             def changed(work: Work) -> Work:
@@ -177,6 +189,13 @@ class Combined(Method):
         self._check_scope(node)
         return node
 
+    def _goal(self, state: State) -> Objective:
+        """Return the exchanged objective, with the class weights of the census once it was taken."""
+        goal, known = self.parts.objective, state.notes.get(WEIGHTS)
+        if known and isinstance(goal, weighted.PerSample):
+            return weighted.settled(goal, known)
+        return goal or self.method.objective
+
     @property
     def notes_plans(self) -> bool:
         """Whether a plan hangs on those of the rounds before."""
@@ -195,7 +214,7 @@ class Combined(Method):
             outcome = replace(outcome, packet={**outcome.packet, "w": model})
         after = self.method.absorb(replace(state, tensors=own), outcome)
         kept = {f"{MOMENTS}{name}": one for name, one in moments.items()}
-        notes = {**after.notes, "trained": state.notes["trained"]}
+        notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS) if key in state.notes}}
         return State(after.packet, notes, {**after.tensors, **kept})
 
     def _step(self, state: State, outcome: Outcome, moments: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

@@ -10,6 +10,7 @@ from fedfloor.parts import named
 from fedfloor.parts.contrastive import Contrastive
 from fedfloor.parts.corrected import Corrected
 from fedfloor.parts.distilled import Distilled
+from fedfloor.parts.focal import Focal
 from fedfloor.parts.fusion import Fusion
 from fedfloor.parts.gated import Gated
 from fedfloor.parts.mmd import Mmd
@@ -18,6 +19,7 @@ from fedfloor.parts.prox import Prox
 from fedfloor.parts.replay import Replay
 from fedfloor.parts.represented import Represented
 from fedfloor.parts.variates import Variates
+from fedfloor.parts.weighted import Weighted
 from fedfloor.plan.nodes import Scalar
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "corrected": Corrected,
     "variates": Variates,
     "replay": Replay,
+    "weighted": Weighted,
+    "focal": Focal,
 }
 
 

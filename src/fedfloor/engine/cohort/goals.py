@@ -11,11 +11,13 @@ from torch.nn.functional import kl_div
 
 from fedfloor.parts.corrected import Corrected
 from fedfloor.parts.distilled import Distilled
+from fedfloor.parts.focal import Focal
 from fedfloor.parts.mmd import WIDTHS, Mmd
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
 from fedfloor.parts.replay import Replay
 from fedfloor.parts.variates import Variates
+from fedfloor.parts.weighted import PerSample, Weighted
 
 WHY = {
     "contrastive": "it looks into the network's layers",
@@ -53,7 +55,7 @@ def refused(name: str, goal: Objective) -> str:
     >>> refused("plain", Plain()), refused("mine:Own", Plain())
     ('', '')
     """
-    if type(goal) in (Plain, Prox, Corrected, Variates, Distilled, Mmd, Replay):
+    if type(goal) in (Plain, Prox, Corrected, Variates, Distilled, Mmd, Replay, Weighted, Focal):
         return ""
     kind = type(goal)
     same = ("penalty", "aside", "arrive", "begin", "features", "trains")
@@ -80,6 +82,11 @@ def anchor(of: Term, ready: Mapping[str, Tensor], start: Tensor | None, part: sl
 def second(goal: Objective) -> Distilled | Mmd | None:
     """Return the objective where it compares with the logits of the model as it arrived."""
     return goal if isinstance(goal, (Mmd, Distilled)) and goal.weight > 0 else None
+
+
+def of_samples(goal: Objective) -> PerSample | None:
+    """Return the objective where its losses are others than the samples' cross-entropies."""
+    return goal if isinstance(goal, PerSample) and not goal.is_plain else None
 
 
 def distance(goal: Distilled | Mmd, fixed: Tensor, logits: Tensor, share: Tensor) -> Tensor:

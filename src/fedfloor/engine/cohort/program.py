@@ -22,6 +22,7 @@ from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.models.network import Network
 from fedfloor.parts.distilled import Distilled
 from fedfloor.parts.mmd import Mmd
+from fedfloor.parts.weighted import PerSample
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Spec:
         term: what is added to the loss that the weights alone make.
         second: the objective that compares with the logits of the model as it arrived; None: there is no such.
         apart: whether the losses of single samples are told.
+        samples: the objective whose losses of single samples are others than their cross-entropies; None: there is
+            no such.
     """
 
     models: int
@@ -50,6 +53,7 @@ class Spec:
     term: Term = NOTHING
     second: Distilled | Mmd | None = None
     apart: bool = False
+    samples: PerSample | None = None
 
 
 class Order(NamedTuple):
@@ -159,7 +163,10 @@ class Program:
         numbers, leaves, places = self._parts(many)
         x, y = self.pool.values(rows), self.pool.y.index_select(0, rows.flatten()).view_as(rows)
         logits = self.forward(numbers, x)
-        each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(share)
+        if spec.samples is None:
+            each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(share)
+        else:
+            each = spec.samples.losses(logits.flatten(0, 1), y.flatten()).view_as(share)
         losses = (each * share).sum(1)
         if spec.second is not None and self.arrived is not None:
             with torch.no_grad():

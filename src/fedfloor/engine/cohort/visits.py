@@ -67,7 +67,7 @@ def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answ
     kind = np.dtype(str(guests.weights.dtype).removeprefix("torch."))
     spec = Spec(
         len(asks), max(len(one) for visit in guests.batches for one in visit), steps, held, (part.start, part.stop),
-        work.momentum, work.weight_decay, of, goals.second(goal),
+        work.momentum, work.weight_decay, of, goals.second(goal), samples=goals.of_samples(goal),
     )  # fmt: skip
     program = cohort.program(spec, engine, guests.pool, headed=headed)
     anchors, height = _anchors(guests, of, part)

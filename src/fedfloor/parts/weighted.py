@@ -1,0 +1,212 @@
+"""Class-weighted cross-entropy, for classes that are rare; the weights are given or follow from the census."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from fedfloor.errors import SettingError, require, shown
+from fedfloor.parts.objective import Objective, Plain, Visit
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+CENSUS = "census"
+EQUAL = ""
+T = TypeVar("T", bound="PerSample")
+
+
+class PerSample(Objective):
+    """An objective F(w) = (1/b) Σ_i ℓ_i that is a mean over samples, each of which may count by its class.
+
+    A subclass is a frozen dataclass with the fields ``weights``, ``smoothing`` and ``cap`` of :class:`Weighted`.
+    """
+
+    weights: str
+    smoothing: float
+    cap: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the mean cross-entropy, with these settings."""
+        return False
+
+    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return ℓ_i [n] of logits [n, F] and classes int64 [n]."""
+        raise NotImplementedError
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (mean of the samples' losses [], logits [batch, classes])."""
+        if self.is_plain:
+            return Plain().loss(module, x, y, visit)
+        logits = module(x)
+        return self.losses(logits, y).mean(), logits
+
+    def adapt(
+        self,
+        module: nn.Module,
+        classifier: str | None,
+        classes: int,
+        shape: tuple[int, ...],  # noqa: ARG002
+    ) -> tuple[nn.Module, str | None]:
+        """Leave the network as it is.
+
+        Raises:
+            SettingError: given weights are not one per class.
+        """
+        if self.weights not in (CENSUS, EQUAL):
+            check_count(len(numbers(self.weights)), classes)
+        return module, classifier
+
+
+def check_settings(kind: str, goal: PerSample) -> None:
+    """Check the settings that objectives with class weights share.
+
+    Raises:
+        SettingError: one is out of range; ``weights`` is neither ``"census"`` nor numbers.
+    """
+    require(0 <= goal.smoothing < math.inf, f"objective {kind}: smoothing", goal.smoothing, "a number of at least 0")
+    require(1 <= goal.cap < math.inf, f"objective {kind}: cap", goal.cap, "a number of at least 1")
+    if goal.weights not in (CENSUS, EQUAL):
+        numbers(goal.weights, kind)
+
+
+def check_count(given: int, classes: int) -> None:
+    """Refuse weights that are not one per class.
+
+    Raises:
+        SettingError: they are not.
+    """
+    if given != classes:
+        raise SettingError(
+            f"method.objective: {given} class weights, but the data have {classes} classes. Give one weight per class, "
+            f'in the order of park.json, or weights = "{CENSUS}".'
+        )
+
+
+@lru_cache(maxsize=64)
+def numbers(text: str, kind: str = "weighted") -> tuple[float, ...]:
+    """Return the class weights that a setting lists, separated by blanks.
+
+    Raises:
+        SettingError: something else than numbers of at least 0, or nothing but zeros.
+
+    >>> numbers("0.5 20")
+    (0.5, 20.0)
+    """
+    try:
+        found = tuple(float(word) for word in text.split())
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= one < math.inf for one in found) or not any(found):
+        raise SettingError(
+            f'objective {kind}: weights = {shown(text)}: must be "{CENSUS}", or one number of at least 0 per class, '
+            "not all of them 0, such as [1, 20]."
+        )
+    return found
+
+
+def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float) -> tuple[float, ...]:
+    """Return a_c = min(cap, (n + F·s)/(F·(n_c + s))) of F classes: the inverse of how frequent each class is.
+
+    With s = 0 it is n/(F·n_c), scikit-learn's ``class_weight = "balanced"``: every class then has the same part in the
+    sum of the losses. Counts below 0, which the noise of a private census can leave, count as 0.
+
+    Args:
+        counts: n_c, samples of each class, over all devices; n = Σ n_c.
+        smoothing: s, samples that are added to every class.
+        cap: the largest weight: that of classes that are absent or nearly so.
+
+    >>> from_counts([970, 30], 0.0, 100.0)
+    (0.5154639175257731, 16.666666666666668)
+    >>> from_counts([1000, 0], 0.0, 100.0)
+    (0.5, 100.0)
+    """
+    real = np.asarray(counts, np.float64).clip(0)
+    many, total = len(real), real.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = (total + many * smoothing) / (many * (real + smoothing))
+    return tuple(np.nan_to_num(weights, nan=1.0, posinf=cap).clip(max=cap).tolist())
+
+
+def settled(goal: T, weights: Sequence[float]) -> T:
+    """Return an objective with the class weights that the census came to."""
+    return replace(goal, weights=" ".join(map(repr, weights)))  # type: ignore[type-var]
+
+
+def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
+    """Return an objective's class weights, [F], shaped and placed like a row of the logits.
+
+    Raises:
+        SettingError: the census was not taken yet, or there is not one weight per class.
+    """
+    if goal.weights == CENSUS:
+        raise SettingError(
+            "the objective's class weights follow from the census, which is taken before round 1 where it is the "
+            f"objective of [method]. Give numbers instead of weights = '{CENSUS}'."
+        )
+    found = _placed(goal.weights, logits.device, logits.dtype)
+    check_count(len(found), logits.shape[-1])
+    return found
+
+
+@lru_cache(maxsize=64)
+def _placed(text: str, device: torch.device, kind: torch.dtype) -> Tensor:
+    """Return weights on a device; kept there, as a recorded step must not copy anything to it."""
+    import torch
+
+    return torch.tensor(numbers(text), dtype=kind, device=device)
+
+
+@dataclass(frozen=True)
+class Weighted(PerSample):
+    """(1/b) Σ_i a_{y_i}·ℓ_i, ℓ_i the cross-entropy of sample i and a_c the weight of class c; b, not Σ a, divides.
+
+    By default a_c = min(cap, (n + F·s)/(F·(n_c + s))) from the class counts n_c of all devices' local sets, which the
+    devices report once before round 1: the question ``classes``, priced and counted by privacy as a census is. As b
+    divides, a device without rare samples takes smaller steps than one that has them, and the sum over all devices is
+    the balanced risk. With equal weights of 1 it is plain cross-entropy to the bit. King and Zeng, "Logistic regression
+    in rare events data", Political Analysis 2001.
+
+    Args:
+        weights: ``"census"``, or F numbers a_c of at least 0 in the order of the classes.
+        smoothing: s ≥ 0, samples added to each class.
+        cap: the largest weight that the census gives a class, ≥ 1.
+    """
+
+    weights: str = CENSUS
+    smoothing: float = 1.0
+    cap: float = 100.0
+
+    def __post_init__(self) -> None:
+        check_settings("weighted", self)
+        if self.weights == EQUAL:
+            numbers(self.weights)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every class counts 1."""
+        return self.weights != CENSUS and set(numbers(self.weights)) == {1.0}
+
+    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return a_{y_i}·ℓ_i, [n]."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(logits, y, reduction="none") * class_weights(self, logits)[y]
+
+
+def by_census(goal: Objective | None) -> PerSample | None:
+    """Return the objective where its class weights follow from the census."""
+    return goal if isinstance(goal, PerSample) and goal.weights == CENSUS else None
+
+
+def counted(answers: Mapping[int, Mapping[str, object]]) -> np.ndarray:
+    """Return int64 [F], the class counts that devices reported, added up: device → question → answer."""
+    total: np.ndarray = np.sum([np.asarray(said["classes"], np.int64) for said in answers.values()], axis=0)
+    return total
