@@ -96,8 +96,8 @@ def test_a_date_is_taken_for_the_time_beside_texts(tmp_path: Path) -> None:
             "2026-03-01,06:00 Uhr",
             "column 'wann': '06:00 Uhr' looks like a date or time, but cannot be read",
         ),
-        ("datum", "05.10.2026 06:00", "column 'datum': '05.10.2026 06:00' looks like a date or time"),
-        ("when", "10/5/2026 6:00 AM", "column 'when': '10/5/2026 6:00 AM' looks like a date or time"),
+        ("datum", "05.13.2026 36:00", "column 'datum': '05.13.2026 36:00' looks like a date or time"),
+        ("when", "10/5/2026 6:00 XM", "column 'when': '10/5/2026 6:00 XM' looks like a date or time"),
         ("x", "5 Oct 2026 6h", "column 'x': '5 Oct 2026 6h' looks like a date or time"),
         ("timestamp", "shift one", "column 'timestamp': 'shift one' looks like a date or time"),
         (
@@ -118,11 +118,12 @@ def test_dates_that_are_not_read_are_refused_not_ignored(tmp_path: Path, head: s
 
 
 def test_new_names_the_column_of_dates_and_what_is_read(command: Command) -> None:
-    table(command.folder, GERMAN.replace("2026-03-01T", "01.03.2026 "))
+    table(command.folder, GERMAN.replace("2026-03-01T06:", "01.03.26 6h"))
     command.refused(
-        command("new", "line.csv"), "line.csv, column 'timestamp': '01.03.2026 06:00:00' looks like a date or time",
-        "Times are numbers, or dates and times such as 2026-03-01 or 2026-03-01T06:30:00 (ISO 8601).",
+        command("new", "line.csv"), "line.csv, column 'timestamp': '01.03.26 6h00:00' looks like a date or time",
+        "Times are numbers, or dates and times such as 2026-03-01T06:30:00", "Name any other form with [data] time_",
     )  # fmt: skip
+    assert command("new", "line.csv", "--set", "data.time_format=%d.%m.%y %Hh%M:%S", "--out", "form.toml").code == 0
     assert command("new", "line.csv", "--set", 'data.columns.ignore=["timestamp"]').code == 0
 
 

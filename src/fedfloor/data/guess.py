@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fedfloor.data.lines import opened
 from fedfloor.data.reading import Columns
-from fedfloor.data.sheet import MISSING, TIMES_READ, looks_like_time
+from fedfloor.data.sheet import MISSING, looks_like_time
+from fedfloor.data.times import READ, moment
 from fedfloor.errors import SettingError
 
 ANSWERS = ("anomaly", "outlier", "changepoint", "failure", "rul", "defect")  # what a model is to find out
@@ -58,7 +58,8 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns: dict[str, Any] = dict(told.get("columns", {}))
-    roles = _roles(names, body, columns)
+    form = told.get("time_format")
+    roles = _roles(names, body, columns, form)
     if not {"device", "label"} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
         return {}
     found: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
@@ -69,32 +70,38 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     if texts and not columns.get("values"):
         if "time" not in columns:
             cells = {name: [row[names.index(name)] for row in body] for name in texts}
-            _check_times(path.name, cells, has_time="time" in roles)
+            _check_times(path.name, cells, form, has_time="time" in roles)
         found["ignore"] = [*columns.get("ignore", ()), *texts]
     guessed: dict[str, Any] = {"columns": columns | found} if found else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
 
 
-def _roles(names: Sequence[str], body: Sequence[Sequence[str]], told: Mapping[str, Any]) -> dict[str, str]:
+def _roles(
+    names: Sequence[str], body: Sequence[Sequence[str]], told: Mapping[str, Any], form: str | None
+) -> dict[str, str]:
     """Return role → column, as told, as the default is, or by the first common name that there is."""
     roles = {role: str(told[role]) for role in CALLED if role in told}
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
             match = [name for name in names if name.casefold().replace(" ", "_") == word and name not in roles.values()]
-            if match and (role != "time" or word == "time" or _is_time([row[names.index(match[0])] for row in body])):
+            if match and (
+                role != "time" or word == "time" or _is_time([row[names.index(match[0])] for row in body], form)
+            ):
                 roles[role] = match[0]
                 break
     if "time" not in roles:
         known = {*roles.values(), *told.get("values", ()), *told.get("ignore", ()), told.get("id", "id")}
         dates = [
-            name for i, name in enumerate(names) if name not in known and _is_time([row[i] for row in body], False)
+            name
+            for i, name in enumerate(names)
+            if name not in known and _is_time([row[i] for row in body], form, numbers=False)
         ]
         if len(dates) == 1:
             roles["time"] = dates[0]
     return roles
 
 
-def _check_times(table: str, texts: Mapping[str, Sequence[str]], *, has_time: bool) -> None:
+def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:
     """Refuse to ignore columns of texts that are the time, as far as names and cells show.
 
     Raises:
@@ -102,14 +109,14 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], *, has_time: bo
     """
     for name, cells in texts.items():
         known = [cell for cell in cells if cell.casefold() not in MISSING]
-        odd = [cell for cell in known if not _is_date(cell)]
+        odd = [cell for cell in known if not _is_date(cell, form)]
         shaped = 2 * sum(map(looks_like_time, known)) >= len(known)
         if odd and (shaped or name.casefold().replace(" ", "_") in CALLED["time"]):
             raise SettingError(
-                f"{table}, column '{name}': '{odd[0]}' looks like a date or time, but cannot be read. {TIMES_READ} "
-                f"Write them so, or leave the column out: --set 'data.columns.ignore=[\"{name}\"]'."
+                f"{table}, column '{name}': '{odd[0]}' looks like a date or time, but cannot be read. {READ} "
+                f"Or leave the column out: --set 'data.columns.ignore=[\"{name}\"]'."
             )
-    dates = [name for name, cells in texts.items() if _is_time(cells, numbers=False)]
+    dates = [name for name, cells in texts.items() if _is_time(cells, form, numbers=False)]
     if dates and not has_time:
         raise SettingError(
             f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: "
@@ -117,17 +124,17 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], *, has_time: bo
         )
 
 
-def _is_time(cells: Sequence[str], numbers: bool = True) -> bool:
-    """Say whether every cell is a date that times are read from, or a number where these will do too."""
-    return bool(cells) and all(_is_date(cell) or (numbers and _is_number(cell.replace(",", "."))) for cell in cells)
+def _is_time(cells: Sequence[str], form: str | None, *, numbers: bool = True) -> bool:
+    """Return whether every cell is a date that times are read from, or a number where these will do too."""
+    return bool(cells) and all(
+        _is_date(cell, form) or (numbers and _is_number(cell.replace(",", "."))) for cell in cells
+    )
 
 
-def _is_date(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return not _is_number(text)  # 20260301 may be a date, or a count
+def _is_date(text: str, form: str | None) -> bool:
+    """Return whether a cell is a date; one of digits alone may be a number, unless the form is given."""
+    digits = _is_number(text) and not (form and "%" in form)
+    return not digits and moment(text, form) is not None
 
 
 def _commas(body: Sequence[Sequence[str]], columns: Sequence[int]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from fedfloor.data.dataset import Missing
+from fedfloor.data.times import check_format
 from fedfloor.errors import SettingError, require
 
 
@@ -106,6 +107,7 @@ class DeviceSplit:
         _check_share(self.test)
 
 
+LATER = ("layout", "time_format")  # keys that a recipe names only where they are set: others were there before them
 Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit
 
@@ -128,6 +130,8 @@ class Reading:
         small: whether a device with too few rows for both training and testing is refused or left out.
         decimal: the decimal mark, ``.`` or ``,``.
         size: (height, width) that pictures are scaled to; left out, they must all have one size.
+        time_format: how times are written, where that is not plain: a form as ``strptime`` has it, ``day-first``,
+            ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -141,10 +145,12 @@ class Reading:
     decimal: Literal[".", ","] = "."
     size: tuple[int, int] | None = None
     layout: Layout | None = None
+    time_format: str | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
+        check_format(self.time_format)
         if self.size is not None:
             object.__setattr__(self, "size", tuple(self.size))
             fits = len(self.size) == 2 and min(self.size) >= 1
@@ -156,7 +162,7 @@ class Reading:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
         after = ("format", "window", "split", "small")
         said = [(name, value) for name, value in self.settings().items() if name not in after]
-        return repr([(name, value) for name, value in said if (name, value) != ("layout", None)])
+        return repr([(name, value) for name, value in said if value is not None or name not in LATER])
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of reading and their values, without those that a subclass adds."""

@@ -14,7 +14,7 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.names import natural_order, qualified
 from fedfloor.data.reading import Reading
-from fedfloor.data.sheet import Sheet, read
+from fedfloor.data.sheet import Sheet, scan, settled
 from fedfloor.data.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.tree import Found
 from fedfloor.errors import SettingError
@@ -65,7 +65,7 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     ordered = sorted(files, key=lambda one: rank[one.name])
     depth = len(files[0].folders)
     required = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
-    sheets = [_read(one, reading, required) for one in ordered]
+    sheets = settled([_read(one, reading, required) for one in ordered], reading)
     labelled = depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
     if not labelled:
         check_labels(sheets, reading)
@@ -84,7 +84,7 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
 def _read(one: Found, reading: Reading, required: Sequence[str]) -> Sheet:
     above = one.name.removesuffix(one.path.name)
     try:
-        return replace(read(one.path, reading, required), name=one.name)
+        return replace(scan(one.path, reading, required), name=one.name)
     except SettingError as error:  # which names the file, but not its folder
         raise SettingError(f"{above}{error}") from error
 

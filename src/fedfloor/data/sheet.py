@@ -6,8 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.lines import Row, in_blocks, opened, place
 from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.times import NUMBERS, READ, CellError, ChoiceError, Clock, Form, day, decide, shared
+from fedfloor.data.times import read as read_times
 from fedfloor.errors import SettingError, nearest
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 NO_LABEL = MISSING - {"none", "-", "?"}
 LARGEST = float(np.finfo(np.float32).max)
-TIMES_READ = "Times are numbers, or dates and times such as 2026-03-01 or 2026-03-01T06:30:00 (ISO 8601)."
 TIME_LIKE = re.compile(
     r"(?<![\d.])(\d{4}([./-])\d{1,2}\2\d{1,2}|\d{1,2}([./-])\d{1,2}\3(\d{4}|\d{2}))(?![\d.])|\b\d{1,2}:\d{2}\b"
     r"|\d.*\b(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\b.*\d",
@@ -45,6 +45,8 @@ class Sheet:
         time: float64 [T] (seconds since 1970 where times are written as dates), or None.
         name: of the file in messages; the last part of its path where it is empty.
         cell: how a column is named in messages.
+        clock: the times before :func:`settled` has them; None after, or where there are none.
+        order: in which order the dates' numbers stand, where that was decided by :func:`settled`.
     """
 
     path: Path
@@ -55,6 +57,8 @@ class Sheet:
     time: Times | None
     name: str = ""
     cell: str = "column '{}'"
+    clock: Clock | None = None
+    order: str | None = None
 
     @property
     def title(self) -> str:
@@ -76,7 +80,42 @@ def looks_like_time(text: str) -> bool:
 
 
 def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
-    """Read a table; see :func:`fedfloor.data.lines.opened` for how it may be packed and delimited.
+    """Read a table by itself: :func:`scan` and :func:`settled`."""
+    (sheet,) = settled([scan(path, reading, required, lenient=lenient)], reading)
+    return sheet
+
+
+def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
+    """Return tables with their times, for which all of them decide together how dates are to be read.
+
+    Raises:
+        SettingError: they are written in several ways, or can be read in several; see :mod:`fedfloor.data.times`.
+    """
+    clocks = [sheet.clock for sheet in sheets if sheet.clock is not None]
+    if not clocks or len(clocks) < len(sheets):
+        return list(sheets)  # whoever joins them refuses tables with and without times
+    form, column = shared([clock.form for clock in clocks]), reading.columns.time
+    if not isinstance(form, Form):
+        raise SettingError(
+            f"{sheets[form].place(0, column)}: times are {clocks[form].form}, but {sheets[0].title} has "
+            f"{clocks[0].form}. Write all times in one way."
+        )
+    ends = np.cumsum([len(clock.values) for clock in clocks])
+    try:
+        time, order = decide(np.concatenate([clock.values for clock in clocks]), form, reading.time_format)
+    except ChoiceError as error:
+        number = int(np.searchsorted(ends, error.row, "right"))
+        row = error.row - int(ends[number]) + len(clocks[number].values)
+        raise SettingError(f"{sheets[number].place(row, column)}: {error.message}") from error
+    if order and reading.time_format is None:
+        where = f"{sheets[0].title}, column '{column}'"
+        log.info("%s: dates are read %s: the first one is %s.", where, order, day(float(time[0])))
+    parts = np.split(time, ends[:-1])
+    return [replace(sheet, time=part, clock=None, order=order) for sheet, part in zip(sheets, parts, strict=True)]
+
+
+def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
+    """Read a table but for its times; see :func:`fedfloor.data.lines.opened` for how it may be packed and delimited.
 
     Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
 
@@ -96,7 +135,8 @@ def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
         _, header = next(rows, (1, []))
         found = _Layout.of(path, header, reading, required, lenient=lenient)
         blocks, lines, text = [], [], {role: list[str]() for role in found.text}
-        times, clock = [np.empty(0)], ""
+        times: list[NDArray[np.float64]] = []
+        form: Form | None = None
         for block in in_blocks(rows):
             found.check_widths(block)
             lines.append(np.array([line for line, _ in block], np.int64))
@@ -107,13 +147,13 @@ def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
                 words = found.words(block, role)
                 text[role] += words if role == "id" else [same.setdefault(word, word) for word in words]
             if found.time is not None:
-                clock = clock or found.clock(block[0])
-                times.append(found.moments(block, clock))
+                form, values = found.moments(block, form)
+                times.append(values)
     if not lines:
         raise SettingError(f"{path.name}: a header, but no rows below it.")
     _say_coarse(path, found.names, low, high)
-    time = None if found.time is None else np.concatenate(times)
-    return Sheet(path, found.names, np.concatenate(blocks), np.concatenate(lines), text, time)
+    clock = None if form is None else Clock(form, np.concatenate(times))
+    return Sheet(path, found.names, np.concatenate(blocks), np.concatenate(lines), text, None, clock=clock)
 
 
 def _say_coarse(path: Path, columns: Sequence[str], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
@@ -139,6 +179,7 @@ class _Layout:
     time: int | None
     decimal: str
     lenient: bool
+    time_format: str | None = None
 
     @classmethod
     def of(
@@ -170,7 +211,9 @@ class _Layout:
             raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
         time = roles.pop("time", None)
         values = tuple(where[name] for name in sensors)
-        return cls(path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient)
+        return cls(
+            path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient, reading.time_format
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -231,7 +274,7 @@ class _Layout:
         elif cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
             hint = f"If '{mark}' is the decimal mark: --set data.decimal={mark}"
         elif self.time is None and looks_like_time(cell):
-            hint = f"If this is the time: --set data.columns.time={name}. {TIMES_READ}"
+            hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
             hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
@@ -247,44 +290,18 @@ class _Layout:
                 raise SettingError(f"{place(self.path, line, self.header[column])}: {what}. Every row needs a {role}.")
         return found
 
-    def clock(self, row: Row) -> str:
-        """Return how times are written in a row."""
-        return self.moment(*row)[1]
-
-    def moments(self, block: list[Row], clock: str) -> NDArray[np.float64]:
-        """Return the time of each row, in numbers or in seconds since 1970; all must be written in one way."""
+    def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
+        """Return how times are written and what each row's may be; all must be written in one way."""
         column = self.time or 0
-        if clock == "numbers":
+        if form == NUMBERS:
             values = self.quick([cells[column] for _, cells in block])
             if values is not None and np.isfinite(values).all():
-                return values
-        found = np.empty(len(block))
-        for row, (line, cells) in enumerate(block):
-            found[row], written = self.moment(line, cells)
-            if written != clock:
-                raise SettingError(
-                    f"{place(self.path, line, self.header[column])}: '{cells[column].strip()}' belongs to {written}, "
-                    f"but the first row to {clock}. Write all times in one way."
-                )
-        return found
-
-    def moment(self, line: int, cells: list[str]) -> tuple[float, str]:
-        column = self.time or 0
-        text = cells[column].strip()
+                return form, values[:, None]
         try:
-            value = float(text if self.decimal == "." else text.replace(",", ".", 1))
-            written = "numbers"
-        except ValueError:
-            try:
-                when = datetime.fromisoformat(text)
-            except ValueError:
-                value, written = np.nan, ""
-            else:
-                written = f"dates with{'' if when.tzinfo else 'out'} a time zone"
-                value = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-        if not np.isfinite(value) or (written == "numbers" and "_" in text):
-            raise SettingError(f"{place(self.path, line, self.header[column])}: '{text}' is no time. {TIMES_READ}")
-        return value, written
+            return read_times([cells[column].strip() for _, cells in block], form, self.time_format, self.decimal)
+        except CellError as error:
+            line = block[error.row][0]
+            raise SettingError(f"{place(self.path, line, self.header[column])}: {error.message}") from error
 
 
 def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> SettingError:

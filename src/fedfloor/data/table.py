@@ -20,7 +20,7 @@ from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 
 RECIPE = "table 6"
-MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal")
+MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "time_format")
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
@@ -60,7 +60,7 @@ def of_entry(
     say_missing(name, facts["missing"], rows.x.size, reading.missing)
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
-        decimal=reading.decimal,
+        decimal=reading.decimal, time_format=facts.get("time_format"),
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
@@ -129,6 +129,7 @@ def write(
         "columns": everything.columns, "classes": classes, "devices": devices, "factories": factories,
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
         "digest": everything.digest([*(device or ()), *(factory or ()), *label], part, reading),
+        "time_format": sheets[0].order or reading.time_format,
     }  # fmt: skip
 
 

@@ -51,7 +51,10 @@ class Facts:
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
-        return asdict(self)
+        body = asdict(self)
+        if self.inputs.time_format is None:
+            del body["inputs"]["time_format"]
+        return body
 
     @property
     def known(self) -> Told | None:

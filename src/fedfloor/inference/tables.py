@@ -39,11 +39,15 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
         SettingError: a mistake in the table; the message names file, row and column.
     """
     names: dict[str, Any] = {**sensors.names, "values": sensors.columns}
+    if sensors.window is None:
+        names["time"] = ""  # rows by themselves need no times
     columns = Columns(**names)
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
         sheet = _matrix(path, sensors.columns)
     else:
-        reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".")
+        reading = Reading(
+            columns=columns, decimal="," if sensors.decimal == "," else ".", time_format=sensors.time_format
+        )
         sheet = read(path, reading, (), lenient=True)
     device = np.unique(sheet.text.get("device", [""] * len(sheet.line)), return_inverse=True)[1]
     order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order

@@ -126,6 +126,7 @@ class InputsHeader:
     names: dict[str, str] | None = None
     decimal: str | None = None
     scaled: bool | None = None
+    time_format: str | None = None
 
 
 @dataclass(frozen=True)

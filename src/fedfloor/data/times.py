@@ -1,0 +1,386 @@
+"""Times in their common forms: a column has one form, and a form that can be read in two ways is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError
+
+Moments = NDArray[np.float64]
+
+ORDERS = ("day-first", "month-first", "year-first")
+EPOCHS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units in a second
+READ = (
+    "Times are numbers, or dates and times such as 2026-03-01T06:30:00, 2026-03-01 06:30+01:00, 01.03.2026 06:30, "
+    "3/20/2026 6:30 AM, 20260301T0630 or 1 Mar 2026 06:30. Name any other form with [data] time_format, such as "
+    "--set 'data.time_format=%d.%m.%y %Hh%M'."
+)
+FORMATS = f"a form with % as strptime has it, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *EPOCHS))}"
+EPOCH = date(1970, 1, 1).toordinal()
+PIVOT = 69  # two-digit years from here on are of the last century, as POSIX has it
+
+_ENGLISH = "january february march april may june july august september october november december"
+_GERMAN = "januar februar märz april mai juni juli august september oktober november dezember"
+_OTHER = "jänner feber maerz _ _ _ _ _ sept okt _ dez"  # and mrz
+MONTHS = {
+    name[:length]: number
+    for names in (_ENGLISH, _GERMAN, _OTHER)
+    for number, name in enumerate(names.split(), start=1)
+    for length in range(3, len(name) + 1)
+} | {"mrz": 3}
+_WORD = r"[a-zäÄ]{3,9}"
+_DATE = (
+    r"(?P<y>\d{4})(?P<s>[-/.])(?P<m>\d{1,2})(?P=s)(?P<d>\d{1,2})"
+    r"|(?P<a>\d{1,2})(?P<t>[-/.])(?P<b>\d{1,2})(?P=t)(?P<c>\d{4}|\d{2})"
+    rf"|(?P<d1>\d{{1,2}})(?:\.\s*|[\s-])(?P<n1>{_WORD})\.?[\s,-]\s*(?P<y1>\d{{4}}|\d{{2}})"
+    rf"|(?P<n2>{_WORD})\.?\s+(?P<d2>\d{{1,2}}),?\s+(?P<y2>\d{{4}})"
+)
+DATE = re.compile(_DATE, re.IGNORECASE | re.ASCII)
+CELL = re.compile(
+    rf"(?:(?:mo|tu|we|th|fr|sa|su|di|mi|do|so)[a-z]*\.?,?\s+)?(?P<date>{_DATE})"  # perhaps after the day of the week
+    r"(?:(?:T|,?\s+)(?P<H>\d{1,2})(?::(?P<M>\d{2})(?::(?P<S>\d{2})(?:[.,](?P<f>\d{1,9}))?)?)?"
+    r"(?:\s*(?P<half>[ap])\.?m\.?)?(?:\s*Uhr)?(?:\s*(?P<z>Z|UTC|GMT|[+-]\d{2}:?\d{2}|[+-]\d{2}))?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class Form(NamedTuple):
+    """How a column's times are written.
+
+    Args:
+        kind: ``numbers``, ``ISO``, or an example of the date.
+        zone: whether they have a time zone.
+        half: whether hours are counted to twelve; None where there are no hours.
+        orders: in which orders day, month and year may stand; empty where that is plain.
+    """
+
+    kind: str
+    zone: bool = False
+    half: bool | None = None
+    orders: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "numbers":
+            return self.kind
+        such = "" if self.kind == "ISO" else f"such as {self.kind} "
+        clock = ", AM or PM" if self.half else ""
+        return f"dates {such}with{'' if self.zone else 'out'} a time zone{clock}"
+
+
+NUMBERS, ISO = Form("numbers"), {zone: Form("ISO", zone) for zone in (False, True)}
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """A column of times before it is decided in which order day, month and year stand.
+
+    Args:
+        form: how they are written.
+        values: float64 [T, orders or 1], NaN where a time cannot be read in that order.
+    """
+
+    form: Form
+    values: Moments
+
+
+class CellError(ValueError):
+    """A cell that is no time, or of another form than those before it.
+
+    Args:
+        row: its number among the cells.
+        message: what is wrong.
+    """
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row, self.message = row, message
+
+
+class ChoiceError(ValueError):
+    """No order, or several, of day, month and year for all rows.
+
+    Args:
+        row: one that shows it.
+        message: what is wrong.
+    """
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row, self.message = row, message
+
+
+def check_format(given: str | None) -> None:
+    """Check ``[data] time_format``.
+
+    Raises:
+        SettingError: neither a word nor a form that strptime takes.
+    """
+    if given is None or given in ORDERS or given in EPOCHS:
+        return
+    try:
+        fits = "%" in given and bool(datetime.strptime(datetime(2026, 1, 20, 8, tzinfo=UTC).strftime(given), given))
+    except ValueError:
+        fits = False
+    if not fits:
+        raise SettingError(f"data.time_format is '{given}': must be {FORMATS}.")
+
+
+def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]] | None:
+    """Return how a date is written and its seconds since 1970, for each order of day and month; None if it is none.
+
+    Times without a zone are taken as they stand, as if in UTC.
+
+    >>> moment("1970-01-02T00:00+01:00")
+    (Form(kind='ISO', zone=True, half=None, orders=()), (82800.0,))
+    >>> moment("3/1/1970 12:00 AM")[1], moment("1. Februar 1970")[1], moment("noon")
+    ((172800.0, 5097600.0), (2678400.0,), None)
+    """
+    if given is not None and "%" in given:
+        return _formatted(text, given)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return _written(text)
+    return ISO[when.tzinfo is not None], ((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(),)
+
+
+def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: str) -> tuple[Form, Moments]:
+    """Read the times of some rows.
+
+    Args:
+        cells: as they stand in the column, without blanks around them.
+        form: of the rows before; None for the first ones.
+        given: ``[data] time_format``.
+        decimal: the decimal mark of numbers.
+
+    Raises:
+        CellError: a cell that is no time, or not of the form.
+    """
+    if form is not None and form.kind == "ISO" and (quick := _iso(cells, zone=form.zone)) is not None:
+        return form, quick
+    found: list[tuple[float, ...]] = []
+    for row, text in enumerate(cells):
+        each = _moment(text, given, decimal)
+        if each is None:
+            wanted = f"not written as [data] time_format = '{given}'." if given and "%" in given else f"no time. {READ}"
+            raise CellError(row, f"'{text}' is {wanted}")
+        if each[0] != form:
+            both = _same(form or each[0], each[0])
+            if both is None:
+                raise CellError(
+                    row, f"'{text}' belongs to {each[0]}, but the first row to {form}. Write all times in one way."
+                )
+            form = both
+        found.append(each[1])
+    return form or NUMBERS, np.array(found, np.float64)
+
+
+def shared(forms: Sequence[Form]) -> Form | int:
+    """Return the form that all of several tables have, or the number of the first that has another."""
+    form = forms[0]
+    for number, each in enumerate(forms):
+        both = _same(form, each)
+        if both is None:
+            return number
+        form = both
+    return form
+
+
+def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str | None]:
+    """Choose the order of day, month and year for a whole column, or take numbers as seconds.
+
+    An order that a row cannot be read in is none. Dates with points have the day first where that is possible. A year
+    of two digits is the number that does not change where the other one does.
+
+    Args:
+        values: float64 [T, orders or 1].
+        form: how they are written.
+        given: ``[data] time_format``.
+
+    Returns:
+        float64 [T], and the order that was chosen, or None where there was nothing to choose.
+
+    Raises:
+        ChoiceError: no order fits all rows, or several do and give different times.
+    """
+    if given in EPOCHS or given in ORDERS:
+        if (given in EPOCHS) != (form == NUMBERS):
+            raise ChoiceError(0, f"[data] time_format = '{given}', but these are {form}. Correct it, or leave it out.")
+        if form == NUMBERS:
+            return values[:, 0] if given == "s" else values[:, 0] / EPOCHS[given], None
+    if not form.orders:
+        return values[:, 0], None
+    bad = np.isnan(values)
+    fit = [order for order, column in zip(form.orders, bad.T, strict=True) if not column.any()]
+    if given is not None:
+        if given not in fit:
+            row = int(bad[:, form.orders.index(given)].argmax()) if given in form.orders else 0
+            raise ChoiceError(row, f"cannot be read with [data] time_format = '{given}'.")
+        fit = [given]
+    if not fit:
+        rows = [int(column.argmax()) for column in bad.T]
+        raise ChoiceError(max(rows), "not written in the same order of day and month as the rows before it.")
+    columns = {order: values[:, form.orders.index(order)] for order in fit}
+    if len(fit) > 1 and "." in form.kind and "day-first" in fit:
+        fit = ["day-first"]
+    if len(fit) > 1 and "year-first" in fit:
+        fit = _steady(columns)
+    differ = [order for order in fit[1:] if (columns[order] != columns[fit[0]]).any()]
+    if differ:
+        row = int((columns[differ[0]] != columns[fit[0]]).argmax())
+        ways = ", ".join(f"{day(columns[order][row])} ({order})" for order in (fit[0], *differ))
+        raise ChoiceError(
+            row, f"a date that can be read in {'two' if len(differ) == 1 else 'three'} ways, and no other row decides "
+            f"it: {ways}. Choose one: --set data.time_format={fit[0]}",
+        )  # fmt: skip
+    return columns[fit[0]], fit[0]
+
+
+def _steady(columns: dict[str, Moments]) -> list[str]:
+    """Return the orders that put the year where the number never changes, if the other one does; else all."""
+    years = {order: len(np.unique(times.astype("M8[s]").astype("M8[Y]"))) for order, times in columns.items()}
+    last = [order for order in columns if order != "year-first"]
+    if last and years["year-first"] == 1 and min(years[order] for order in last) > 1:
+        return ["year-first"]
+    if last and years["year-first"] > 1 and max(years[order] for order in last) == 1:
+        return last
+    return list(columns)
+
+
+def day(moment: float) -> str:
+    """Return the date of a moment, in seconds since 1970.
+
+    >>> day(86400.5)
+    '1970-01-02'
+    """
+    return str(np.datetime64(int(moment // 86400), "D"))
+
+
+def _moment(text: str, given: str | None, decimal: str) -> tuple[Form, tuple[float, ...]] | None:
+    if given is None or "%" not in given:
+        try:
+            value = float(text if decimal == "." else text.replace(",", ".", 1))
+        except ValueError:
+            pass
+        else:
+            return (NUMBERS, (value,)) if np.isfinite(value) and "_" not in text else None
+    return moment(text, given)
+
+
+def _iso(cells: Sequence[str], *, zone: bool) -> Moments | None:
+    """Return what :func:`read` makes of cells in ISO 8601; None where they must be looked at one by one."""
+    if any(len(cell) == 8 for cell in cells):  # 20260301 is a number
+        return None
+    try:
+        found = [datetime.fromisoformat(cell) for cell in cells]
+    except ValueError:
+        return None
+    if any((when.tzinfo is not None) != zone for when in found):
+        return None
+    return np.array([[(when if zone else when.replace(tzinfo=UTC)).timestamp()] for when in found])
+
+
+def _same(form: Form, other: Form) -> Form | None:
+    """Return the form of both, where one of them may lack the time of day; None if they are two."""
+    if form._replace(half=None) != other._replace(half=None):
+        return None
+    if form.half is None or other.half is None:
+        return other if form.half is None else form
+    return form if form.half == other.half else None
+
+
+def _formatted(text: str, given: str) -> tuple[Form, tuple[float, ...]] | None:
+    try:
+        when = datetime.strptime(text, given)
+    except ValueError:
+        return None
+    value = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    return Form(given, when.tzinfo is not None), (value - _origin(given),)
+
+
+@lru_cache
+def _origin(given: str) -> float:
+    """Return the midnight that a form without a date counts from, else 0."""
+    dated = re.search(r"%[cdDFxjuUVwWbBmyYG]", given.replace("%%", "")) is not None
+    return 0.0 if dated else datetime(1900, 1, 1, tzinfo=UTC).timestamp()
+
+
+def _written(text: str) -> tuple[Form, tuple[float, ...]] | None:
+    """Read a date that is none of ISO 8601."""
+    match = CELL.fullmatch(text)
+    if match is None:
+        return None
+    written, *clock, half, zone = match.group("date", "H", "M", "S", "f", "half", "z")
+    time = _time_of_day(clock, half)
+    kind, orders, days = _dates(written)
+    if time is None or not any(day is not None for day in days):
+        return None
+    shift = time - 1_000_000 * _offset(zone)
+    values = tuple(np.nan if day is None else (86_400_000_000 * day + shift) / 1e6 for day in days)
+    hours = None if kind == "ISO" or clock[0] is None else half is not None
+    return Form(kind, zone is not None, hours, orders), values
+
+
+@lru_cache(1 << 14)  # a day has many rows
+def _dates(text: str) -> tuple[str, tuple[str, ...], list[int | None]]:
+    """Return an example of a date's form, the orders that its numbers may stand in, and for each its day since 1970.
+
+    A day is None where there is no such date.
+    """
+    match = DATE.fullmatch(text)
+    part = {} if match is None else match.groupdict()
+    if part["y"]:
+        kind = "ISO" if part["s"] == "-" else "2026{0}01{0}20".format(part["s"])
+        return kind, (), [_day(int(part["y"]), int(part["m"]), int(part["d"]))]
+    if part["a"]:
+        (a, b, c), mark = (int(part[key]) for key in "abc"), part["t"]
+        year, short = _year(part["c"]), len(part["c"]) == 2
+        days = [_day(year, b, a), _day(year, a, b)]
+        if short and mark != ".":
+            days.append(_day(_year(part["a"]), b, c) if len(part["a"]) == 2 else None)
+        return f"20{mark}01{mark}{'26' if short else '2026'}", ORDERS[: len(days)], days
+    name, day, year_text = (part[key + ("1" if part["n1"] else "2")] for key in "ndy")
+    return "20 Jan 2026", (), [_day(_year(year_text), MONTHS.get(name.casefold(), 0), int(day))]
+
+
+def _year(text: str) -> int:
+    year = int(text)
+    return year if len(text) > 2 else year + (1900 if year >= PIVOT else 2000)
+
+
+def _day(year: int, month: int, day: int) -> int | None:
+    try:
+        return date(year, month, day).toordinal() - EPOCH
+    except ValueError:
+        return None
+
+
+def _time_of_day(clock: Sequence[str | None], half: str | None) -> int | None:
+    """Return microseconds since midnight; None where there is no such time."""
+    if clock[0] is None:
+        return 0
+    hour, minute, second = (int(text or 0) for text in clock[:3])
+    if minute > 59 or second > 59 or (half is None and (clock[1] is None or hour > 23)):
+        return None
+    if half is not None:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if half in "pP" else 0)
+    return 1_000_000 * (3600 * hour + 60 * minute + second) + int((clock[3] or "").ljust(6, "0")[:6])
+
+
+@lru_cache
+def _offset(zone: str | None) -> int:
+    """Return the seconds that a zone is ahead of UTC."""
+    if zone is None or zone[0] not in "+-":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    return (-1 if zone[0] == "-" else 1) * (3600 * int(digits[:2]) + 60 * int(digits[2:]))
