@@ -88,6 +88,13 @@ choose: $(READY)  ## Nearly all methods on skewed data, still and streaming, on 
 		$(BIN)/fedfloor compare $$name --methods fedcs --seeds 0,1,2 --resume --set network.profile=lte-cat-m2 \
 			--set methods.fedcs.deadline_s=16 --out runs/$$name-fedcs || exit; done
 
+.PHONY: golden-record golden-check
+golden-record: $(READY)  ## Write down plans, prices, ledgers and models of eleven experiments, before a change that should alter none
+	$(BIN)/python tests/golden.py record
+
+golden-check: $(READY)  ## Compare this code with what golden-record wrote down, to the bit (about a minute)
+	$(BIN)/python tests/golden.py check
+
 .PHONY: kills
 kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
 	$(BIN)/python tests/kills.py
