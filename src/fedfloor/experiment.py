@@ -56,6 +56,8 @@ class DataSettings(Reading):
             raise SettingError(
                 '[data] procedural says what name = "procedural" is like. Leave it out, or set that name.'
             )
+        if self.test is not None and not self.path:
+            raise SettingError("[data] test: test samples of its own belong to a [data] path. Leave test out.")
         made = self.samples_per_device
         require(made >= 1, "data.samples_per_device", made, "a whole number of at least 1")
 

@@ -35,7 +35,7 @@ def with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experi
         given = {key: getattr(table, key) for key in keys}
         return dataclasses.replace(table, **{key: str(change(expanded(one))) for key, one in given.items() if one})
 
-    data, model = changed(experiment.data, "path", "root"), changed(experiment.model, "init_from")
+    data, model = changed(experiment.data, "path", "root", "test"), changed(experiment.model, "init_from")
     network = experiment.network
     if network.profile is not None and network.profile.endswith(".toml"):  # else it is a name
         network = changed(network, "profile")

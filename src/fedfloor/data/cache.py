@@ -173,7 +173,7 @@ def content_hash(path: Path) -> str:
 
 
 def _key(recipe: str, files: Sequence[Path], root: Path | None) -> str:
-    names = [path.relative_to(root).as_posix() if root else path.name for path in files]
+    names = [Path(os.path.relpath(path, root)).as_posix() if root else path.name for path in files]
     told = json.dumps([recipe, *([name, content_hash(path)] for name, path in zip(names, files, strict=True))])
     return hashlib.sha256(told.encode()).hexdigest()
 

@@ -115,6 +115,7 @@ class Dataset:
             their times; else None.
         owned: names and factories of the owners.
         inputs: what a sample is made of.
+        run: int32 [N], the recording of each training sample, where whole ones are for testing; else None.
         made: whose the training samples are and what class they have, where that is worked out when it is asked for.
     """
 
@@ -135,6 +136,7 @@ class Dataset:
     through: NDArray[np.float64] | None = None
     owned: Owned = field(default_factory=Owned)
     inputs: Inputs = field(default_factory=Inputs)
+    run: Owners | None = None
     made: Made | None = None
 
     def labels(self, indices: Indices) -> Labels:

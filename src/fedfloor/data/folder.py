@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedfloor.data import layout, pictures, recordings
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files import expanded
 from fedfloor.data.lines import PACKED
 from fedfloor.data.picture import SUFFIXES
 from fedfloor.data.reading import Reading
@@ -34,6 +35,8 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
             in a file; the message names it.
     """
     found = [replace(one, folders=(device, *one.folders)) if device else one for one in walk(root)]
+    if reading.test is not None:
+        found = _with_tests(found, root, reading.test)
     files = [one for one in found if not one.empty]
     if not files:
         holds = "pictures in a folder per label, or tables" if device else "a folder per device"
@@ -56,6 +59,25 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     if images:
         return pictures.load(root, files, reading, seed)
     return recordings.load(root, files, reading, seed, own=bool(device))
+
+
+def _with_tests(found: Sequence[Found], root: Path, said: str) -> list[Found]:
+    """Return the files of a folder for training, and those of another one for testing.
+
+    Raises:
+        SettingError: it is no folder, lies in the other one, or the data come split already.
+    """
+    test = expanded(said)
+    if not test.is_dir():
+        raise SettingError(f"[data] test = '{said}': no folder. The test samples of a folder lie in a folder like it.")
+    inside = test.resolve().is_relative_to(root.resolve()) or root.resolve().is_relative_to(test.resolve())
+    tests = walk(test)
+    if inside or any(one.part is not None for one in (*found, *tests)):
+        why = "one of the two folders lies in the other" if inside else "one of the folders holds train and test"
+        raise SettingError(f"[data] test = '{said}': {why}. Keep training and test samples apart, or leave test out.")
+    return [replace(one, part=0) for one in found] + [
+        replace(one, name=f"{test.name}/{one.name}", part=1) for one in tests
+    ]
 
 
 def _is(one: Found, suffixes: tuple[str, ...]) -> bool:

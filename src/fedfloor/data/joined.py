@@ -48,8 +48,23 @@ class Joined:
         self.line: Indices = np.concatenate([sheet.line for sheet in sheets])
         self.file = np.repeat(np.arange(len(sheets), dtype=np.int32), [len(sheet.line) for sheet in sheets])
         self.first = np.cumsum([0, *(len(sheet.line) for sheet in sheets)])
+        self.run = self.file if "run" not in sheets[0].text else self._runs()
         times = [sheet.time for sheet in sheets if sheet.time is not None]
         self.time = np.concatenate(times) if times else None
+
+    def _runs(self) -> NDArray[np.int32]:
+        """Return the number of each row's run, by file and by the column for it, in the order of their first rows."""
+        number: dict[tuple[int, str], int] = {}
+        names = [(file, name) for file, sheet in enumerate(self.sheets) for name in sheet.text["run"]]
+        return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+
+    def named_runs(self, owner: NDArray[np.int32]) -> NDArray[np.int32] | None:
+        """Return the run of each row where a column names them: one for a name and a device, whatever the file."""
+        if "run" not in self.sheets[0].text:
+            return None
+        number: dict[tuple[int, str], int] = {}
+        names = zip(owner.tolist(), (name for sheet in self.sheets for name in sheet.text["run"]), strict=True)
+        return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
 
     def place(self, row: int, column: str) -> str:
         """Return the place of a cell in words."""
@@ -84,8 +99,8 @@ class Joined:
         return int(row + self.first[number]), int(column)
 
     def segments(self, order: Indices, owner: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the recording of each row: a device's rows in one file."""
-        change = (np.diff(owner[order]) != 0) | (np.diff(self.file[order]) != 0)
+        """Return the recording of each row: a device's rows in one file, of one run where a column says so."""
+        change = (np.diff(owner[order]) != 0) | (np.diff(self.run[order]) != 0)
         return np.concatenate([[0], np.cumsum(change)]).astype(np.int32)
 
     def check_measured(self) -> None:
@@ -123,8 +138,8 @@ class Joined:
         if self.time is None:
             return order
         if reading.sort:
-            order = np.lexsort((self.time, self.file, owner))
-        same = (np.diff(owner[order]) == 0) & (np.diff(self.file[order]) == 0)
+            order = np.lexsort((self.time, self.run, owner))
+        same = (np.diff(owner[order]) == 0) & (np.diff(self.run[order]) == 0)
         step = np.diff(self.time[order])
         wrong = np.flatnonzero(same & (step <= 0))
         if len(wrong):
@@ -144,7 +159,7 @@ class Joined:
 
     def by_start(self, order: Indices, owner: NDArray[np.int32]) -> Indices:
         """Return the order with each device's recordings in the order of their first times."""
-        if self.time is None or len(self.sheets) == 1:
+        if self.time is None or not self.run.any():
             return order
         segment = self.segments(order, owner)
         _, first = np.unique(segment, return_index=True)

@@ -20,7 +20,7 @@ from fedfloor.data.tree import Found
 from fedfloor.errors import SettingError, require
 
 RECIPE = "pictures 2"
-MEANT = ("classes", "split", "small", "size", "layout")
+MEANT = ("classes", "split", "small", "size", "layout", "test")
 
 
 def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dataset:
@@ -38,9 +38,11 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dat
     reading.only(MEANT, "pictures")
     fits = reading.size is None or math.prod(reading.size) <= MOST_PIXELS
     require(fits, "data.size", reading.size, f"[height, width] of at most {MOST_PIXELS:,} pixels in all")
-    if reading.split is not None and reading.split.kind == "time" and files[0].part is None:
+    if reading.split is not None and reading.split.kind in ("time", "run", "last") and files[0].part is None:
+        lacking = "recordings" if reading.split.kind == "run" else "times"
         raise SettingError(
-            '[data] split = time: pictures have no times. Use { kind = "random" } or { kind = "device" }, or put the '
+            f"[data] split = {reading.split.kind}: pictures have no {lacking}. Use "
+            '{ kind = "random" }, { kind = "stratified" } or { kind = "device" }, or put the '
             "pictures into the folders train and test."
         )
     paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"

@@ -23,6 +23,7 @@ class Columns:
         id: a column of this name holds no value twice.
         values: the sensors; left out, all other columns.
         ignore: columns that are not looked at.
+        run: which recording of its device the row belongs to; left out, a device's rows in one file are a recording.
 
     A factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
     """
@@ -34,6 +35,7 @@ class Columns:
     id: str = "id"
     values: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    run: str | None = field(default=None, repr=False)  # no part of recipes that were made before it was there
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
@@ -42,9 +44,14 @@ class Columns:
         twice = next((name for name in names if names.count(name) > 1), None)
         require(twice is None, "data.columns", twice, "names that are given once each")
 
+    def optional(self) -> list[tuple[str, object]]:
+        """Return the settings that recipes have only where they are set."""
+        return [("run", self.run)] if self.run else []
+
     def roles(self) -> dict[str, str]:
         """Return what is no sensor: role → the column's name."""
-        return {"device": self.device, "factory": self.factory, "time": self.time, "label": self.label, "id": self.id}
+        usual = {"device": self.device, "factory": self.factory, "time": self.time, "label": self.label, "id": self.id}
+        return usual | ({"run": self.run} if self.run else {})
 
 
 @dataclass(frozen=True)
@@ -107,9 +114,43 @@ class DeviceSplit:
         _check_share(self.test)
 
 
-LATER = ("layout", "time_format")  # keys that a recipe names only where they are set: others were there before them
+@dataclass(frozen=True)
+class RunSplit:
+    """A random ``test`` of each device's recordings is for testing; a device with a single one only trains."""
+
+    kind: Literal["run"] = "run"
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_share(self.test)
+
+
+@dataclass(frozen=True)
+class StratifiedSplit:
+    """A random ``test`` of each class of each device is for testing: at least one of two samples, and never all."""
+
+    kind: Literal["stratified"] = "stratified"
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_share(self.test)
+
+
+@dataclass(frozen=True)
+class LastSplit:
+    """The last ``rows`` of each device, or of each of its recordings, are for testing."""
+
+    rows: int
+    kind: Literal["last"] = "last"
+    of: Literal["device", "run"] = "device"
+
+    def __post_init__(self) -> None:
+        require(self.rows >= 1, "data.split.rows", self.rows, "a whole number of at least 1")
+
+
+LATER = ("layout", "time_format", "test")  # keys that a recipe names only where they are set
 Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
-Split = TimeSplit | RandomSplit | DeviceSplit
+Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
 
 @dataclass(frozen=True)
@@ -132,6 +173,8 @@ class Reading:
         size: (height, width) that pictures are scaled to; left out, they must all have one size.
         time_format: how times are written, where that is not plain: a form as ``strptime`` has it, ``day-first``,
             ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``.
+        test: a table or folder of the same format with the test samples; devices in both are matched by name, and those
+            that are only there never train.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -139,13 +182,14 @@ class Reading:
     classes: tuple[str, ...] = ()
     window: Window | None = None
     missing: Missing = "refuse"
-    split: TimeSplit | RandomSplit | DeviceSplit | None = None
+    split: TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit | None = None
     sort: bool = False
     small: Literal["refuse", "drop"] = "refuse"
     decimal: Literal[".", ","] = "."
     size: tuple[int, int] | None = None
     layout: Layout | None = None
     time_format: str | None = None
+    test: str | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -162,7 +206,8 @@ class Reading:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
         after = ("format", "window", "split", "small")
         said = [(name, value) for name, value in self.settings().items() if name not in after]
-        return repr([(name, value) for name, value in said if value is not None or name not in LATER])
+        kept = [(name, value) for name, value in said if name not in LATER or value is not None]
+        return repr([(name, True if name == "test" else value) for name, value in kept] + self.columns.optional())
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of reading and their values, without those that a subclass adds."""

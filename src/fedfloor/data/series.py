@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Times, Values
 from fedfloor.data.names import ONE_CLASS
-from fedfloor.data.reading import Reading
+from fedfloor.data.reading import LastSplit, Reading, RunSplit
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError
 
@@ -43,7 +43,14 @@ def assemble(
         _check_classes(name, classes, rows.y[cut.last[~cut.test]])
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
-    return _dataset(name, classes, rows, cut, inputs, owned, digest, windows=reading.window is not None)
+    data = _dataset(name, classes, rows, cut, inputs, owned, digest, windows=reading.window is not None)
+    last = cut.last[~cut.test]
+    if isinstance(reading.split, RunSplit):
+        return replace(data, run=rows.runs[last])
+    if isinstance(reading.split, LastSplit) and (data.time is None or reading.split.of == "run"):
+        whole = rows.segment if rows.owner is None or reading.split.of == "run" else rows.owner
+        return replace(data, through=_through(whole)[last])
+    return data
 
 
 def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:

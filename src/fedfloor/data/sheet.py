@@ -199,7 +199,7 @@ class _Layout:
         roles = {role: where[name] for role, name in reading.columns.roles().items() if name in where}
         default = Columns().roles()
         for role, name in reading.columns.roles().items():
-            if role not in roles and not lenient and (role in required or name not in ("", default[role])):
+            if role not in roles and not lenient and (role in required or name not in ("", default.get(role))):
                 raise _no_column(path, name, role, names)
         for name in (*reading.columns.values, *reading.columns.ignore):
             if name not in where:

@@ -1,4 +1,4 @@
-"""Which samples are for testing: as the data come, by time, at random, or whole devices."""
+"""Which samples are for testing: as the data come, by time, at random, by class, or whole devices or recordings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Indices, Labels, Owned, Owners, Times, Values
-from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, Split, TimeSplit
+from fedfloor.data.reading import (
+    DeviceSplit,
+    LastSplit,
+    RandomSplit,
+    Reading,
+    RunSplit,
+    Split,
+    StratifiedSplit,
+    TimeSplit,
+)
 from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
@@ -34,6 +43,7 @@ class Rows:
         noun: what rows are called in messages.
         ordered: whether neighbours follow each other in time even where ``time`` is None.
         apart: whether a device's recordings have no order among them: a split by time then divides each of them.
+        run: int32 [T], equal for rows of one recording, wherever it continues; None where those are the segments.
     """
 
     x: Values
@@ -48,6 +58,12 @@ class Rows:
     noun: str = "rows"
     ordered: bool = True
     apart: bool = False
+    run: Owners | None = None
+
+    @property
+    def runs(self) -> Owners:
+        """The recording of each row, int32 [T]."""
+        return self.segment if self.run is None else self.run
 
     def place(self, row: int) -> str:
         """Return where a row stands, as a reader would look for it."""
@@ -87,14 +103,18 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     window = reading.window
     length, stride = (1, 1) if window is None else (window.length, window.stride)
     split = split_of(rows, reading)
-    part = _parts_by_time(rows, split.test) if isinstance(split, TimeSplit) else rows.part
+    part = rows.part
+    if isinstance(split, TimeSplit):
+        part = _parts_by_time(rows, split.test)
+    if isinstance(split, LastSplit):
+        part = _parts_last(rows, split, length)
     start = np.arange(len(rows.y)) if length == stride == 1 else _starts(runs(rows.segment, part), length, stride)
     cut = Cut(start, _is_test(start, part, length), length)
     if reading.missing == "drop" and rows.x.dtype.kind == "f":
         cut = _without_missing(name, rows, cut)
     cut = _divide(rows, cut, split, stride, seed)
     if rows.owner is not None and split is not None:
-        both = not isinstance(split, DeviceSplit)
+        both = not isinstance(split, DeviceSplit | RunSplit)
         cut = _large_enough(name, rows, rows.owner, cut, reading, owned, both=both)
     _check_not_empty(name, cut, rows.noun, whole=reading.whole)
     return cut
@@ -114,10 +134,10 @@ def split_of(rows: Rows, reading: Reading) -> Split | None:
         if reading.split is not None:
             raise SettingError("[data] split: these data come with test samples of their own. Leave split out.")
         return None
-    if isinstance(reading.split, TimeSplit) and not rows.ordered and rows.time is None:
+    if isinstance(reading.split, TimeSplit | LastSplit) and not rows.ordered and rows.time is None:
         raise SettingError(
-            f'[data] split = time: nobody knows when these {rows.noun} were taken. Use {{ kind = "random" }} or '
-            '{ kind = "device" }, or give the test samples yourself.'
+            f"[data] split = {reading.split.kind}: nobody knows when these {rows.noun} were taken. Use "
+            '{ kind = "random" } or { kind = "device" }, or give the test samples yourself.'
         )
     if reading.split is not None:
         return reading.split
@@ -147,6 +167,26 @@ def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
     return part
 
 
+def _parts_last(rows: Rows, split: LastSplit, length: int) -> NDArray[np.int8]:
+    """Return the part of each row where the last rows of each device, or of each recording, are for testing.
+
+    Raises:
+        SettingError: no window fits into so few rows.
+    """
+    if split.rows < length:
+        raise SettingError(
+            f"[data] split = last: {split.rows} rows for testing, but a window has {length}, and none crosses the line "
+            f"between training and testing. Set rows = {length} or more, or a shorter window."
+        )
+    whole = rows.segment if rows.owner is None else rows.owner
+    course = rows.runs if split.of == "run" else whole
+    order = np.argsort(course, kind="stable")  # a recording may go on in another file
+    part = np.zeros(len(course), np.int8)
+    for first, end in runs(course[order], None):
+        part[order[max(first, end - split.rows) : end]] = 1
+    return part
+
+
 def _share(share: float, many: int) -> int:
     """Return ⌊share·many⌋, 0.29 of 100 being 29 in spite of rounding."""
     return int(share * many + 1e-9)
@@ -161,12 +201,14 @@ def _is_test(start: Indices, part: NDArray[np.int8] | None, length: int) -> NDAr
 
 def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -> Cut:
     """Choose test samples, or test devices, at random where that is the split."""
-    if not isinstance(split, RandomSplit | DeviceSplit):
+    if split is None or isinstance(split, TimeSplit | LastSplit):
         return cut
-    if isinstance(split, RandomSplit) and stride < cut.length:
+    if isinstance(split, RunSplit):
+        return replace(cut, test=_whole_runs(rows, cut, split, seed))
+    if isinstance(split, RandomSplit | StratifiedSplit) and stride < cut.length:
         raise SettingError(
-            f"[data] split = random with windows of {cut.length} rows every {stride}: they overlap, so that test "
-            "windows would share rows with training windows. Split by time or by device, or let step be the length."
+            f"[data] split = {split.kind} with windows of {cut.length} rows every {stride}: they overlap, so that test "
+            "windows would share rows with training windows. Split by time, run or device, or let step be the length."
         )
     owner = np.zeros(len(cut.start), np.int32) if rows.owner is None else rows.owner[cut.last]
     test = np.zeros(len(cut.start), np.bool_)
@@ -187,8 +229,44 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
     for row, device in enumerate(devices.tolist()):
         mine = by_owner[first[row] : end[row]]
         rng = generator(seed, "test samples", device)
+        if isinstance(split, StratifiedSplit):
+            test[_of_each_class(mine, rows.y[cut.last[mine]], split.test, rng)] = True
+            continue
         test[rng.choice(mine, _share(split.test, len(mine)), replace=False)] = True
     return replace(cut, test=test)
+
+
+def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.bool_]:
+    """Return which samples are of the max(1, ⌊test·n⌉) recordings drawn of each device that has n ≥ 2 of them.
+
+    Raises:
+        SettingError: no device has two recordings with a sample.
+    """
+    run = rows.runs[cut.last]
+    owner = np.zeros(len(run), np.int32) if rows.owner is None else rows.owner[cut.last]
+    chosen: list[Owners] = []
+    for device in np.unique(owner).tolist():
+        every = np.unique(run[owner == device])
+        if len(every) > 1:
+            many = min(max(1, round(split.test * len(every))), len(every) - 1)
+            chosen.append(generator(seed, "test runs", device).choice(every, many, replace=False))
+    if not chosen:
+        raise SettingError(
+            f"[data] split = run: no device has two recordings with {rows.noun} enough for a sample. A recording is a "
+            "device's rows in one file, or what the column named by [data] columns.run says (--set "
+            "data.columns.run=NAME). Or split by device, or by time."
+        )
+    return np.isin(run, np.concatenate(chosen))
+
+
+def _of_each_class(mine: Indices, y: Labels, share: float, rng: np.random.Generator) -> Indices:
+    """Return min(n − 1, max(1, ⌊share·n⌉)) of the n samples of each class."""
+    found = [np.empty(0, np.int64)]
+    for label in np.unique(y).tolist():
+        of_class = mine[y == label]
+        many = min(max(1, round(share * len(of_class))), len(of_class) - 1)
+        found.append(rng.choice(of_class, many, replace=False))
+    return np.concatenate(found)
 
 
 def _without_missing(name: str, rows: Rows, cut: Cut) -> Cut:

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
+from fedfloor.data.files import expanded
 from fedfloor.data.joined import Joined
 from fedfloor.data.names import check_no_measure, classes_of, codes, natural_order
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble, fill, say_missing
-from fedfloor.data.sheet import Sheet, read
+from fedfloor.data.sheet import Sheet, scan, settled
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 
 RECIPE = "table 6"
-MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "time_format")
+MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "time_format", "test")
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
@@ -35,7 +36,8 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
         SettingError: a mistake in the table; the message names file, row and column.
     """
     reading.only(MEANT, "a table")
-    entry = remember(f"{RECIPE} {reading.recipe()}", [path], lambda writer: _parse(path, reading, writer))
+    paths = [path] if reading.test is None else [path, _test_table(path, reading.test)]
+    entry = remember(f"{RECIPE} {reading.recipe()}", paths, lambda writer: _parse(paths, reading, writer))
     return of_entry(path.name, entry.arrays, entry.facts, reading, seed)
 
 
@@ -55,7 +57,7 @@ def of_entry(
     """
     rows = Rows(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
-        arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), **more,
+        arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"), **more,
     )  # fmt: skip
     say_missing(name, facts["missing"], rows.x.size, reading.missing)
     inputs = inputs or Inputs(
@@ -67,10 +69,39 @@ def of_entry(
     return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
 
 
-def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    sheet = read(path, reading, required=("label",) if reading.whole else ("device", "label"))
-    check_labels([sheet], reading)
-    return write(writer, [sheet], sheet.text.get("device"), sheet.text.get("factory"), sheet.text["label"], reading)
+def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
+    required = ("label",) if reading.whole else ("device", "label")
+    sheets = settled([scan(path, reading, required=required) for path in paths], reading)
+    check_labels(sheets, reading)
+    texts = {
+        role: [text for sheet in sheets for text in sheet.text[role]]
+        for role in ("device", "factory", "label")
+        if all(role in sheet.text for sheet in sheets)
+    }
+    part = None
+    if len(sheets) > 1:
+        part = np.repeat(np.arange(2, dtype=np.int8), [len(sheet.line) for sheet in sheets])
+        odd = next((one for one in sheets if "factory" in one.text and "factory" not in texts), None)
+        if odd is not None:
+            raise SettingError(f"{odd.title} has a column '{reading.columns.factory}', the other table has none.")
+    return write(writer, sheets, texts.get("device"), texts.get("factory"), texts["label"], reading, part)
+
+
+def _test_table(path: Path, said: str) -> Path:
+    """Return the table of the test samples.
+
+    Raises:
+        SettingError: it is the other table, or no file.
+    """
+    test = expanded(said)
+    if not test.is_file():
+        raise SettingError(
+            f"[data] test = '{said}': {'a folder' if test.is_dir() else 'no such file'}. The test samples of a table "
+            f"lie in a table like {path.name}."
+        )
+    if test.resolve() == path.resolve():
+        raise SettingError(f"[data] test = '{said}': that is [data] path itself. Give another table, or a split.")
+    return test
 
 
 def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
@@ -104,7 +135,7 @@ def write(
     devices = [] if device is None else natural_order(device)
     owner = np.zeros(len(label), np.int32) if device is None else codes(device or (), devices)
     factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])
-    order = np.lexsort((everything.file, owner))  # stable: rows keep their order within
+    order = np.lexsort((everything.run, owner))  # stable: rows keep their order within
     order = everything.in_time(order, owner, devices, reading, roles)
     segment = everything.segments(order, owner)
     missing = everything.missing()
@@ -122,7 +153,10 @@ def write(
     writer.append("segment", segment)
     writer.append("line", everything.line[order])
     writer.append("file", everything.file[order])
-    for name, values in (("owner", None if device is None else owner), ("part", part), ("time", everything.time)):
+    run = everything.named_runs(owner)
+    for name, values in (
+        ("owner", None if device is None else owner), ("part", part), ("time", everything.time), ("run", run),
+    ):  # fmt: skip
         if values is not None:
             writer.append(name, values[order])
     return {

@@ -101,8 +101,8 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
     (x, y), begin = park.samples(device), first[device]
     here = replace(
         park.dataset, y=y, y_test=y[:0], owner=None, owner_test=None, rendered=False, time=None, first=None,
-        through=None, owned=Owned(), take=lambda indices, _: x[indices - begin], take_test=lambda indices: x[indices],
-        made=Made(first, lambda indices: y[indices - begin]),
+        through=None, run=None, owned=Owned(), take=lambda indices, _: x[indices - begin],
+        take_test=lambda indices: x[indices], made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip
     return replace(park, dataset=here, indices=LocalSets(first), told=told)
 
@@ -123,7 +123,8 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
         return alone(whole, experiment, device, facts.known or Told())
     if source.kind == "function":
         return _sensed(settings, experiment, facts)
-    reading = Own(**(experiment.data.settings() | {"format": None, "classes": facts.classes, "split": None}))
+    other = {"format": None, "classes": facts.classes, "split": None, "test": None}
+    reading = Own(**(experiment.data.settings() | other))
     found = own.load(Path(str(source.path)), reading, experiment.seed, settings.name)
     _fits(str(source.path), found, facts)
     return _of_one(found, experiment, device, facts.known)

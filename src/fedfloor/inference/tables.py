@@ -49,7 +49,9 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
             columns=columns, decimal="," if sensors.decimal == "," else ".", time_format=sensors.time_format
         )
         sheet = read(path, reading, (), lenient=True)
-    device = np.unique(sheet.text.get("device", [""] * len(sheet.line)), return_inverse=True)[1]
+    none = [""] * len(sheet.line)
+    whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either
+    device = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
     order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
     x = _without_holes(sheet, sensors, order, device)
     first, length = _cut(sheet, sensors, order, device)

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from fedfloor.chance import generator
-from fedfloor.data.dataset import Dataset, Indices, Times, Values
+from fedfloor.data.dataset import Dataset, Indices, Owners, Times, Values
 from fedfloor.errors import SettingError, require
 
 
@@ -18,7 +18,8 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
 
     So every device with two samples or more gives at least one, and none gives all it has. Which ones is drawn by
     (seed, device); where samples have times they are the device's last ones, and those that lie last in their
-    recordings where these have no order or windows without times overlap. Training windows that share rows with any
+    recordings where these have no order or windows without times overlap. Where whole recordings are for testing, whole
+    recordings are held out: the same formula with their number for n_k. Training windows that share rows with any
     held-out one are left out; a device all of whose windows would be gives none. The test data are not looked at.
 
     Args:
@@ -61,12 +62,17 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -
         SettingError: no device gives any.
     """
     place = dataset.time if dataset.through is None else dataset.through
-    held = [_last(part, share, place, generator(seed, "validation", k)) for k, part in enumerate(parts)]
+    if dataset.run is None:
+        held = [_last(part, share, place, generator(seed, "validation", k)) for k, part in enumerate(parts)]
+    else:
+        held = [_runs(part, dataset.run, share, generator(seed, "validation", k)) for k, part in enumerate(parts)]
     for k, part in enumerate(parts):
         if not len(_apart(dataset, _rest(part, held[k]), held[k])):
             held[k] = part[:0]
     if not any(len(mine) for mine in held):
         what = "two training samples" if dataset.first is None else "two training windows that share no row"
+        if dataset.run is not None:
+            what = "two recordings to train with (split = run keeps recordings whole)"
         raise SettingError(f"[evaluate] on = 'validation': no device has {what}, one to hold out. Use fewer devices.")
     return held
 
@@ -76,6 +82,15 @@ def _last(part: Indices, share: float, place: Times | None, rng: np.random.Gener
     count = min(len(part) - 1, max(1, round(share * len(part))))
     order = rng.permutation(len(part)) if place is None else np.argsort(place[part], kind="stable")
     return part[np.sort(order[len(part) - count :])]
+
+
+def _runs(part: Indices, run: Owners, share: float, rng: np.random.Generator) -> Indices:
+    """Return the samples of a random share of a device's recordings, none where it has only one."""
+    every = np.unique(run[part])
+    if len(every) < 2:
+        return part[:0]
+    chosen = rng.choice(every, min(len(every) - 1, max(1, round(share * len(every)))), replace=False)
+    return part[np.isin(run[part], chosen)]
 
 
 def _rest(part: Indices, held: Indices) -> Indices:

@@ -39,7 +39,7 @@ def agree(
     plain = replace(  # the data have a digest, and so has the first model
         experiment,
         provenance={},
-        data=replace(experiment.data, root=None, path=None),
+        data=replace(experiment.data, root=None, path=None, test=None),
         model=replace(experiment.model, init_from=None),
     )
     whole = tomllib.loads(resolved(plain))

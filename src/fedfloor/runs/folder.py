@@ -134,6 +134,7 @@ def _cpu() -> str:
 FREE = {
     "data.root",
     "data.path",
+    "data.test",
     "model.init_from",
     "network.profile",
     *(f"network.{table}.source" for table in (*LINKS, "devices", "radio")),

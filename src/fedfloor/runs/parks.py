@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 NAMED = 10  # classes in a warning
 RARE = 10  # times fewer training samples than the class's share of the test samples
 ADVICE = (
-    "If the split is by time, the end of each recording is for testing: split = { kind = 'device' } under [data] keeps "
-    "whole recordings for it."
+    "If the split is by time, the end of each recording is for testing: split = { kind = 'device' } or "
+    "{ kind = 'run' } keeps whole devices or recordings for it, { kind = 'stratified' } a share of each class."
 )
 
 

@@ -1,0 +1,205 @@
+"""Splits that fit the question: by recording, by class, the last rows, and a test set of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedfloor.data import own
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.reading import Columns, LastSplit, Reading, RunSplit, StratifiedSplit, Window
+from fedfloor.errors import SettingError
+from fedfloor.experiment import DataSettings
+from fedfloor.park.build import build
+from fedfloor.park.validation import hold_out
+from own_data import park_of, table
+
+RUN = Reading(columns=Columns(run="run"), split=RunSplit(test=0.25))
+
+
+def press(
+    path: Path, runs: int = 4, rows: int = 6, devices: tuple[str, ...] = ("a", "b"), *, turns: bool = False
+) -> Path:
+    """Write rows whose value is 1000·device + 100·run + row; where runs take turns, row by row."""
+    lines = ["device,run,x,label"]
+    for k, device in enumerate(devices):
+        every = [(run, row) for run in range(runs) for row in range(rows)]
+        for run, row in sorted(every, key=lambda one: one[1]) if turns else every:
+            lines.append(f"{device},r{run},{1000 * k + 100 * run + row},{'odd' if row % 2 else 'even'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def values(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first sensor's values of all training and all test samples, rows of windows one after the other."""
+    x, z = data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))
+    return x.reshape(len(x), -1).astype(int), z.reshape(len(z), -1).astype(int)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("window", [None, Window(3, 1)])
+def test_whole_runs_are_for_testing(tmp_path: Path, window: Window | None, turns: bool) -> None:
+    data = own.load(press(tmp_path / "p.csv", turns=turns), replace(RUN, window=window), 0)
+    train, test = ({*(one // 100).ravel().tolist()} for one in values(data))
+    assert not train & test
+    assert sorted(train | test) == [0, 1, 2, 3, 10, 11, 12, 13]
+    assert [sum(run // 10 == device for run in test) for device in (0, 1)] == [1, 1]
+    for part in values(data):  # no window crosses runs, even where they take turns in the table
+        assert (np.diff(part, axis=1) == 1).all()
+
+
+def test_other_seeds_draw_other_runs(tmp_path: Path) -> None:
+    path = press(tmp_path / "p.csv", runs=10)
+    drawn = {tuple(sorted({*(values(own.load(path, RUN, seed))[1] // 100).ravel().tolist()})) for seed in range(4)}
+    assert len(drawn) > 1
+
+
+def test_files_are_runs(tmp_path: Path) -> None:
+    for device in ("a", "b"):
+        for day in range(5):
+            table(tmp_path / "d" / device / f"{day}.csv", start=100 * day)
+    data = own.load(tmp_path / "d", Reading(split=RunSplit(test=0.4)), 0)
+    assert data.time is not None
+    trained = {(d, t // 100) for d, t in zip(data.owner.tolist(), data.time.tolist(), strict=True)}
+    assert [sum(one[0] == device for one in trained) for device in (0, 1)] == [3, 3]
+    assert len(data.y_test) == 2 * 2 * 20
+
+
+def test_a_device_with_one_run_only_trains(tmp_path: Path) -> None:
+    path = press(tmp_path / "p.csv")
+    with path.open("a") as file:
+        file.writelines(f"c,r0,{2000 + row},{'odd' if row % 2 else 'even'}\n" for row in range(6))
+    data = own.load(path, RUN, 0)
+    assert 2 in data.owner
+    assert 2 not in data.owner_test
+
+
+def test_runs_that_are_not_there(tmp_path: Path) -> None:
+    path = press(tmp_path / "p.csv")
+    with pytest.raises(SettingError, match=r"no device has two recordings .*data\.columns\.run=NAME"):
+        own.load(path, Reading(columns=Columns(ignore=("run",)), split=RunSplit()), 0)
+    with pytest.raises(SettingError, match=r"no column 'runs'. Did you mean|no column 'runs'"):
+        own.load(path, Reading(columns=Columns(run="runs")), 0)
+    path.write_text(path.read_text().replace("a,r1,", "a,,", 1))
+    with pytest.raises(SettingError, match=r"row 8, column 'run': empty\. Every row needs a run"):
+        own.load(path, RUN, 0)
+    with pytest.raises(SettingError, match="pictures have no recordings"):
+        own.load(park_of(tmp_path / "photos"), Reading(split=RunSplit()), 0)
+
+
+def test_validation_holds_out_whole_runs(tmp_path: Path) -> None:
+    data = own.load(press(tmp_path / "p.csv", runs=5), replace(RUN, window=Window(3, 1)), 0)
+    parts = build(data).indices
+    held, kept = hold_out(data, parts, 0.3, seed=1)
+    x = data.take(np.concatenate(kept), 0)[:, 0] // 100
+    z = held.take_test(np.arange(len(held.y_test)))[:, 0] // 100
+    assert not {*x.ravel().tolist()} & {*z.ravel().tolist()}
+    assert len({*z.ravel().tolist()}) == 2  # one of four training runs of each device
+    single = own.load(press(tmp_path / "two.csv", runs=2), RUN, 0)
+    with pytest.raises(SettingError, match="no device has two recordings to train with"):
+        hold_out(single, build(single).indices, 0.3, seed=1)
+
+
+def test_a_run_that_goes_on_in_another_file_stays_whole(tmp_path: Path) -> None:
+    for part in range(2):
+        place = tmp_path / "d" / "a"
+        place.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"r{run},{100 * run + 10 * part + row},{'odd' if row % 2 else 'even'}"
+            for run in range(4)
+            for row in range(4)
+        ]
+        (place / f"{part}.csv").write_text("\n".join(["run,x,label", *lines]) + "\n")
+    (tmp_path / "d" / "b").mkdir()
+    (tmp_path / "d" / "b" / "0.csv").write_text((tmp_path / "d" / "a" / "0.csv").read_text())
+    data = own.load(tmp_path / "d", RUN, 0)
+    train, test = ({*zip(owner.tolist(), (x[:, 0] // 100).tolist(), strict=True)} for owner, x in
+                   zip((data.owner, data.owner_test), values(data), strict=True))  # fmt: skip
+    assert not train & test
+
+
+def test_each_class_of_each_device_is_tested(tmp_path: Path) -> None:
+    lines = ["device,x,label"]
+    for device in "ab":
+        lines += [f"{device},{i},{'ok' if i < 90 else 'crack' if i < 98 else 'burst'}" for i in range(100)]
+    (tmp_path / "p.csv").write_text("\n".join([*lines, "b,7,once"]) + "\n")
+    data = own.load(tmp_path / "p.csv", Reading(split=StratifiedSplit(test=0.2)), 0)
+    names = np.array(data.classes)
+    for device in (0, 1):
+        many = dict(zip(*np.unique(names[data.y_test[data.owner_test == device]], return_counts=True), strict=True))
+        assert many == {"ok": 18, "crack": 2, "burst": 1}
+    assert "once" in names[data.y]  # a single sample trains
+    with pytest.raises(SettingError, match="split = stratified with windows of 5 rows every 1"):
+        own.load(tmp_path / "p.csv", Reading(split=StratifiedSplit(), window=Window(5, 1)), 0)
+
+
+def test_the_last_rows_of_devices_and_of_runs(tmp_path: Path) -> None:
+    path = press(tmp_path / "p.csv")
+    columns = Columns(run="run")
+    data = own.load(path, Reading(columns=columns, split=LastSplit(2)), 0)
+    assert values(data)[1].ravel().tolist() == [304, 305, 1304, 1305]
+    data = own.load(path, Reading(columns=columns, split=LastSplit(2, of="run"), window=Window(2, 1)), 0)
+    assert values(data)[1].tolist() == [
+        [1000 * k + 100 * r + 4, 1000 * k + 100 * r + 5] for k in (0, 1) for r in range(4)
+    ]
+    assert values(data)[0].max() == 1303
+    with pytest.raises(SettingError, match="split = last: 2 rows for testing, but a window has 3"):
+        own.load(path, Reading(columns=columns, split=LastSplit(2), window=Window(3)), 0)
+    with pytest.raises(SettingError, match="device 'a' has 24 rows"):
+        own.load(path, Reading(columns=columns, split=LastSplit(24)), 0)
+
+
+def test_validation_after_the_last_rows_is_the_end_of_the_rest(tmp_path: Path) -> None:
+    data = own.load(press(tmp_path / "p.csv"), Reading(columns=Columns(run="run"), split=LastSplit(4)), 0)
+    held, _ = hold_out(data, build(data).indices, 0.1, seed=3)
+    assert held.take_test(np.arange(4)).ravel().tolist() == [300, 301, 1300, 1301]  # 20 of 24 rows train, a tenth is 2
+
+
+def test_a_table_of_its_own_for_testing(tmp_path: Path) -> None:
+    train = press(tmp_path / "train.csv", devices=("a", "b"))
+    test = press(tmp_path / "test.csv", devices=("b", "c"))
+    data = own.load(train, Reading(columns=Columns(run="run"), test=str(test)), 0)
+    assert data.owned.names == ("a", "b", "c")
+    assert np.unique(data.owner).tolist() == [0, 1]
+    assert np.unique(data.owner_test).tolist() == [1, 2]
+    assert (len(data.y), len(data.y_test)) == (48, 48)
+    park = build(data)
+    assert park.devices == 2
+    assert park.names == ("a", "b")
+    swapped = own.load(test, Reading(columns=Columns(run="run"), test=str(train)), 0)
+    assert swapped.digest != data.digest
+    for reading, text in (
+        (Reading(test=str(train)), "that is \\[data\\] path itself"),
+        (Reading(test=str(tmp_path)), "a folder. The test samples of a table lie in a table"),
+        (Reading(test="nowhere.csv"), "no such file"),
+        (Reading(test=str(test), split=RunSplit()), "come with test samples of their own"),
+    ):
+        with pytest.raises(SettingError, match=text):
+            own.load(train, replace(reading, columns=Columns(run="run")), 0)
+    with pytest.raises(SettingError, match="test samples of its own belong to a"):
+        DataSettings(test=str(test))
+
+
+def test_a_folder_of_its_own_for_testing(tmp_path: Path) -> None:
+    train, test = park_of(tmp_path / "one", ("p1", "p2")), park_of(tmp_path / "two", ("p2", "p9"))
+    data = own.load(train, Reading(test=str(test)), 0)
+    assert data.owned.names == ("p1", "p2", "p9")
+    assert np.unique(data.owner_test).tolist() == [1, 2]
+    for device in ("a", "b"):
+        table(tmp_path / "t1" / device / "x.csv")
+    table(tmp_path / "t2" / "c" / "x.csv")
+    data = own.load(tmp_path / "t1", Reading(test=str(tmp_path / "t2")), 0)
+    assert (np.unique(data.owner).tolist(), np.unique(data.owner_test).tolist()) == ([0, 1], [2])
+    with pytest.raises(SettingError, match="one of the two folders lies in the other"):
+        own.load(train, Reading(test=str(train / "p1")), 0)
+
+
+def test_new_keys_leave_old_recipes_alone() -> None:
+    """What was parsed before these keys were there is found again, and has the same digest."""
+    assert "run" not in Reading().recipe()
+    assert "test" not in Reading().recipe()
+    assert Reading(columns=Columns(run="r")).recipe() != Reading().recipe()
+    assert Reading(test="a").recipe() == Reading(test="b").recipe() != Reading().recipe()
