@@ -259,7 +259,7 @@ def test_parsed_once_and_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setenv("FEDFLOOR_CACHE", str(tmp_path / "cache"))
     first = load(tmp_path, plant(), DataSettings(path="a/plant.csv"))
-    monkeypatch.setattr(table, "read", None)  # nothing is parsed any more
+    monkeypatch.setattr(table, "scan", None)  # nothing is parsed any more
     settings = DataSettings(path="b/plant.csv", normalise="unit", samples_per_device=3, small="drop")
     again = load(tmp_path, plant(), settings)
     assert again.digest == first.digest
