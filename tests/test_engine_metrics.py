@@ -19,6 +19,7 @@ from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.deploy import facts
 from fedfloor.engine import metrics
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
+from fedfloor.figures import macro_f1, recalls
 from fedfloor.park.build import build
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
@@ -34,17 +35,17 @@ def test_rows_are_true_classes_and_columns_predicted_ones() -> None:
 
 def test_macro_f1_by_hand() -> None:
     # class 0: TP 3, FP 2, FN 1 → 6/9; class 1: TP 2, FP 1, FN 2 → 4/7; the third neither occurs nor is predicted
-    assert metrics.macro_f1(TABLE) == pytest.approx((6 / 9 + 4 / 7) / 2, abs=1e-15)
-    assert metrics.macro_f1(np.diag([5, 1, 2])) == 1
+    assert macro_f1(TABLE) == pytest.approx((6 / 9 + 4 / 7) / 2, abs=1e-15)
+    assert macro_f1(np.diag([5, 1, 2])) == 1
 
 
 def test_a_class_that_is_only_predicted_counts_as_zero() -> None:
     # class 0: TP 1, FN 1 → 2/3; class 1: FP 1 → 0
-    assert metrics.macro_f1(np.array([[1, 1], [0, 0]])) == pytest.approx(1 / 3)
+    assert macro_f1(np.array([[1, 1], [0, 0]])) == pytest.approx(1 / 3)
 
 
 def test_accuracy_by_class_leaves_out_what_has_no_samples() -> None:
-    share = metrics.class_accuracy(TABLE)
+    share = recalls(TABLE)
     assert share[:2].tolist() == [0.75, 0.5]
     assert math.isnan(share[2])
 

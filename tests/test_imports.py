@@ -21,7 +21,7 @@ OPTIONAL = (
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
-BASE = {"_version", "errors", "capacity", "chance", "outside", "threads"}
+BASE = {"_version", "errors", "capacity", "chance", "figures", "outside", "threads"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -41,6 +41,7 @@ MAY = {
     "errors": set(),
     "capacity": {"errors"},
     "chance": set(),
+    "figures": {"errors"},
     "outside": {"errors"},
     "threads": set(),
     "solvers": {"chance", "errors"},
@@ -57,11 +58,11 @@ MAY = {
     "places": BASE | {"data", "experiment"},
     "config": BASE | {"checking", "experiment", "places", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
-    "report": {"_version", "checking", "errors", "plan"},
+    "report": {"_version", "checking", "errors", "figures", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "reproduce": TRAINING | {"report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
-    "tracking": {"errors", "runs"},
+    "tracking": {"errors", "figures", "runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs"},
     "bench": TRAINING | {"deploy", "runs"},

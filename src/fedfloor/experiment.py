@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fedfloor.data.procedural import Procedural
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, require
+from fedfloor.figures import Figure, named
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.augment import Augmented
 from fedfloor.park.mobility import Mobility
@@ -197,17 +198,25 @@ class EvaluateSettings:
         validation: share of every device's training samples held out where ``on = "validation"``.
         coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
             devices.
+        headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
     """
 
     every: int = 1
     on: Literal["test", "validation"] = "test"
     validation: float = 0.1
     coverage: bool = False
+    headline: str | None = None
 
     def __post_init__(self) -> None:
+        _ = self.figure  # an unknown one is refused
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
         share = self.validation
         require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
+
+    @property
+    def figure(self) -> Figure:
+        """The figure that a run is judged by."""
+        return named("accuracy" if self.headline is None else self.headline)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def both(one: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
 
 @contextmanager
 def progress(label: str, rounds: int) -> Iterator[Follow]:
-    """Show a run's rounds, time left and current accuracy on standard error.
+    """Show a run's rounds, time left and current headline on standard error.
 
     Args:
         label: names the run.
@@ -58,7 +58,8 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
     def plain(line: Line) -> None:
         done.append(line.round)
         left = (time.monotonic() - began) / len(done) * (rounds - line.round)
-        figure = "" if line.accuracy is None else f", accuracy {line.accuracy:.4f}"
+        name, value = line.headline
+        figure = "" if value is None else f", {name} {value:.4f}"
         print(f"{label}: round {line.round}/{rounds}{figure}, {seconds(left)} left", file=sys.stderr, flush=True)
 
     yield plain
@@ -114,7 +115,8 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
         task = bar.add_task(label, total=rounds, figure="")
 
         def follow(line: Line) -> None:
-            known = {} if line.accuracy is None else {"figure": f"accuracy {line.accuracy:.4f}"}
+            name, value = line.headline
+            known = {} if value is None else {"figure": f"{name} {value:.4f}"}
             bar.update(task, completed=line.round, refresh=True, **known)  # type: ignore[arg-type]
 
         yield follow

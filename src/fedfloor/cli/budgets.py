@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, unknown
+from fedfloor.figures import FIGURES, is_figure, named
 from fedfloor.runs.orders import Limits
 
 if TYPE_CHECKING:
@@ -17,15 +18,17 @@ BUDGETS = ("rounds", "seconds", "bytes", "joules")
 
 
 def limits(stop_after: int | None, until: str | None) -> Limits:
-    """Read ``--stop-after`` and ``--until``.
+    """Read ``--stop-after`` and ``--until``; what is no budget is the name of a figure.
 
     Raises:
         SettingError: something else than WHAT=X, separated by commas, or a value out of range.
 
     >>> limits(None, "accuracy=0.8,bytes=1e9")
-    Limits(stop_after=None, accuracy=0.8, seconds=None, bytes=1000000000.0, joules=None)
+    Limits(stop_after=None, accuracy=0.8, seconds=None, bytes=1000000000.0, joules=None, figures={})
     """
-    return Limits(stop_after, **({} if until is None else _read("--until", until, LIMITS)))
+    found = {} if until is None else _read("--until", until, LIMITS, figures=True)
+    own = {name: found.pop(name) for name in list(found) if name not in LIMITS}
+    return Limits(stop_after, **found, figures=own)
 
 
 def budget(at: str | None) -> Budget | None:
@@ -45,20 +48,22 @@ def budget(at: str | None) -> Budget | None:
     return Budget(kind, most)
 
 
-def _read(option: str, text: str, allowed: Sequence[str]) -> dict[str, float]:
+def _read(option: str, text: str, allowed: Sequence[str], *, figures: bool = False) -> dict[str, float]:
     found: dict[str, float] = {}
     for one in text.split(","):
         what, _, value = (part.strip() for part in one.partition("="))
         if what == "rounds" and what not in allowed:
             raise SettingError(f"{option} {one}: --stop-after N stops after so many rounds.")
-        if what not in allowed:
-            raise unknown(option, what, allowed)
+        if figures and what not in allowed and is_figure(what):
+            what = named(what, option).name
+        elif what not in allowed:
+            raise unknown(option, what, [*allowed, *FIGURES] if figures else allowed)
         if what in found:
             raise SettingError(f"{option} {text}: {what} is there twice. Give each once.")
         try:
             found[what] = float(value)
         except ValueError:
-            example = "seconds=3600" if what != "accuracy" else "accuracy=0.8"
+            example = "seconds=3600" if what in BUDGETS else f"{what}=0.8"
             raise SettingError(f"{option} {text}: give a number, such as {example}.") from None
     return found
 
@@ -75,4 +80,4 @@ def within(stop: Limits, at: Budget | None) -> Limits:
     if at.kind == "rounds":
         return replace(stop, stop_after=min(int(at.most), stop.stop_after or int(at.most)))
     least = stop.budgets | {at.kind: min(at.most, stop.budgets.get(at.kind, at.most))}
-    return Limits(stop.stop_after, stop.accuracy, **least)
+    return Limits(stop.stop_after, stop.accuracy, **least, figures=stop.figures)

@@ -105,9 +105,15 @@ def _train(module: ModuleType, trial: Trial) -> int:
 
 
 def _told(line: dict[str, Any]) -> None:
-    figure = "" if line.get("accuracy") is None else f", accuracy {line['accuracy']:.4f}"
+    name, value = _headline(line)
+    figure = "" if value is None else f", {name} {value:.4f}"
     lost = f", lost: {line['lost']}" if line.get("lost") else ""
     _say(f"round {line['round']}{figure}, {line.get('wall_s', 0.0):.1f} s{lost}")
+
+
+def _headline(line: dict[str, Any]) -> tuple[str, float | None]:
+    """Return the name and the value of the figure that a line's run is judged by."""
+    return next(iter((line.get("figures") or {}).items()), ("accuracy", line.get("accuracy")))
 
 
 def _say(text: str) -> None:
@@ -122,7 +128,8 @@ def status(out: Folder = LIVE, as_json: Json = False) -> None:
     module = _module()
     rows, lines = module.status(out), module.ledger(out)
     reached: dict[str, Any] = {"round": lines[-1]["round"] if lines else 0}
-    reached["accuracy"] = next((one["accuracy"] for one in reversed(lines) if one.get("accuracy") is not None), None)
+    found = next((one for line in reversed(lines) if (one := _headline(line))[1] is not None), ("accuracy", None))
+    reached[found[0]] = found[1]
     if as_json:
         show(rows, as_json=True, **reached)
         return
@@ -131,9 +138,7 @@ def status(out: Folder = LIVE, as_json: Json = False) -> None:
         [one | {"state": _state(row)} for one, row in zip(told, rows, strict=True)],
         as_json=False,
     )
-    print(
-        f"round {reached['round']}" + ("" if reached["accuracy"] is None else f", accuracy {reached['accuracy']:.4f}")
-    )
+    print(f"round {reached['round']}" + ("" if found[1] is None else f", {found[0]} {found[1]:.4f}"))
 
 
 def _state(row: dict[str, Any]) -> str:

@@ -18,7 +18,8 @@ Until = Annotated[
     str | None,
     typer.Option(
         "--until", metavar="WHAT=X",
-        help="Stop once reached: accuracy=0.8, seconds=3600, bytes=1e9 or joules=500; several with commas.",
+        help="Stop once reached: accuracy=0.8 (or another figure), seconds=3600, bytes=1e9 or joules=500; "
+        "several with commas.",
     ),
 ]  # fmt: skip
 At = Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -15,6 +15,7 @@ from fedfloor.data.dataset import Indices
 from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
+from fedfloor.figures import ACCURACY, Figure, Predictions, macro_f1, ranking, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
@@ -29,7 +30,7 @@ class Score:
     Attributes:
         accuracy: share of the test samples classified rightly.
         loss: their mean cross-entropy.
-        macro_f1: mean over the classes of F1; see :func:`~fedfloor.engine.metrics.macro_f1`.
+        macro_f1: mean over the classes of F1; see :func:`~fedfloor.figures.macro_f1`.
         by_class: accuracy per class; NaN-free: None where the test data hold no sample of it.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies. Where test samples have owners, they are
             measured: each on the device's own test samples, and devices that only train are left out. Otherwise they
@@ -37,6 +38,7 @@ class Score:
             over the classes that have test samples; devices that hold none of these are left out. Empty where no
             device is left.
         tell: works out ``details``, which only the last evaluation of a run is asked for.
+        figures: name → value of the headline, where that is not the accuracy.
     """
 
     accuracy: float
@@ -45,6 +47,7 @@ class Score:
     by_class: list[float | None]
     by_device: dict[str, float]
     tell: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
     @cached_property
     def details(self) -> dict[str, Any]:
@@ -52,7 +55,7 @@ class Score:
         return self.tell()
 
 
-def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None) -> Score:
+def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, headline: Figure = ACCURACY) -> Score:
     """Evaluate a flat model on the park's test data; call it on every rank.
 
     Args:
@@ -60,11 +63,13 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None) 
         model: flat model [P].
         objective: what devices minimise. Where it is ``personal``, the test samples that belong to a device are given
             to the model with that device's own numbers, and the others to the model as it is.
+        headline: the figure that the run is judged by; one that ranks samples reads the scores of all of them.
     """
+    scored = headline.scored(engine.park.dataset.classes)
     total = engine.park.test_samples
     blocks = _blocks(engine.park, personal=objective is not None and objective.personal)
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
-    losses, predicted = np.zeros(len(mine)), []
+    losses, predicted, odds = np.zeros(len(mine)), [], [np.zeros((0, len(scored)), np.float32)]
     at = None
     with torch.inference_mode():
         for row, block in enumerate(mine):
@@ -76,12 +81,40 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None) 
             logits = engine.network.module(samples.values(slice(None)))
             losses[row] = float(torch.nn.functional.cross_entropy(logits, samples.y, reduction="sum"))
             predicted.append(logits.argmax(1).cpu().numpy())
+            if scored:
+                odds.append(log_odds(logits, scored).cpu().numpy())
     classes = np.concatenate(predicted or [np.zeros(0, np.int64)])
-    said = engine.team.gather([losses.data.cast("B"), classes.data.cast("B")])
+    parts = [losses.data.cast("B"), classes.data.cast("B")]
+    if scored:
+        parts.append(memoryview(np.ascontiguousarray(np.concatenate(odds)).tobytes()))
+    said = engine.team.gather(parts)
     every = np.concatenate([np.frombuffer(one[0], np.float64) for one in said])
-    found = np.empty(total, np.int64)
-    found[np.concatenate([rows for _, rows in blocks])] = np.concatenate([np.frombuffer(o[1], np.int64) for o in said])
-    return _score(engine, float(sum(every.tolist())) / total, found)
+    found, place = np.empty(total, np.int64), np.concatenate([rows for _, rows in blocks])
+    found[place] = np.concatenate([np.frombuffer(one[1], np.int64) for one in said])
+    scores = np.empty((total, len(scored)), np.float32)
+    if scored:
+        scores[place] = np.concatenate([np.frombuffer(one[2], np.float32) for one in said]).reshape(scores.shape)
+    return _score(engine, float(sum(every.tolist())) / total, found, headline, dict(zip(scored, scores.T, strict=True)))
+
+
+def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:
+    """Return float32 [n, len(classes)]: ln p(c) − ln(1 − p(c)) = z_c − ln Σ_{j≠c} exp z_j.
+
+    It orders samples as p(c) does, and does not come to equal numbers where p(c) is 1 in all its digits.
+
+    Args:
+        logits: z [n, F].
+        classes: which c.
+
+    >>> log_odds(torch.tensor([[0.0, 50.0], [0.0, 60.0]]), [1]).tolist()
+    [[50.0], [60.0]]
+    """
+    found = []
+    for c in classes:
+        others = logits.clone()
+        others[:, c] = -torch.inf
+        found.append(logits[:, c] - others.logsumexp(1))
+    return torch.stack(found, 1).float()
 
 
 def _blocks(park: Park, *, personal: bool) -> list[tuple[int, Indices]]:
@@ -104,14 +137,20 @@ def _become(engine: Engine, model: Tensor, objective: Objective | None, device: 
     return device
 
 
-def _score(engine: Engine, loss: float, predicted: np.ndarray) -> Score:
+def _score(
+    engine: Engine, loss: float, predicted: np.ndarray, headline: Figure, scores: Mapping[int, np.ndarray]
+) -> Score:
     park = engine.park
     y = park.dataset.y_test
     table = metrics.confusion(y, predicted, len(park.dataset.classes))
-    hits, by_class = predicted == y, metrics.class_accuracy(table)
+    hits, by_class = predicted == y, recalls(table)
     every = device_accuracy(park, hits, by_class)
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]
     tell = partial(metrics.describe, park, table, every)
-    return Score(float(hits.mean()), loss, metrics.macro_f1(table), named, points, tell)
+    figures: dict[str, float | None] = {}
+    if headline != ACCURACY:
+        tested = Predictions(table, loss, {c: ranking(score, y == c) for c, score in scores.items()})
+        figures = {headline.name: headline.value(tested, park.dataset.classes)}
+    return Score(float(hits.mean()), loss, macro_f1(table), named, points, tell, figures)

@@ -1,4 +1,4 @@
-"""What predictions come to: confusion, F1, accuracy by class, device and factory."""
+"""What predictions come to: confusion, and accuracy by device and factory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Labels
+from fedfloor.figures import Counts, macro_f1
 from fedfloor.park.park import Park
 from fedfloor.park.roster import Roster
-
-Counts = NDArray[np.int64]
 
 
 def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
@@ -27,29 +26,6 @@ def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
            [0, 1]])
     """
     return np.bincount(y * classes + predicted, minlength=classes * classes).reshape(classes, classes)
-
-
-def macro_f1(table: Counts) -> float:
-    """Return the mean of F1 = 2·TP / (2·TP + FP + FN) over the classes that occur or were predicted.
-
-    Args:
-        table: int64 [F, F], of :func:`confusion`.
-
-    >>> round(macro_f1(np.array([[1, 1], [0, 1]])), 4)
-    0.6667
-    """
-    right = np.diag(table)
-    said = table.sum(axis=0) + table.sum(axis=1)  # 2·TP + FP + FN
-    there = said > 0
-    return float((2 * right[there] / said[there]).mean())
-
-
-def class_accuracy(table: Counts) -> NDArray[np.float64]:
-    """Return float64 [F], the share of each class's samples that are right; NaN for a class without samples."""
-    of_class = table.sum(axis=1)
-    share = np.full(len(table), np.nan)
-    np.divide(np.diag(table), of_class, out=share, where=of_class > 0)
-    return share
 
 
 def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[float | None]:

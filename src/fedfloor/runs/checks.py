@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from fedfloor.config import resolved
@@ -17,6 +18,7 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.figures import ALWAYS, fits, named
 from fedfloor.methods.combined import Combined
 from fedfloor.models.network import Network
 from fedfloor.network import settings
@@ -84,6 +86,23 @@ def budgets_fit(limits: Limits, *, priced: bool) -> None:
             f"{', '.join(limits.budgets)}: such a budget (--until, --at) needs a network, and the experiment has none, "
             "so that its rounds have no price. Give it a [network], or stop by rounds or accuracy."
         )
+
+
+def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
+    """Refuse a headline that the data do not define, and limits on figures that the run does not record.
+
+    Raises:
+        SettingError: one of them.
+    """
+    headline, data = experiment.evaluate.figure, park.dataset
+    fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)))
+    known = {one.name for one in (*ALWAYS, headline)}
+    for name in limits.targets:
+        if named(name).name not in known:
+            raise SettingError(
+                f"--until {name}: this run records {', '.join(sorted(known))}. Set [evaluate] headline = "
+                f'"{named(name).name}" to be judged by it.'
+            )
 
 
 def is_priced(experiment: Experiment) -> bool:

@@ -24,6 +24,7 @@ class Line:
         accuracy, loss: of the global model on the test data; None in rounds without evaluation.
         train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
         macro_f1: mean of F1 over the classes.
+        figures: name → value of the headline, where that is not the accuracy.
         by_class: accuracy per class.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
             as ``park.json`` says.
@@ -53,6 +54,12 @@ class Line:
     macro_f1: float | None = None
     measured: dict[str, Any] | None = None
     coverage: dict[str, list[float]] | None = None
+    figures: Mapping[str, float | None] | None = None
+
+    @property
+    def headline(self) -> tuple[str, float | None]:
+        """The name and the value of the figure that the run is judged by."""
+        return next(iter((self.figures or {}).items()), ("accuracy", self.accuracy))
 
 
 def line(
@@ -94,6 +101,7 @@ def line(
         plan_hash=plan_hash,
         info=info,
         macro_f1=score.macro_f1 if score else None,
+        figures=dict(score.figures) or None if score else None,
     )
 
 
@@ -122,9 +130,11 @@ def total(last: Line | None) -> dict[str, float] | None:
 
 
 def told(line: Line) -> dict[str, Any]:
-    """Return a line as it is written; ``measured`` and ``coverage`` are left out of runs that do not record them."""
+    """Return a line as it is written: a headline of its own first, and without what the run does not record."""
     row = asdict(line)
-    return {key: value for key, value in row.items() if value is not None or key not in ("measured", "coverage")}
+    first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
+    optional = ("measured", "coverage", "figures")
+    return first | {key: value for key, value in row.items() if value is not None or key not in optional}
 
 
 def append(path: Path, new: Line) -> None:

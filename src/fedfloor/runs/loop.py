@@ -203,7 +203,7 @@ class _Run:
         state = self.method.absorb(point.state, outcome)
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
-        score = evaluate(self.engine, state.packet["w"], self.method.objective) if wanted else None
+        score = self.evaluate(state) if wanted else None
         if score is not None and not math.isfinite(score.loss):
             raise DivergedError(
                 f"the loss of the global model is {score.loss} after round {number}. "
@@ -224,6 +224,10 @@ class _Run:
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates)
+
+    def evaluate(self, state: State) -> Score:
+        """Evaluate a global model by the figures that the experiment asks for."""
+        return evaluate(self.engine, state.packet["w"], self.method.objective, self.experiment.evaluate.figure)
 
     def nobody(self, number: int) -> None:
         """Say that every visit of a round was lost; end the run where real devices say that they failed."""
@@ -291,7 +295,8 @@ class _Run:
 
     def reached(self, point: Checkpoint) -> bool:
         """Say whether a limit on the figures is reached."""
-        return point.line is not None and self.orders.limits.reached(point.line.accuracy, ledger.total(point.line))
+        line, limits = point.line, self.orders.limits
+        return line is not None and limits.reached(line.accuracy, ledger.total(line), limits.read(line))
 
     def asked_to_stop(self) -> bool:
         """Say on every rank alike whether the user wants to stop."""
@@ -302,7 +307,7 @@ class _Run:
         """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
         number, score = self.scored
         if score is None or number != point.round:
-            score = evaluate(self.engine, point.state.packet["w"], self.method.objective)
+            score = self.evaluate(point.state)
         if not self.first:
             return
         self.save(point)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from fedfloor.errors import require
+from fedfloor.figures import Figure, named
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Limits:
         seconds: budget of time on the network, s.
         bytes: budget of bytes, over all links together.
         joules: budget of energy, J.
+        figures: name of a figure → value at which to stop, such as ``{"recall of fault": 0.8}``; one of the ledger's.
     """
 
     stop_after: int | None = None
@@ -30,16 +33,13 @@ class Limits:
     seconds: float | None = None
     bytes: float | None = None
     joules: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        last, share = self.stop_after, self.accuracy
+        last = self.stop_after
         require(last is None or last >= 1, "stop after (--stop-after)", last, "a whole number of at least 1")
-        require(
-            share is None or 0 < share <= 1,
-            "until accuracy (--until)",
-            share,
-            "a share, above 0 and at most 1, such as 0.8",
-        )
+        for name, target in self.targets.items():
+            named(name, "--until").check_target(target, f"until {name} (--until)")
         for name, budget in self.budgets.items():
             require(0 < budget < math.inf, f"until {name} (--until)", budget, "a number above 0, such as 3600")
 
@@ -49,18 +49,37 @@ class Limits:
         given = {"seconds": self.seconds, "bytes": self.bytes, "joules": self.joules}
         return {name: budget for name, budget in given.items() if budget is not None}
 
-    def reached(self, accuracy: float | None, total: Mapping[str, float] | None) -> bool:
+    @property
+    def targets(self) -> dict[str, float]:
+        """The values of figures at which to stop, by name."""
+        return ({} if self.accuracy is None else {"accuracy": self.accuracy}) | dict(self.figures)
+
+    def target(self, figure: Figure) -> float | None:
+        """Return the value of a figure at which to stop, if there is one."""
+        return {named(name).name: value for name, value in self.targets.items()}.get(figure.name)
+
+    def read(self, line: object) -> dict[str, float | None]:
+        """Return the values that a ledger line has of the figures in ``figures``."""
+        return {name: named(name).read(line) for name in self.figures}
+
+    def reached(
+        self, accuracy: float | None, total: Mapping[str, float] | None,
+        figures: Mapping[str, float | None] = MappingProxyType({}),
+    ) -> bool:  # fmt: skip
         """Say whether a limit on the figures is reached.
 
         Args:
             accuracy: of the last round's evaluation; None if it had none.
             total: seconds, bytes and joules of all rounds so far; None if they have no price.
+            figures: name → value of those in ``figures``.
 
         >>> Limits(seconds=3600).reached(None, {"seconds": 3600.0, "bytes": 8e6, "joules": 0.0})
         True
         """
-        if self.accuracy is not None and accuracy is not None and accuracy >= self.accuracy:
-            return True
+        for name, target in self.targets.items():
+            value = accuracy if name == "accuracy" else figures.get(name)
+            if value is not None and named(name).reached(value, target):
+                return True
         return total is not None and any(total[name] >= budget for name, budget in self.budgets.items())
 
 

@@ -12,7 +12,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.described import describe
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
-from fedfloor.runs import folder, made
+from fedfloor.runs import checks, folder, made
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.start import digest
 
@@ -27,6 +27,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
     Raises:
         SettingError: the folder holds a run and this is no resume, or a resume does not fit.
     """
+    checks.figures_fit(experiment, park, orders.limits)
     out = orders.out
     began = (out / "experiment.toml").exists()
     if orders.resume:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import save
 
@@ -20,7 +21,7 @@ from fedfloor.runs.checkpoint import Checkpoint
 
 
 def write_evaluation(out: Path, experiment: Experiment, number: int, score: Score) -> None:
-    """Write ``evaluation.json``: accuracy, loss, macro-F1, the confusion matrix, devices and factories.
+    """Write ``evaluation.json``: the figures, the confusion matrix, devices and factories.
 
     Args:
         out: the run's folder.
@@ -28,7 +29,9 @@ def write_evaluation(out: Path, experiment: Experiment, number: int, score: Scor
         number: the round it is of.
         score: the evaluation.
     """
-    told = {"round": number, "on": experiment.evaluate.on, "accuracy": score.accuracy, "loss": score.loss}
+    told: dict[str, Any] = {"round": number, "on": experiment.evaluate.on}
+    told |= {"figures": dict(score.figures)} if score.figures else {}
+    told |= {"accuracy": score.accuracy, "loss": score.loss}
     folder.write_json(out / "evaluation.json", told | score.details)
 
 

@@ -1,0 +1,328 @@
+"""Figures: how good a model is, each with a name, a unit and a direction. A new figure is one entry of ``KINDS``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, nearest, require, shown
+
+Counts = NDArray[np.int64]
+Unit = Literal["share", "nats"]
+STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
+NATS = tuple(one * 10.0**power for power in range(3, -7, -1) for one in (5, 2, 1))  # of a loss, from the easiest
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """How a score orders the samples of a class among the others.
+
+    Args:
+        own: int64 [B], how many samples of the class have each distinct score, from the lowest.
+        others: int64 [B], how many of the others have.
+    """
+
+    own: Counts
+    others: Counts
+
+    @property
+    def auroc(self) -> float | None:
+        """P(a sample of the class scores above one of the others) + ½ P(equal); None where either is missing."""
+        pairs = int(self.own.sum()) * int(self.others.sum())
+        below = np.cumsum(self.others) - self.others
+        return float((self.own * (below + self.others / 2)).sum() / pairs) if pairs else None
+
+    @property
+    def average_precision(self) -> float | None:
+        """Σ_t (R_t − R_t−1)·P_t over the distinct scores t from the highest, with recall R and precision P."""
+        own, every = self.own[::-1], (self.own + self.others)[::-1]
+        total = int(own.sum())
+        return float((own * np.cumsum(own) / np.cumsum(every)).sum() / total) if total else None
+
+
+def ranking(scores: NDArray[np.floating[Any]], own: NDArray[np.bool_]) -> Ranking:
+    """Return the ranking by a score.
+
+    Args:
+        scores: [n], higher where a sample looks more like the class.
+        own: bool [n], whether a sample is of the class.
+
+    >>> found = ranking(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
+    >>> found.auroc, round(found.average_precision, 4)
+    (0.75, 0.8333)
+    """
+    distinct, at = np.unique(scores, return_inverse=True)
+    counts = [np.bincount(at[of], minlength=len(distinct)) for of in (own, ~own)]
+    return Ranking(*counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model made of the test samples: sums, and for ranking figures the order of its scores.
+
+    Args:
+        table: int64 [F, F], how many samples of class i (row) were taken for class j (column).
+        loss: mean loss, nats.
+        rankings: class → ranking by the log-odds of the class, of the classes that the figure asks for.
+    """
+
+    table: Counts
+    loss: float
+    rankings: Mapping[int, Ranking] = field(default_factory=dict)
+
+
+Value = Callable[[Predictions, int], float | None]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An entry of the list of figures.
+
+    Args:
+        name: as it is written.
+        value: (what a model made of the test samples, number of the class asked for) → the figure; None where it is
+            not defined.
+        of_class: whether it is of all classes together, of one that is named, or of either.
+        unit: ``"share"``, in [0, 1], or ``"nats"``.
+        better: which direction is good.
+        column: the ledger's column that every run has of it, if any.
+        ranking: whether it reads scores in order.
+    """
+
+    name: str
+    value: Value
+    of_class: Literal["all", "one", "either"] = "all"
+    unit: Unit = "share"
+    better: Literal["higher", "lower"] = "higher"
+    column: str = ""
+    ranking: bool = False
+
+
+def _accuracy(tested: Predictions, _: int) -> float:
+    return float(np.trace(tested.table) / tested.table.sum())
+
+
+def recalls(table: Counts) -> NDArray[np.float64]:
+    """Return float64 [F], the share of each class's samples that are right; NaN for a class without samples."""
+    of_class, share = table.sum(axis=1), np.full(len(table), np.nan)
+    np.divide(np.diag(table), of_class, out=share, where=of_class > 0)
+    return share
+
+
+def _recall(tested: Predictions, of: int) -> float | None:
+    share = float(recalls(tested.table)[of])
+    return None if math.isnan(share) else share
+
+
+def _precision(tested: Predictions, of: int) -> float:
+    taken = tested.table[:, of].sum()
+    return float(tested.table[of, of] / taken) if taken else 0.0
+
+
+def _f1(tested: Predictions, of: int) -> float | None:
+    share = float(f1s(tested.table)[of])
+    return None if math.isnan(share) else share
+
+
+def f1s(table: Counts) -> NDArray[np.float64]:
+    """Return float64 [F], F1 = 2·TP / (2·TP + FP + FN); NaN of a class that neither occurs nor is predicted."""
+    both, share = table.sum(axis=0) + table.sum(axis=1), np.full(len(table), np.nan)
+    np.divide(2 * np.diag(table), both, out=share, where=both > 0)
+    return share
+
+
+def macro_f1(table: Counts) -> float:
+    """Return the mean of F1 = 2·TP / (2·TP + FP + FN) over the classes that occur or were predicted.
+
+    Args:
+        table: int64 [F, F], rows are true classes, columns predicted ones.
+
+    >>> round(macro_f1(np.array([[1, 1], [0, 1]])), 4)
+    0.6667
+    """
+    found = f1s(table)
+    return float(found[~np.isnan(found)].mean())
+
+
+def _ranked(read: Callable[[Ranking], float | None]) -> Value:
+    def value(tested: Predictions, _: int) -> float | None:
+        known = [one for rank in tested.rankings.values() if (one := read(rank)) is not None]
+        return sum(known) / len(known) if known else None
+
+    return value
+
+
+KINDS = (
+    Kind("accuracy", _accuracy, column="accuracy"),
+    Kind("loss", lambda tested, _: tested.loss, unit="nats", better="lower", column="loss"),
+    Kind("macro-F1", lambda tested, _: macro_f1(tested.table), column="macro_f1"),
+    Kind("balanced accuracy", lambda tested, _: float(np.nanmean(recalls(tested.table)))),
+    Kind("recall", _recall, "one"),
+    Kind("precision", _precision, "one"),
+    Kind("F1", _f1, "one"),
+    Kind("AUROC", _ranked(lambda rank: rank.auroc), "either", ranking=True),
+    Kind("average precision", _ranked(lambda rank: rank.average_precision), "either", ranking=True),
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: how good a model is on the test data.
+
+    Args:
+        kind: its entry in the list.
+        of: the class that it is of; "" where it is of all classes.
+    """
+
+    kind: Kind
+    of: str = ""
+
+    @property
+    def name(self) -> str:
+        """How it is written, such as ``"accuracy"`` or ``"recall of fault"``."""
+        return f"{self.kind.name} of {self.of}" if self.of else self.kind.name
+
+    @property
+    def key(self) -> str:
+        """Its key in rows of JSON, such as ``"recall_of_fault"``."""
+        return self.kind.column or self.name.replace(" ", "_")
+
+    @property
+    def share(self) -> bool:
+        """Whether it lies in [0, 1]."""
+        return self.kind.unit == "share"
+
+    @property
+    def phrase(self) -> str:
+        """The name with its article, such as ``"an accuracy"``."""
+        return f"{'an' if self.name[0] in 'aAF' else 'a'} {self.name}"  # F1 is spoken "eff"
+
+    def value(self, tested: Predictions, classes: Sequence[str]) -> float | None:
+        """Return the figure; None where it is not defined.
+
+        Args:
+            tested: what a model made of the test samples.
+            classes: their names.
+        """
+        return self.kind.value(tested, classes.index(self.of) if self.of else -1)
+
+    def scored(self, classes: Sequence[str]) -> list[int]:
+        """Return the classes whose scores a ranking figure reads; none for other figures."""
+        if not self.kind.ranking:
+            return []
+        return [classes.index(self.of)] if self.of else list(range(len(classes)))
+
+    def read(self, line: Any) -> float | None:
+        """Return the figure of a ledger line, or of whatever else has its columns and ``figures``; None without it."""
+        found = getattr(line, self.kind.column) if self.kind.column else (line.figures or {}).get(self.name)
+        return None if found is None else float(found)
+
+    def gain(self, one: float, other: float) -> float:
+        """Return by how much the first of two values is better than the second; negative where it is worse."""
+        return one - other if self.kind.better == "higher" else other - one
+
+    def best(self, values: Iterable[float]) -> float:
+        """Return the best of several values."""
+        return max(values) if self.kind.better == "higher" else min(values)
+
+    def reached(self, value: float, target: float) -> bool:
+        """Return whether a value is as good as a target."""
+        return self.gain(value, target) >= 0
+
+    def round_target(self, reached: Iterable[float]) -> float | None:
+        """Return the best round figure that is no better than the best of several values; None if there is none."""
+        best = max((self.gain(one, 0.0) for one in reached), default=-math.inf)
+        steps = [step for step in (STEPS if self.share else NATS) if self.gain(step, 0.0) <= best]
+        return steps[-1] if steps else None
+
+    def check_target(self, target: float, option: str) -> None:
+        """Refuse a target that no value can have.
+
+        Raises:
+            SettingError: it is no share, or no number above 0.
+        """
+        if self.share:
+            require(0 < target <= 1, option, target, "a share, above 0 and at most 1, such as 0.8")
+        else:
+            require(0 < target < math.inf, option, target, "a number above 0, such as 0.5")
+
+
+def named(text: str, option: str = "evaluate.headline") -> Figure:
+    """Return the figure of a name; case, and ``_`` or ``-`` in place of a blank, do not matter.
+
+    Args:
+        text: such as ``"accuracy"``, ``"macro-F1"`` or ``"recall of fault"``.
+        option: what named it, for messages.
+
+    Raises:
+        SettingError: there is no such figure, or a class is missing or too many.
+
+    >>> named("Macro_F1").name, named("recall of fault").of, named("loss").kind.better
+    ('macro-F1', 'fault', 'lower')
+    """
+    head, of, label = text.partition(" of ")
+    names = {_plain(kind.name): kind for kind in KINDS}
+    kind = names.get(_plain(head))
+    if kind is None:
+        hint = nearest(_plain(head), names)
+        raise SettingError(f"{option} = {shown(text)}: there is no such figure.{hint} Known: {', '.join(FIGURES)}.")
+    if kind.of_class == "all" and of:
+        raise SettingError(f"{option} = {shown(text)}: {kind.name} is of all classes. Write '{kind.name}'.")
+    if (kind.of_class == "one" or of) and not label.strip():
+        raise SettingError(f"{option} = {shown(text)}: of which class? Write '{kind.name} of CLASS'.")
+    return Figure(kind, label.strip())
+
+
+def is_figure(text: str) -> bool:
+    """Return whether a text begins with the name of a figure.
+
+    >>> is_figure("recall of fault"), is_figure("seconds")
+    (True, False)
+    """
+    return _plain(text.partition(" of ")[0]) in {_plain(kind.name) for kind in KINDS}
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", " ").replace("-", " ")
+
+
+def _example(kind: Kind) -> str:
+    return {"all": kind.name, "one": f"{kind.name} of CLASS", "either": f"{kind.name} [of CLASS]"}[kind.of_class]
+
+
+FIGURES = tuple(map(_example, KINDS))  # how they are written
+ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-F1"))
+ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # what every run's ledger has
+
+
+def fits(figure: Figure, classes: Sequence[str], tests: Counts, option: str = "evaluate.headline") -> None:
+    """Refuse a figure of a class that the data do not have, or of which there is no test sample.
+
+    Args:
+        figure: what is asked for.
+        classes: names of the data's classes.
+        tests: int64 [F], test samples of each.
+        option: what named it, for messages.
+
+    Raises:
+        SettingError: it would never be defined.
+    """
+    if figure.of and figure.of not in classes:
+        known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
+        hint = nearest(figure.of, classes)
+        raise SettingError(f"{option} = '{figure.name}': no class is called '{figure.of}'.{hint} Classes: {known}.")
+    if figure.of and not tests[classes.index(figure.of)]:
+        raise SettingError(
+            f"{option} = '{figure.name}': no test sample is of class '{figure.of}', so that it is not defined. Split "
+            "the data another way, or choose another figure."
+        )
+    if figure.kind.ranking and int((tests > 0).sum()) < 2:
+        raise SettingError(
+            f"{option} = '{figure.name}': all test samples are of one class, and there is no order between classes to "
+            "measure. Split the data another way, or choose another figure."
+        )
