@@ -15,7 +15,7 @@ from fedfloor.figures import Figure, named
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.augment import Augmented
 from fedfloor.park.mobility import Mobility
-from fedfloor.park.park import Normalise
+from fedfloor.park.normalise import Normalise
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
@@ -34,7 +34,8 @@ class DataSettings(Reading):
             ``iid`` for others.
         stream: what a device holds when.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
-            its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors.
+            its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
+            by its own training rows, or ``{ kind = "device", rows = 400 }`` by its first ones.
         samples_per_device: samples made for each device, for generated data.
         procedural: what the data set ``procedural`` is like.
     """

@@ -110,6 +110,7 @@ class Dataset:
         time: float64 [N], when each training sample was taken (a window: its last row); None where nobody knows.
         first: int64 [N], the first row of each training sample where they are windows that overlap: two share rows
             where these numbers differ by less than a window's length. None where no two samples share any.
+        first_test: int64 [Nt], the same of the test samples.
         through: float64 [N], how far through its recording, 0 to 1, each training sample lies, where that and not time
             tells which come last: a device's recordings have no order among them, or windows overlap and nobody knows
             their times; else None.
@@ -133,6 +134,7 @@ class Dataset:
     scale: float = 1 / 255
     time: Times | None = None
     first: Indices | None = None
+    first_test: Indices | None = None
     through: NDArray[np.float64] | None = None
     owned: Owned = field(default_factory=Owned)
     inputs: Inputs = field(default_factory=Inputs)

@@ -113,8 +113,8 @@ def _dataset(
         lambda indices, device: _gather(x, start[indices], length),  # noqa: ARG005
         lambda indices: _gather(x, start_test[indices], length),
         scale=1 / 255 if x.dtype == np.uint8 else 1.0, time=None if rows.time is None else rows.time[last],
-        first=start if overlap else None, through=_through(rows.segment)[last] if apart else None, owned=owned,
-        inputs=inputs,
+        first=start if overlap else None, first_test=start_test if overlap else None,
+        through=_through(rows.segment)[last] if apart else None, owned=owned, inputs=inputs,
     )  # fmt: skip
 
 

@@ -19,7 +19,9 @@ from fedfloor.engine.limit import KNOWN
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented, pictures_only
+from fedfloor.park.build import build
 from fedfloor.park.local import LocalSets
+from fedfloor.park.normalise import normaliser, prepared
 from fedfloor.park.park import Park
 from fedfloor.park.roster import only_test
 from fedfloor.park.statistics import Told, device_sums, standard
@@ -176,12 +178,16 @@ def park(
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
     known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale) if facts.sums else None  # type: ignore[misc]
     told = Told(np.array([one.counts for one in held], np.int64), known)
+    part = normaliser(data.normalise)
+    if part is not None and here is not None:  # as in a simulation: by the rows of their devices that are here
+        here = prepared(build(here, seed=experiment.seed), part).dataset
     dataset = _away(facts, first, digest, here)
     if isinstance(data.stream, Augmented):
         pictures_only(dataset)
     return Park(
         dataset, LocalSets(first), np.array(factory_of, np.int32), data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility, told=told,
+        normalised=None if part is None else part.away(),
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import Experiment
 from fedfloor.outside import load, loaded
 from fedfloor.park.local import LocalSets
+from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Told
@@ -135,10 +136,11 @@ def _of_one(data: Dataset, experiment: Experiment, device: int, told: Told | Non
     devices = experiment.park.devices or device + 1
     first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
     bare = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned())
-    return Park(
+    park = Park(
         bare, LocalSets(first), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, told=told,
     )  # fmt: skip
+    return prepared(park, experiment.data.normalise)
 
 
 def _none(x: Values) -> Pool:
@@ -188,8 +190,15 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     digest.update(y.tobytes())
     data = pooled(facts.name, facts.classes, Pool(x, y), _none(x), digest.hexdigest())
     base = _of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
-    static = {key: getattr(base, key) for key in ("dataset", "indices", "factory_of", "seed", "census_epsilon", "told")}
-    return Sensed(**static, stream=Static(), sense=sense)
+    keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "told", "normalised")
+    static = {key: getattr(base, key) for key in keys}
+    done = base.normalised
+    see = (
+        sense
+        if done is None
+        else lru_cache(maxsize=1)(lambda tick: (done.apply(sense(tick)[0], device), sense(tick)[1]))
+    )
+    return Sensed(**static, stream=Static(), sense=see)
 
 
 def _looked(where: str, said: Any, facts: Facts) -> Seen:

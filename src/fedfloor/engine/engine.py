@@ -21,7 +21,8 @@ from fedfloor.engine.team import Team
 from fedfloor.models.network import Network
 from fedfloor.network import air
 from fedfloor.network.sites import Sites
-from fedfloor.park.park import Normalise, Park
+from fedfloor.park.normalise import Normalise
+from fedfloor.park.park import Park
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Engine:
         memory: what devices keep between visits.
         seed: the experiment's seed.
         loss_chance: chance that a visit is lost, in [0, 1).
-        normalise: ``"auto"``, ``"unit"`` or ``"standard"``.
+        normalise: as ``[data] normalise``; the park is prepared for it.
         sites: the devices on the network, over whose air results may be lost, too; None without one.
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.

@@ -76,7 +76,7 @@ def read(
                 raise
             failed[path] = str(error)
         else:
-            yield samples
+            yield samples if trained.own is None else trained.own.file(samples)
 
 
 def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> Samples:

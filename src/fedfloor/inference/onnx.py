@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from fedfloor._version import __version__
 from fedfloor.errors import SettingError
+from fedfloor.inference.own_scale import AtDevice
 from fedfloor.inference.trained import Trained
+from fedfloor.park.own_scale import scaled
 from fedfloor.runs.folder import write
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ OPSET = 20  # ONNX 1.15 (2023): read by ONNX Runtime 1.17 and later
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 7)
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
+Inputs = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Exported:
 def export(trained: Trained, out: Path) -> Exported:
     """Write a model as ONNX: ``x`` [n, *shape] as it stands in files → ``probabilities`` [n, F], ``logits`` [n, F].
 
-    ``x`` is uint8 for pictures, float32 for sensors. Class names, columns and window stand in the file's metadata.
+    ``x`` is uint8 for pictures, float32 for sensors. Class names, columns and window stand in the file's metadata. Of a
+    model with ``normalise = "device"`` ``mean`` and ``std`` [C] are inputs, too: the statistics of the device it runs
+    on, which are no one else's.
 
     Args:
         trained: the model.
@@ -74,11 +79,12 @@ def export(trained: Trained, out: Path) -> Exported:
     if out.is_dir() or not out.parent.is_dir():
         raise SettingError(f"--out {out}: {'this is a folder' if out.is_dir() else 'no such folder'}; name a file.")
     batches = samples(trained)
-    expected = [_torch(trained, x) for x in batches]
-    model = _translated(trained, batches[1])
+    given = [{"x": x} | _statistics(trained) for x in batches]
+    expected = [_torch(trained, one) for one in given]
+    model = _translated(trained, given[1])
     _describe(model, trained)
     data = model.SerializeToString()
-    probabilities, logits = _compare(trained, data, batches, expected)
+    probabilities, logits = _compare(trained, data, given, expected)
     write(out, data)
     return Exported(out, len(data), OPSET, probabilities, logits, sum(len(x) for x in batches))
 
@@ -95,6 +101,8 @@ def samples(trained: Trained) -> list[NDArray[Any]]:
         return [*drawn, np.stack([np.full(shape, value, np.uint8) for value in (0, 255)])]
     factor, shift = (part.numpy()[0] for part in (trained.raw.factor, trained.raw.shift))
     spread, mean = np.abs(1 / factor), -shift / factor
+    if own := _statistics(trained):
+        mean, spread = (one.reshape(factor.shape) for one in own.values())
     drawn = [(mean + spread * rng.standard_normal((n, *shape))).astype(np.float32) for n in BATCHES]
     if trained.raw.holes:
         holes = drawn[2].copy()
@@ -104,7 +112,19 @@ def samples(trained: Trained) -> list[NDArray[Any]]:
     return [*drawn, np.stack(edges).astype(np.float32)]
 
 
-def _torch(trained: Trained, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
+    """Return a mean and a deviation [C] as they may come from a device, where the model takes them."""
+    if trained.own is None:
+        return {}
+    rng, channels = np.random.default_rng(1), trained.shape[0]
+    return {
+        "mean": rng.uniform(-100, 100, channels).astype(np.float32),
+        "std": rng.uniform(0.1, 10, channels).astype(np.float32),
+    }
+
+
+def _torch(trained: Trained, given: Inputs) -> tuple[NDArray[Any], NDArray[Any]]:
+    x = given["x"] if trained.own is None else scaled(given["x"], given["mean"], given["std"])
     try:
         probabilities, logits = trained.outputs(x)
     except Exception as error:  # it may be the user's own code
@@ -115,14 +135,15 @@ def _torch(trained: Trained, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any
     return probabilities.numpy(), logits.numpy()
 
 
-def _translated(trained: Trained, x: NDArray[Any]) -> onnx.ModelProto:
+def _translated(trained: Trained, given: Inputs) -> onnx.ModelProto:
     """Return the model in ONNX, any number of samples at a time."""
-    plain = torch.from_numpy(x)
+    module = trained.raw if trained.own is None else AtDevice(trained.raw)
+    shapes = ({0: torch.export.Dim("n")}, *({} for _ in range(len(given) - 1)))
     try:
         with _quiet():
             program = torch.onnx.export(
-                trained.raw, (plain,), dynamo=True, opset_version=OPSET, verbose=False, input_names=["x"],
-                output_names=["probabilities", "logits"], dynamic_shapes=({0: torch.export.Dim("n")},),
+                module, tuple(map(torch.from_numpy, given.values())), dynamo=True, opset_version=OPSET, verbose=False,
+                input_names=list(given), output_names=["probabilities", "logits"], dynamic_shapes=shapes,
             )  # fmt: skip
     except Exception as error:  # the exporter's own errors are many
         raise SettingError(
@@ -184,6 +205,8 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
     if trained.sensors is not None:
         window = trained.sensors.window
         about |= {"columns": list(trained.sensors.columns), "missing": trained.sensors.missing}
+        if trained.own is not None:
+            about["normalise"] = {"kind": "device", "rows": trained.own.rows}
         about["window"] = None if window is None else {"length": window[0], "step": window[1]}
     for key, value in {"fedfloor": __version__, **about}.items():
         entry = model.metadata_props.add()
@@ -191,7 +214,7 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
 
 
 def _compare(
-    trained: Trained, data: bytes, batches: list[NDArray[Any]], expected: list[tuple[NDArray[Any], NDArray[Any]]]
+    trained: Trained, data: bytes, batches: list[Inputs], expected: list[tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[float, float]:
     """Return how far ONNX Runtime is from PyTorch, as :class:`Exported` says it.
 
@@ -207,7 +230,7 @@ def _compare(
     try:
         onnx.checker.check_model(data, full_check=True)
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        got = [session.run(["probabilities", "logits"], {"x": x}) for x in batches]
+        got = [session.run(["probabilities", "logits"], given) for given in batches]
     except Exception as error:  # their errors have no common base
         raise SettingError(
             f"network '{trained.name}' was translated, but ONNX Runtime does not run it: {_first(error)} Not written."

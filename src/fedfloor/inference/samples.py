@@ -25,6 +25,7 @@ class Samples:
         places: of each, (first, last) row in a table, (number, number) in an array; None for a picture.
         y: int64 [n], classes as far as they are known, else :data:`UNKNOWN`.
         devices: who took each, where a table says so.
+        first: int64 [n], the first row of each, where samples may share rows.
     """
 
     file: Path
@@ -32,6 +33,7 @@ class Samples:
     places: Sequence[tuple[int, int]] | None
     y: NDArray[np.int64]
     devices: Sequence[str] | None = None
+    first: NDArray[np.int64] | None = None
 
 
 def named(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:

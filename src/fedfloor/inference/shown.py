@@ -138,6 +138,8 @@ def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> 
     done = onnx.export(trained, where)
     kind = "uint8" if trained.sensors is None else "float32"
     row = asdict(done) | {"file": str(done.file), "input": f"x: {kind} {['n', *trained.shape]}".replace("'", "")}
+    if trained.own is not None:
+        row["input"] += f", mean and std: float32 [{trained.shape[0]}] of the device it runs on;"
     if as_json:
         show([row | {"tolerance": onnx.TOLERANCE}], as_json=True)
         return

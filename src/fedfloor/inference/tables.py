@@ -61,13 +61,13 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
         if not whole.all():
             log.info("%s: %s of %s samples have missing values and are left out.", path.name,
                      f"{(~whole).sum():,}", f"{len(whole):,}")  # fmt: skip
-        rows = rows[whole]
+        rows, first = rows[whole], first[whole]
     last = rows[:, -1]  # a window has the label and the device of its last row
     taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
     return Samples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)),
         _labels(sheet, last, classes, columns.label),
-        [sheet.text["device"][row] for row in last] if "device" in sheet.text else None,
+        [sheet.text["device"][row] for row in last] if "device" in sheet.text else None, first,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError, shown
 from fedfloor.inference.arrays import Sensors, fitting
+from fedfloor.inference.own_scale import OwnScale
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
 from fedfloor.outside import load
@@ -70,6 +71,7 @@ class Trained:
         raw: the network in evaluation mode, with its normalisation.
         channels_last: whether pictures are laid out channels-last in memory, as they were in training.
         scaled: whether pictures of other sizes are scaled, as they were in training.
+        own: how samples are normalised device by device, before ``raw``; None where they are not.
     """
 
     name: str
@@ -80,20 +82,24 @@ class Trained:
     raw: Raw
     channels_last: bool
     scaled: bool = False
+    own: OwnScale | None = None
 
-    def predict(self, x: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    def predict(self, x: NDArray[Any], device: str = "") -> NDArray[np.floating[Any]]:
         """Return the classes' probabilities [n, F].
 
         Args:
             x: samples [n, *shape] as they stand in files: uint8 pictures, or sensors' values as numbers.
+            device: whose they are, for a model with ``normalise = "device"``: by the statistics of that device of the
+                run; of another or none, by the first rows of x itself.
 
         Raises:
             SettingError: samples of another shape or type.
         """
-        return self.outputs(fitting(x, self.shape, self.sensors, "x"))[0].numpy()
+        batch = fitting(x, self.shape, self.sensors, "x")
+        return self.outputs(batch if self.own is None else self.own.of_device(batch, device))[0].numpy()
 
     def outputs(self, x: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Return probabilities and logits [n, F] of fitting samples [n, *shape]."""
+        """Return probabilities and logits [n, F] of fitting samples [n, *shape], normalised if that is ``own``."""
         parts = []
         with torch.inference_mode(), one_thread():
             for first in range(0, len(x), BLOCK):
@@ -139,11 +145,13 @@ class MadeHeader:
 
 @dataclass(frozen=True)
 class NormaliseHeader:
-    """``normalise`` of a model's header: value = (scale·stored − mean)/std."""
+    """``normalise`` of a model's header: value = (scale·stored − mean)/std; before it what ``kind`` names."""
 
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    kind: Literal["device"] | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,10 @@ def load_model(folder: Path | str, own: bool = False) -> Trained:
     raw = Raw(network.module, scale, centre, spread, holes=holes, dims=len(shape) + 1)
     raw.eval().requires_grad_(False)
     scaled = header.inputs is not None and bool(header.inputs.scaled)
-    return Trained(header.model, header.round, header.classes, shape, sensors, raw, network.channels_last, scaled)
+    given = header.normalise
+    scale_of = OwnScale.read(given.rows, path.parent, shape[0]) if given.kind == "device" else None
+    last = network.channels_last
+    return Trained(header.model, header.round, header.classes, shape, sensors, raw, last, scaled, scale_of)
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.errors import SettingError, require
 from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.mobility import Mobility
+from fedfloor.park.normalise import Normalise, normaliser
+from fedfloor.park.own_scale import Normalised
 from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
 from fedfloor.park.roster import Roster, roster, spread
@@ -22,7 +23,6 @@ from fedfloor.park.stream import Static, Stream
 from fedfloor.park.windows import WHOLE, Windows
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
-Normalise = Literal["auto", "unit", "standard"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,7 @@ class Park:
         mobility: which devices are guests in other factories when; None: all stay at home.
         told: what devices say of samples that stay with them; None: the samples are here.
         secret: of a real device: the key of its census's noise, in the seed's place.
+        normalised: what its samples were normalised by already; None: :meth:`normalisation` scales all alike.
     """
 
     dataset: Dataset
@@ -54,6 +55,7 @@ class Park:
     mobility: Mobility | None = None
     told: Told | None = None
     secret: int | None = field(default=None, repr=False)
+    normalised: Normalised | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", LocalSets.of(self.indices))
@@ -234,14 +236,19 @@ class Park:
         """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / std.
 
         ``unit``: mean 0, std 1. ``standard``: those of all devices' training samples, from per-device sums; see
-        :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors.
+        :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. Of samples that a
+        normaliser has scaled: mean 0, std 1.
 
         Raises:
             SettingError: another kind; or ``unit`` where missing values are to become their channel's mean.
         """
         channels, inputs = self.dataset.shape[0], self.dataset.inputs
-        if kind not in get_args(Normalise):
-            raise unknown("normalisation", kind, get_args(Normalise))
+        if normaliser(kind) is not None and self.normalised is None:
+            raise SettingError(
+                "this park is not normalised: fedfloor.park.normalise.prepared(park, normalise) does it."
+            )
+        if self.normalised is not None:
+            return np.zeros(channels), np.ones(channels)
         if kind == "unit" and inputs.missing == "mean":
             raise SettingError(
                 "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."

@@ -52,7 +52,9 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
         )
     owners = None if dataset.owner is None else dataset.owner[samples]
     take = _Held(dataset, tuple(held)).take
-    return replace(dataset, y_test=dataset.labels(samples), owner_test=owners, take_test=take), kept
+    first = None if dataset.first is None else dataset.first[samples]
+    y = dataset.labels(samples)
+    return replace(dataset, y_test=y, owner_test=owners, take_test=take, first_test=first), kept
 
 
 def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> list[Indices]:

@@ -12,6 +12,7 @@ from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
 from fedfloor.park.build import build
 from fedfloor.park.described import class_counts
+from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def _listed(names: Sequence[str]) -> str:
 def build_park(experiment: Experiment) -> Park:
     """Return the park an experiment describes."""
     data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
-    return build(
+    made = build(
         load_data(experiment),
         devices=park.devices,
         factories=park.factories,
@@ -74,3 +75,4 @@ def build_park(experiment: Experiment) -> Park:
         census_epsilon=park.census_epsilon,
         mobility=park.mobility,
     )
+    return prepared(made, data.normalise)

@@ -15,6 +15,7 @@ from fedfloor.engine.evaluate import Score
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.experiment import Experiment
 from fedfloor.models.saved import DIGEST, FORMAT
+from fedfloor.park.own_scale import FILE, Normalised
 from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
@@ -49,6 +50,19 @@ def write_memory(out: Path, memory: DeviceMemory) -> None:
         folder.write_json(out / "memory.json", told | shared)
 
 
+def write_statistics(out: Path, normalised: Normalised) -> None:
+    """Write ``normalisation.json``: what each device was normalised by; nothing where devices keep that to themselves.
+
+    Args:
+        out: the run's folder.
+        normalised: of the park.
+    """
+    known = normalised.statistics()
+    if known:
+        told = {name: {"mean": mean.tolist(), "deviation": std.tolist()} for name, (mean, std) in known.items()}
+        folder.write_json(out / FILE, {**normalised.about, "devices": told})
+
+
 def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkpoint) -> None:
     """Write ``model.safetensors``: named tensors, and in the metadata all that is needed to use them; and its digest.
 
@@ -59,6 +73,10 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkp
         point: holds the model.
     """
     data = engine.park.dataset
+    own: dict[str, Any] = {}
+    if engine.park.normalised is not None:
+        own = dict(engine.park.normalised.about)
+        write_statistics(out, engine.park.normalised)
     goal, settings = spoken(combined(experiment).objective)
     about = {
         "format": FORMAT,
@@ -69,7 +87,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkp
         "shape": list(data.shape),
         "classes": list(data.classes),
         "inputs": data.inputs.describe(),
-        "normalise": {"scale": data.scale, "mean": engine.mean.tolist(), "std": engine.std.tolist()},
+        "normalise": {"scale": data.scale, "mean": engine.mean.tolist(), "std": engine.std.tolist()} | own,
     }
     tensors = engine.network.state(point.state.packet["w"])
     # one metadata key: several would be written in an order that differs from process to process

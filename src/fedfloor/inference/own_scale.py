@@ -1,0 +1,119 @@
+"""Samples for a model that was trained with each device normalised by its own rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedfloor.checking import parsed
+from fedfloor.errors import SettingError
+from fedfloor.inference.samples import Samples
+from fedfloor.park.own_scale import FILE, Statistics, first_rows, scaled, statistics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DeviceScale:
+    """The statistics of one device, in :data:`~fedfloor.park.own_scale.FILE`."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ScaleFile:
+    """The statistics of a run's devices by their names."""
+
+    devices: dict[str, DeviceScale]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnScale:
+    """How a model's samples are normalised.
+
+    Args:
+        rows: how many of a device's first rows count; None for all.
+        known: the statistics of the run's devices by name.
+    """
+
+    rows: int | None
+    known: Mapping[str, Statistics]
+
+    @classmethod
+    def read(cls, rows: int | None, folder: Path, channels: int) -> OwnScale:
+        """Return it with the statistics that lie beside a model; without any where the file is not there.
+
+        Raises:
+            SettingError: the file is damaged or of another model.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            return cls(rows, {})
+        advice = "Delete it: devices are then normalised by the first rows of what is to be predicted."
+        said = parsed(ScaleFile, path.read_bytes(), str(path), "the statistics of devices", advice)
+        known = {}
+        for name, one in said.devices.items():
+            mean, deviation = (np.array(values, np.float32) for values in (one.mean, one.deviation))
+            if not (mean.shape == deviation.shape == (channels,) and np.isfinite(mean).all() and (deviation > 0).all()):
+                raise SettingError(f"{path}: device '{name}' needs {channels} means and deviations above 0. {advice}")
+            known[name] = (mean, deviation)
+        return cls(rows, known)
+
+    def file(self, samples: Samples) -> Samples:
+        """Return a file's samples normalised: a device of the run as it was there, another by its rows in the file."""
+        names = np.array(samples.devices or [""] * len(samples.x))
+        x, others = np.array(samples.x, np.float32), list[str]()
+        for name in np.unique(names).tolist():
+            mine = np.flatnonzero(names == name)
+            if name not in self.known:
+                others.append(name)
+            first = None if samples.first is None else samples.first[mine]
+            x[mine] = self.of_device(samples.x[mine], name, first)
+        if others:
+            self._note(samples, names, others)
+        return replace(samples, x=x)
+
+    def of_device(self, x: NDArray[Any], name: str = "", first: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """Return samples [n, C, …] of one device normalised; by its own first rows where the run does not know it."""
+        known = self.known.get(name)
+        return scaled(x, *(known if known is not None else statistics(x, first, self.rows)))
+
+    def _note(self, samples: Samples, names: NDArray[Any], others: Sequence[str]) -> None:
+        """Log by which rows devices are normalised that the run does not know."""
+        whose = ", ".join(f"device '{name}'" if name else "a device without a name" for name in others)
+        many = "all of its rows" if self.rows is None else f"its first {self.rows} rows"
+        log.info("%s: %s: no statistics beside the model, so normalised by %s in this file.",
+                 samples.file.name, whose, many)  # fmt: skip
+        for name in others if self.rows is not None else ():
+            mine = names == name
+            got = len(first_rows(samples.x[mine], None if samples.first is None else samples.first[mine], self.rows))
+            if got < (self.rows or 0):
+                whose = f"device '{name}'" if name else "the device"
+                log.warning("%s: %s has %d rows here; in training devices were normalised by %d.",
+                            samples.file.name, whose, got, self.rows)  # fmt: skip
+
+
+class AtDevice(nn.Module):
+    """A model that takes a device's statistics with its samples: raw((x − mean)/std).
+
+    Args:
+        raw: takes normalised samples [n, C, …].
+    """
+
+    def __init__(self, raw: nn.Module) -> None:
+        super().__init__()
+        self.raw = raw
+
+    def forward(self, x: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities and logits [n, F] of x [n, C, …] with mean and std [C]."""
+        form = (1, -1, *(1,) * (x.dim() - 2))
+        found: tuple[Tensor, Tensor] = self.raw((x - mean.view(form)) / std.view(form))
+        return found

@@ -1,0 +1,204 @@
+"""Normalisation of each device by its own rows: machines of one kind differ in their sensors' level and range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.dataset import Dataset, Indices, Values
+from fedfloor.errors import SettingError, require
+from fedfloor.park.statistics import device_sums, standard
+
+if TYPE_CHECKING:
+    from fedfloor.park.park import Park
+
+Statistics = tuple[NDArray[np.float32], NDArray[np.float32]]  # mean and deviation of each channel
+FILE = "normalisation.json"  # in a run's folder: the statistics of its devices
+NAMED = 5  # devices in a message
+UNMEASURED = float(np.finfo(np.float32).max)  # the deviation that makes 0 of every value
+
+
+@dataclass(frozen=True, eq=False)
+class Normalised:
+    """What was done to a park's samples before the network's own scaling, which then does nothing.
+
+    Args:
+        about: the keys that a model's header has of it.
+        apply: (samples as they are stored, device) → the same, normalised as that device's are.
+        statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
+    """
+
+    about: Mapping[str, Any]
+    apply: Callable[[Values, int], Values]
+    statistics: Callable[[], Mapping[str, Statistics]]
+
+
+@dataclass(frozen=True)
+class DeviceNormaliser:
+    """Each device by the mean m and the deviation s of its own training rows: value = (stored − m)/s, per sensor.
+
+    A row counts once, in however many windows it is; a missing value does not count; a sensor that is constant in these
+    rows is centred only, and one without any value in them is 0 throughout. A device that has
+    test samples and no training samples is normalised by its own first ``rows``, never by labels. The statistics stay
+    with their device.
+
+    Args:
+        rows: how many of its first rows count; left out, all training rows.
+    """
+
+    kind: Literal["device"] = "device"
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        many = self.rows
+        require(many is None or many >= 2, "data.normalise.rows", many, "a whole number of at least 2")
+
+    def prepare(self, park: Park) -> Park:
+        """Return the park with its samples normalised.
+
+        Raises:
+            SettingError: pictures; test samples of a device that is unknown, or that has no training rows where
+                ``rows`` is left out.
+        """
+        tables_only(park.dataset, self.kind)
+        own = _Own(park, self.rows)
+        data = replace(park.dataset, take=own.take, take_test=own.take_test)
+        done = Normalised({"kind": self.kind, "rows": self.rows}, own.apply, own.statistics)
+        return replace(park, dataset=data, normalised=done)
+
+    def away(self) -> Normalised:
+        """Return what stands for the normalisation where the samples lie on other machines, which do it themselves."""
+
+        def refuse(*_: object) -> Any:
+            raise SettingError("normalise = 'device': a device's samples are normalised on that device.")
+
+        return Normalised({"kind": self.kind, "rows": self.rows}, refuse, dict)
+
+
+def tables_only(data: Dataset, kind: str) -> None:
+    """Refuse pictures.
+
+    Raises:
+        SettingError: the samples are pictures.
+    """
+    if data.inputs.kind != "table":
+        raise SettingError(
+            f"[data] normalise = '{kind}' is for sensors in tables: {data.name} has pictures. Set 'unit' or 'standard'."
+        )
+
+
+def first_rows(x: Values, first: Indices | None, rows: int | None) -> Values:
+    """Return the rows that samples are made of, each once, [R, C]; at most so many.
+
+    Args:
+        x: [n, C], or windows [n, C, L].
+        first: int64 [n], the first row of each window where windows may share rows; else None.
+        rows: R at most; None for all.
+
+    >>> first_rows(np.array([[[1.0, 2.0]], [[2.0, 3.0]]], np.float32), np.array([0, 1]), None).ravel().tolist()
+    [1.0, 2.0, 3.0]
+    """
+    if x.ndim > 2:
+        flat = x.transpose(0, 2, 1).reshape(-1, x.shape[1])
+        if first is not None:
+            flat = flat[np.unique((first[:, None] + np.arange(x.shape[2])).ravel(), return_index=True)[1]]
+        x = flat
+    return x if rows is None else x[:rows]
+
+
+def statistics(x: Values, first: Indices | None, rows: int | None) -> Statistics:
+    """Return the mean and the deviation of each channel [C] over the rows of :func:`first_rows`; deviation 1 if 0."""
+    sums = device_sums(first_rows(x, first, rows))
+    mean, deviation = standard([sums])
+    measured = np.where(sums[0] > 0, deviation, UNMEASURED)
+    return mean.astype(np.float32), measured.astype(np.float32)
+
+
+def scaled(x: Values, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return (x − mean)/deviation in single precision.
+
+    Args:
+        x: float32 [n, C] or [n, C, L].
+        mean, deviation: [C], or [n, C] of each sample.
+    """
+    form = (-1, x.shape[1], *(1,) * (x.ndim - 2))
+    values = x.astype(np.float32, copy=False)
+    return np.divide(values - mean.reshape(form), deviation.reshape(form), dtype=np.float32)
+
+
+class _Own:
+    """The statistics of devices 0 … K − 1 and, after these, of owners that have test samples only; worked out once."""
+
+    def __init__(self, park: Park, rows: int | None) -> None:
+        data = self.data = park.dataset
+        self.rows, self.indices = rows, park.indices
+        self.group = park.test_devices.copy()  # of each test sample
+        strangers = self.group < 0
+        owners = np.zeros(0, np.int64)
+        if strangers.any():
+            if data.owner_test is None or park.natural_owners is None:
+                raise SettingError(
+                    f"[data] normalise = 'device': nobody knows which device took the test samples of {data.name}. "
+                    "Name the column of the device, and leave [data] partition natural; or set normalise = 'standard'."
+                )
+            owners, place = np.unique(data.owner_test[strangers], return_inverse=True)
+            self.group[strangers] = park.devices + place
+        names = data.owned.names
+        self.names = list(park.names or map(str, range(park.devices)))
+        self.names += [names[k] if names else str(k) for k in owners.tolist()]
+        if len(owners) and rows is None:
+            new = self.names[park.devices :]
+            more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
+            raise SettingError(
+                f"[data] normalise = 'device': {', '.join(new[:NAMED])}{more} have test samples and no training rows "
+                "to be normalised by. State how many of its first rows a device is normalised by, as a new machine is "
+                'on its first day: normalise = { kind = "device", rows = 400 }.'
+            )
+        self.mean = np.zeros((len(self.names), data.shape[0]), np.float32)
+        self.deviation = np.ones_like(self.mean)
+        self.known = np.zeros(len(self.names), np.bool_)
+        self._holder: NDArray[np.int64] | None = None
+
+    def take(self, indices: Indices, device: int) -> Values:
+        x = self.data.take(indices, device)
+        return self._scaled(x, np.array([device]) if device >= 0 else self.holder[indices])
+
+    def take_test(self, indices: Indices) -> Values:
+        return self._scaled(self.data.take_test(indices), self.group[indices])
+
+    def apply(self, x: Values, device: int) -> Values:
+        return self._scaled(x, np.array([device]))
+
+    def statistics(self) -> Mapping[str, Statistics]:
+        self._fit(np.arange(len(self.names)))
+        return {name: (self.mean[k], self.deviation[k]) for k, name in enumerate(self.names)}
+
+    @property
+    def holder(self) -> NDArray[np.int64]:
+        """int64 [N]: which device holds each training sample."""
+        if self._holder is None:
+            self._holder = np.zeros(max(int(part.max(initial=-1)) for part in self.indices) + 1, np.int64)
+            for k, part in enumerate(self.indices):
+                self._holder[part] = k
+        return self._holder
+
+    def _scaled(self, x: Values, group: NDArray[np.int64]) -> Values:
+        self._fit(np.unique(group))
+        return scaled(x, self.mean[group], self.deviation[group])
+
+    def _fit(self, groups: NDArray[np.int64]) -> None:
+        for k in groups[~self.known[groups]].tolist():
+            trains = k < len(self.indices)
+            mine = self.indices[k] if trains else np.flatnonzero(self.group == k)
+            numbers = self.data.first if trains else self.data.first_test
+            first = None if numbers is None else numbers[mine]
+            if self.rows is not None:  # each window has a row of its own: more of them are never needed
+                early = np.argsort(mine if first is None else first, kind="stable")[: self.rows]
+                mine, first = mine[early], None if first is None else first[early]
+            x = self.data.take(mine, k) if trains else self.data.take_test(mine)
+            self.mean[k], self.deviation[k] = statistics(x, first, self.rows)
+            self.known[k] = True
