@@ -139,7 +139,15 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     "some with a label": (half_labelled, "n/p/a.csv has a column 'label', but n/q/b.csv has none"),
     "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', and so everywhere else"),
     "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows"),
-    "too high": (lambda root: table(root / "a.csv"), "a.csv: in the wrong place"),
+    "too high": (
+        lambda root: table(root / "a.csv"),
+        "a.csv, row 1 (the header): no column 'device'. There are: time, a, b, label. Say what it is called: --set "
+        "data.columns.device=NAME, and likewise label, factory and time. Or if each file is a device: --set ",
+    ),
+    "one too high": (
+        lambda root: (table(root / "a.csv"), table(root / "p" / "b.csv")),
+        "a.csv: in the wrong place. Tables lie in",
+    ),
 }
 
 

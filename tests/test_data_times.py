@@ -159,7 +159,7 @@ def test_files_of_a_data_set_decide_together(tmp_path: Path) -> None:
         (tmp_path / "data" / device).mkdir(parents=True)
         written(tmp_path / "data" / device, *cells, name="may.csv", device=device)
     found = folder.load(tmp_path / "data", Reading(split=TimeSplit(test=0.4)), 0)
-    assert found.inputs.time_format == "day-first"
+    assert found.inputs.dialect == {"time_format": "day-first"}
     assert found.time is not None
     assert found.time.tolist() == [day * 86400 for day in (20485, 20486, 20497, 20498)]
     written(tmp_path / "data" / "b", "2026-02-13", "2026-02-14", name="may.csv", device="b")
@@ -181,7 +181,7 @@ def test_a_model_reads_times_as_in_training(tmp_path: Path) -> None:
     trained = table.load(written(tmp_path, *cells), Reading(window=Window(3)), 0)
     sensors = Sensors.of(trained.inputs.describe())
     assert sensors is not None
-    assert sensors.time_format == "day-first"
+    assert sensors.dialect == {"time_format": "day-first"}
     later = written(tmp_path, "01/03/2026", "02/03/2026", "01/04/2026", name="later.csv")  # ambiguous by itself
     assert len(tables.table(later, sensors, ("a", "b")).x) == 1
     with pytest.raises(SettingError, match="row 4: its time is not after that of row 3"):
@@ -189,7 +189,7 @@ def test_a_model_reads_times_as_in_training(tmp_path: Path) -> None:
     single = Sensors(("v",), names=Columns().roles())
     assert len(tables.table(written(tmp_path, "noon", "later"), single, ("a", "b")).x) == 2  # times are not needed
     plain = table.load(written(tmp_path, *(str(i) for i in range(10))), Reading(), 0)
-    assert "time_format" not in plain.inputs.describe()
+    assert "dialect" not in plain.inputs.describe()
 
 
 def test_new_run_and_predict_with_german_and_us_dates(command: Command) -> None:

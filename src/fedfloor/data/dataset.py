@@ -33,7 +33,7 @@ class Inputs:
         names: the columns named for device, factory, time, label and id.
         decimal: the decimal mark of the tables it was read from.
         scaled: whether pictures of other sizes were scaled.
-        time_format: how the times of the tables were read, where that was not plain.
+        dialect: how the tables were written, where that is not plain: ``time_format``, ``header``, ….
     """
 
     kind: Literal["image", "table"] = "image"
@@ -44,7 +44,7 @@ class Inputs:
     names: dict[str, str] = field(default_factory=dict)
     decimal: str = "."
     scaled: bool = False
-    time_format: str | None = None
+    dialect: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -54,7 +54,7 @@ class Inputs:
         return {
             "kind": "table", "columns": list(self.columns), "window": window, "missing": self.missing,
             "names": self.names, "decimal": self.decimal,
-            **({} if self.time_format is None else {"time_format": self.time_format}),
+            **({"dialect": self.dialect} if self.dialect else {}),
         }  # fmt: skip
 
 

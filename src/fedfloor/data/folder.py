@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ TABLES = tuple(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PA
 
 def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     """Read ``[FACTORY/]DEVICE/LABEL/`` with pictures, or ``[FACTORY/]DEVICE[/LABEL]/`` with tables.
+
+    Tables that lie in no folder have a column for the device; see :func:`_owned` for tables that are devices.
 
     Which of them it is must be plain from the files, or stand in ``[data] layout``: see :mod:`fedfloor.data.layout`.
     Where the folder holds ``train`` and ``test`` and nothing else, each of them is such a folder.
@@ -51,6 +54,12 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     other = next((one for one in files if _is(one, SUFFIXES) != images), None)
     if other is not None:
         raise SettingError(f"{files[0].name} and {other.name}: pictures and tables in one folder. Keep them apart.")
+    if not images and not device:
+        reading, files = _owned(files, reading)
+        if reading.device != "folder":
+            _check_empty(found, 2)
+            return recordings.load(root, files, reading, seed)
+        reading = replace(reading, device=None)
     deepest = 2 if device else 3
     depth = _depth(files, range(2 if images else 1, deepest + 1), "pictures" if images else "tables", bool(device))
     _check_empty(found, depth)
@@ -78,6 +87,38 @@ def _with_tests(found: Sequence[Found], root: Path, said: str) -> list[Found]:
     return [replace(one, part=0) for one in found] + [
         replace(one, name=f"{test.name}/{one.name}", part=1) for one in tests
     ]
+
+
+def _owned(files: Sequence[Found], reading: Reading) -> tuple[Reading, list[Found]]:
+    """Return what tells the devices of tables, and the tables in the folders that matter then.
+
+    Where the device is a column there are none, or the factory's; where it is the file, its name stands for a folder.
+
+    Raises:
+        SettingError: folders that mean nothing, or a factory's folder that is not there.
+    """
+    way = reading.device or ("folder" if any(one.folders for one in files) else "column")
+    if way == "folder":
+        return replace(reading, device=way), list(files)
+    placed = []
+    for one in files:
+        if reading.factory == "folder" and len(one.folders) != 1:
+            raise SettingError(f'{one.name}: with [data] factory = "folder" each table lies in a folder: its factory.')
+        if way == "file" and one.folders and reading.factory != "folder":
+            raise SettingError(
+                f"{one.name}: [data] device = \"file\", but the file lies in a folder. If '{one.folders[0]}' is its "
+                "factory: --set data.factory=folder. If the folder is the device: --set data.device=folder."
+            )
+        factory = one.folders if reading.factory == "folder" else ()
+        placed.append(replace(one, folders=(*factory, _stem(one)) if way == "file" else factory))
+    return replace(reading, device=way), placed
+
+
+def _stem(one: Found) -> str:
+    """Return a table's name without endings, composed as folders' names are."""
+    name = one.path.name
+    end = next(end for end in sorted(TABLES, key=len, reverse=True) if name.casefold().endswith(end))
+    return unicodedata.normalize("NFC", name[: -len(end)] or name)
 
 
 def _is(one: Found, suffixes: tuple[str, ...]) -> bool:

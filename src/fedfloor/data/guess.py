@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedfloor.data.lines import opened
+from fedfloor.data.lines import decoded, opened
 from fedfloor.data.reading import Columns
 from fedfloor.data.sheet import MISSING, looks_like_time
 from fedfloor.data.times import READ, moment
@@ -52,10 +52,15 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         SettingError: it cannot be read as a table, or the time cannot: dates in another form, or in two columns.
     """
-    with opened(path) as lines:
-        rows = [[cell.strip() for cell in cells] for _, cells in islice(lines, LOOKED_AT)]
+
+    def head(encoding: str | None) -> list[list[str]]:
+        with opened(path, encoding) as lines:
+            return [[cell.strip() for cell in cells] for _, cells in islice(lines, LOOKED_AT)]
+
+    rows = decoded(path, told.get("encoding"), head)
     if not rows:
         return {}
+    rows = [list(told["header"]), *rows] if told.get("header") else rows
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns: dict[str, Any] = dict(told.get("columns", {}))
     form = told.get("time_format")

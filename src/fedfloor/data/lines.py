@@ -6,15 +6,16 @@ import bz2
 import csv
 import gzip
 import io
+import logging
 import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError
@@ -25,7 +26,18 @@ DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZi
 BLOCK = 500  # rows turned into numbers at once: their cells stay in the processor's cache
 LONGEST_HEADER = 100  # lines: names in quotes may hold line ends
 
+LEGACY = "cp1252"  # Windows-1252, which has the letters of Latin-1: taken where a table is not UTF-8
+CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r"})  # in no text
+MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))  # byte-order marks
+
 Row = tuple[int, list[str]]
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+
+class EncodingError(SettingError):
+    """A table is not in the encoding that it was read in."""
 
 
 def place(path: Path, line: int, column: str | None = None) -> str:
@@ -37,22 +49,59 @@ def place(path: Path, line: int, column: str | None = None) -> str:
     return f"{path.name}, row {line}" + ("" if column is None else f", column '{column}'")
 
 
+def decoded(path: Path, given: str | None, read: Callable[[str | None], Result]) -> Result:
+    """Return what is read from a table in the encoding that it has: UTF-8 or, if no encoding was given, Windows-1252.
+
+    Args:
+        path: the table.
+        given: ``[data] encoding``.
+        read: reads it in an encoding.
+
+    Raises:
+        SettingError: as ``read``, or it is no text.
+    """
+    try:
+        return read(given)
+    except EncodingError as error:
+        if given is not None or not _is_legacy(path):
+            raise
+        log.info(
+            "%s: not UTF-8, so it is read as Windows-1252 (Latin-1); first: %s. If that is wrong, set [data] encoding.",
+            path.name, str(error).split(" is not ")[0].removeprefix(f"{path.name}, "),
+        )  # fmt: skip
+    return read(LEGACY)
+
+
+def _is_legacy(path: Path) -> bool:
+    """Return whether a whole file is text in Windows-1252: no control characters, and no bytes that have no letter."""
+    with suppress(OSError, UnicodeDecodeError, *DAMAGED), _bytes(path) as stream:
+        while piece := stream.read(1 << 20):
+            if piece.decode(LEGACY) and piece.translate(None, CONTROLS) != piece:
+                return False
+        return True
+    return False
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[Iterator[Row]]:
+def opened(path: Path, encoding: str | None = None) -> Iterator[Iterator[Row]]:
     """Open a table, packed (gzip, bzip2, xz, or alone in a zip archive) or not; yield its rows that are not empty.
 
     A row is (line number, cells). The delimiter is the one of ``, ; tab |`` that the first row has most of; where it
-    has none of them, runs of blanks.
+    has none of them, runs of blanks. The encoding is UTF-8 if none is given, UTF-16 where a byte-order mark shows it.
 
     Raises:
-        SettingError: it cannot be read, is cut short, is not UTF-8, or has a quotation mark too many; an archive holds
+        EncodingError: it has another encoding.
+        SettingError: it cannot be read, is cut short, or has a quotation mark too many; an archive holds
             several files or is encrypted.
     """
     try:
-        with _bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+        with _bytes(path) as stream:
+            start = stream.read(2)
+        encoding = encoding or next((name for mark, name in MARKS if start == mark), "utf-8-sig")
+        with _bytes(path) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
             yield _parsed(path, text)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path) from error
+    except UnicodeError as error:
+        raise _undecodable(path, encoding) from error
     except DAMAGED as error:
         raise SettingError(f"{path.name}: not a whole table ({error}).") from error
     except OSError as error:
@@ -147,13 +196,13 @@ def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
         line = reader.line_num + 1  # where the next row begins: cells may hold line ends
 
 
-def _not_utf8(path: Path) -> SettingError:
-    """Return the error for a file that is no UTF-8 text, with the first cell that is not."""
-    advice = "Save the table as CSV in UTF-8."
+def _undecodable(path: Path, encoding: str | None) -> EncodingError:
+    """Return the error for a file in another encoding, with the first cell that shows it where that can be UTF-8."""
+    advice = "Save the table as CSV in UTF-8, or name its encoding with [data] encoding."
+    if encoding != "utf-8-sig":
+        return EncodingError(f"{path.name}: not text in {encoding}. {advice}")
     with suppress(OSError, *DAMAGED), _bytes(path) as stream:  # it may be cut short as well
         head = stream.readline()
-        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            return SettingError(f"{place(path, 1)}: UTF-16 text. {advice}")
         delimiter = delimiter_of(head.decode("utf-8", "replace"))
         for number, line in enumerate(chain([head], stream), start=1):
             cells = line.decode("utf-8", "surrogateescape").rstrip("\r\n").split(delimiter)
@@ -161,5 +210,5 @@ def _not_utf8(path: Path) -> SettingError:
                 if any("\udc80" <= letter <= "\udcff" for letter in cell):
                     shown = cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
                     where = f"{place(path, number)}, column {column}"
-                    return SettingError(f"{where}: '{shown}' is not UTF-8 text. {advice}")
-    return SettingError(f"{path.name}: not UTF-8 text. {advice}")
+                    return EncodingError(f"{where}: '{shown}' is not UTF-8 text. {advice}")
+    return EncodingError(f"{path.name}: not UTF-8 text. {advice}")

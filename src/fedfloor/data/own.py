@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data import folder, npz, table
@@ -28,6 +29,8 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         SettingError: there is nothing, it is of no known format, or a mistake in it.
     """
     path = expanded(path)
+    if device:
+        reading = replace(reading, device=None, factory=None)  # it is known whose they are
     if not is_there(path):
         beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         raise SettingError(

@@ -148,7 +148,8 @@ class LastSplit:
         require(self.rows >= 1, "data.split.rows", self.rows, "a whole number of at least 1")
 
 
-LATER = ("layout", "time_format", "test")  # keys that a recipe names only where they are set
+DIALECT = ("time_format", "header", "thousands", "encoding")  # how tables are written: a model is told
+LATER = ("layout", "test", "device", "factory", *DIALECT)  # keys that a recipe names only where they are set
 Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
@@ -175,6 +176,12 @@ class Reading:
             ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``.
         test: a table or folder of the same format with the test samples; devices in both are matched by name, and those
             that are only there never train.
+        device: what tells the devices of tables in a folder: the ``column``, the ``folder`` or the ``file``'s name;
+            left out, the folder, and the column where they lie in none.
+        factory: what tells the factories of devices that are columns or files: the ``column`` or the ``folder``.
+        header: the columns of tables whose first row holds no names.
+        thousands: the mark between groups of three digits.
+        encoding: of the tables' text, as Python calls it; left out, UTF-8 or UTF-16, or else Windows-1252, with a note.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -190,15 +197,36 @@ class Reading:
     layout: Layout | None = None
     time_format: str | None = None
     test: str | None = None
+    device: Literal["column", "folder", "file"] | None = None
+    factory: Literal["column", "folder"] | None = None
+    header: tuple[str, ...] | None = None
+    thousands: Literal[",", ".", "'", " "] | None = None
+    encoding: str | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
         check_format(self.time_format)
+        if self.header is not None:
+            object.__setattr__(self, "header", tuple(self.header))
+            require(bool(self.header), "data.header", self.header, "the names of all columns")
+        require(self.thousands != self.decimal, "data.thousands", self.thousands, "another mark than data.decimal")
+        require(
+            _is_encoding(self.encoding), "data.encoding", self.encoding, "an encoding, such as 'cp1252' or 'utf-16'"
+        )
+        if self.factory is not None and self.device not in ("column", "file"):
+            raise SettingError(
+                f'[data] factory = "{self.factory}" needs [data] device = "file" or "column". Where devices are '
+                'folders, the folder above is the factory: [data] layout = "factory/device/file".'
+            )
         if self.size is not None:
             object.__setattr__(self, "size", tuple(self.size))
             fits = len(self.size) == 2 and min(self.size) >= 1
             require(fits, "data.size", self.size, "[height, width], each at least 1")
+        if self.layout is not None and self.device in ("column", "file"):
+            raise SettingError(
+                f'[data] layout is for devices that are folders, but device = "{self.device}". Leave one of them out.'
+            )
         twice = next((name for name in self.classes if self.classes.count(name) > 1), None)
         require(twice is None, "data.classes", twice, "names that are given once each")
 
@@ -213,6 +241,10 @@ class Reading:
         """Return the keys of reading and their values, without those that a subclass adds."""
         return {key.name: getattr(self, key.name) for key in fields(Reading)}
 
+    def dialect(self) -> dict[str, Any]:
+        """Return how tables are written, as far as it is set."""
+        return {key: getattr(self, key) for key in DIALECT if getattr(self, key) is not None}
+
     def only(self, keys: Collection[str], what: str) -> None:
         """Check that nothing is set which would do nothing.
 
@@ -226,6 +258,13 @@ class Reading:
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
             if key not in (*keys, "format") and got != usual:
                 raise SettingError(f"[data] {key} says nothing about {what}. Leave it out.")
+
+
+def _is_encoding(name: str | None) -> bool:
+    try:
+        return name is None or "1,2".encode(name).decode(name) == "1,2"
+    except (LookupError, UnicodeError):
+        return False
 
 
 @dataclass(frozen=True)

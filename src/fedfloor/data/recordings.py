@@ -24,10 +24,10 @@ RECIPE = "recordings 3"
 
 @dataclass(frozen=True)
 class _Recording:
-    """A table and what the folders it lies in say of it; label is None where it has a column for it."""
+    """A table and what its place says of it; device, factory and label are None where it has a column for them."""
 
     sheet: Sheet
-    device: str
+    device: str | None
     factory: str | None
     label: str | None
     part: int | None
@@ -52,7 +52,7 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int, *, own
         SettingError: a mistake in a table, a table that says otherwise than its folder, or folders that can be read in
             two ways.
     """
-    reading.only((*MEANT, "layout"), "tables")
+    reading.only((*MEANT, "layout", "device", "factory"), "tables")
     paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer, own=own), root)
     return of_entry(
@@ -63,19 +63,25 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int, *, own
 def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:
     rank = {name: i for i, name in enumerate(natural_order([one.name for one in files]))}
     ordered = sorted(files, key=lambda one: rank[one.name])
-    depth = len(files[0].folders)
-    required = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
+    depth, columns = len(files[0].folders), reading.device == "column"
+    required: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
+    if reading.device in ("column", "file"):
+        required = ("label", *(("device",) if columns else ()), *(("factory",) if reading.factory == "column" else ()))
     sheets = settled([_read(one, reading, required) for one in ordered], reading)
-    labelled = depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
+    labelled = reading.device is None and (
+        depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
+    )
     if not labelled:
         check_labels(sheets, reading)
-    taken = _recordings(ordered, sheets, depth, labelled)
+    taken = _recordings(ordered, sheets, depth, labelled, columns=columns)
     apart = labelled or any(one.sheet.time is None for one in taken)
     for one in taken:
         _check_agreement(one, reading)
-    device = [one.device for one in taken for _ in one.sheet.line]
-    factory = [one.factory or "" for one in taken for _ in one.sheet.line] if taken[0].factory is not None else None
-    label = [text for one in taken for text in _labels(one)]
+    factory = _factories(taken, reading)
+    device = [text for one in taken for text in _texts(one.device, one.sheet, "device")]
+    if columns and reading.factory == "folder":
+        device = qualified(device, factory)
+    label = [text for one in taken for text in _texts(one.label, one.sheet, "label")]
     part = [one.part or 0 for one in taken for _ in one.sheet.line] if taken[0].part is not None else None
     split = None if part is None else np.array(part, np.int8)
     return {**write(writer, [one.sheet for one in taken], device, factory, label, reading, split), "apart": apart}
@@ -86,7 +92,9 @@ def _read(one: Found, reading: Reading, required: Sequence[str]) -> Sheet:
     try:
         return replace(scan(one.path, reading, required), name=one.name)
     except SettingError as error:  # which names the file, but not its folder
-        raise SettingError(f"{above}{error}") from error
+        alone = reading.device == "column" and f"no column '{reading.columns.device}'" in str(error)
+        hint = " Or if each file is a device: --set data.device=file." if alone else ""
+        raise SettingError(f"{above}{error}{hint}") from error
 
 
 def _are_labels(files: Sequence[Found], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
@@ -109,7 +117,14 @@ def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:
     return all(there)
 
 
-def _recordings(files: Sequence[Found], sheets: Sequence[Sheet], depth: int, labelled: bool) -> list[_Recording]:
+def _recordings(
+    files: Sequence[Found], sheets: Sequence[Sheet], depth: int, labelled: bool, *, columns: bool
+) -> list[_Recording]:
+    if columns:
+        return [
+            _Recording(sheet, None, one.folders[0] if depth else None, None, one.part)
+            for one, sheet in zip(files, sheets, strict=True)
+        ]
     own = -2 if labelled else -1  # where the device's name stands among the folders'
     factory = [one.folders[0] for one in files] if depth + own + 1 == 2 else None
     names = qualified([one.folders[own] for one in files], factory)
@@ -121,17 +136,32 @@ def _recordings(files: Sequence[Found], sheets: Sequence[Sheet], depth: int, lab
     ]
 
 
-def _labels(one: _Recording) -> list[str]:
-    return one.sheet.text["label"] if one.label is None else [one.label] * len(one.sheet.line)
+def _texts(name: str | None, sheet: Sheet, role: str) -> list[str]:
+    return sheet.text[role] if name is None else [name] * len(sheet.line)
+
+
+def _factories(taken: Sequence[_Recording], reading: Reading) -> list[str] | None:
+    """Return the factory of each row of all tables; None where there is none."""
+    if taken[0].factory is None:
+        there = ["factory" in one.sheet.text for one in taken]
+        if not all(there) or reading.device not in ("column", "file"):
+            if any(there) and reading.device in ("column", "file"):
+                raise SettingError(
+                    f"{taken[there.index(True)].sheet.title} has a column '{reading.columns.factory}', but "
+                    f"{taken[there.index(False)].sheet.title} has none. Give all tables one, or none."
+                )
+            return None
+    return [text for one in taken for text in _texts(one.factory, one.sheet, "factory")]
 
 
 def _check_agreement(one: _Recording, reading: Reading) -> None:
     """Refuse a table with a column that says otherwise than its folder."""
-    device = one.device.removeprefix(f"{one.factory}/")
+    device = None if one.device is None else one.device.removeprefix(f"{one.factory}/")
     for role, said in (("device", device), ("factory", one.factory), ("label", one.label)):
         column = reading.columns.roles()[role]
+        where = "the file's name" if role == "device" and reading.device == "file" else "the folder"
         for row, text in enumerate(one.sheet.text.get(role, ())):
             if said is not None and text != said:
                 raise SettingError(
-                    f"{one.sheet.place(row, column)}: '{text}', but the folder says '{said}'. Correct one of them."
+                    f"{one.sheet.place(row, column)}: '{text}', but {where} says '{said}'. Correct one of them."
                 )

@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Indices, Times, Values
-from fedfloor.data.lines import Row, in_blocks, opened, place
+from fedfloor.data.lines import Row, decoded, in_blocks, opened, place
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.times import NUMBERS, READ, CellError, ChoiceError, Clock, Form, day, decide, shared
 from fedfloor.data.times import read as read_times
@@ -29,6 +30,7 @@ TIME_LIKE = re.compile(
     r"|\d.*\b(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\b.*\d",
     re.IGNORECASE,
 )
+MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
 STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of what it says
 
 
@@ -117,6 +119,8 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
 def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
     """Read a table but for its times; see :func:`fedfloor.data.lines.opened` for how it may be packed and delimited.
 
+    Where ``[data] header`` names the columns the first row holds values; for a model, unless it holds those names.
+
     Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
 
     Args:
@@ -129,10 +133,21 @@ def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
     Raises:
         SettingError: not a table, a column is missing, or a cell cannot be what it must be; file, row and column named.
     """
+
+    def in_encoding(encoding: str | None) -> Sheet:
+        return _scan(path, replace(reading, encoding=encoding), required, lenient=lenient)
+
+    return decoded(path, reading.encoding, in_encoding)
+
+
+def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool) -> Sheet:
     same: dict[str, str] = {}  # one object for equal texts: names of devices and classes are in every row
     low, high = np.array(np.inf), np.array(-np.inf)
-    with opened(path) as rows:
-        _, header = next(rows, (1, []))
+    with opened(path, reading.encoding) as rows:
+        first = next(rows, (1, []))
+        header: Sequence[str] = first[1]
+        if reading.header is not None and not (lenient and {*reading.columns.values} <= {*map(str.strip, header)}):
+            header, rows = reading.header, chain([first] if header else [], rows)
         found = _Layout.of(path, header, reading, required, lenient=lenient)
         blocks, lines, text = [], [], {role: list[str]() for role in found.text}
         times: list[NDArray[np.float64]] = []
@@ -180,6 +195,7 @@ class _Layout:
     decimal: str
     lenient: bool
     time_format: str | None = None
+    thousands: str | None = None
 
     @classmethod
     def of(
@@ -194,6 +210,7 @@ class _Layout:
                 what = f"the name '{name}' is given twice" if name else "has no name"
                 raise SettingError(
                     f"{place(path, 1)} (the header): column {number}: {what}. Give each column a name of its own."
+                    f"{_values_on_top(names)}"
                 )
         where = {name: number for number, name in enumerate(names)}
         roles = {role: where[name] for role, name in reading.columns.roles().items() if name in where}
@@ -212,8 +229,9 @@ class _Layout:
         time = roles.pop("time", None)
         values = tuple(where[name] for name in sensors)
         return cls(
-            path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient, reading.time_format
-        )
+            path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient, reading.time_format,
+            reading.thousands,
+        )  # fmt: skip
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -238,6 +256,8 @@ class _Layout:
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
         """Return what :meth:`number` makes of cells, or None where one of them must be looked at by itself."""
+        if self.thousands is not None:
+            cells = [self.ungrouped(cell) for cell in cells]
         joined = "\0".join(cells)
         if "_" in joined or (self.decimal == "," and "." in joined):
             return None
@@ -255,7 +275,7 @@ class _Layout:
         return None if (np.abs(values) > LARGEST).any() else values
 
     def number(self, line: int, cell: str, column: int) -> float:
-        text = cell.strip()
+        text = self.ungrouped(cell.strip())
         value: float | None
         try:
             value = float(text if self.decimal == "." else text.replace(",", ".", 1))
@@ -267,12 +287,22 @@ class _Layout:
             raise SettingError(f"{place(self.path, line, self.header[column])}: '{cell}' is not a finite number.")
         return value
 
+    def ungrouped(self, cell: str) -> str:
+        """Return a number without the marks between its groups of three digits; any other text as it is."""
+        marks = MARKS.get(self.thousands or "", self.thousands or "")
+        if not any(mark in cell for mark in marks):
+            return cell
+        whole, mark, fraction = cell.strip().partition(self.decimal)
+        fits = re.fullmatch(rf"[+-]?\d{{1,3}}([{re.escape(marks)}])\d{{3}}(\1\d{{3}})*", whole, re.ASCII)
+        return re.sub(rf"[{re.escape(marks)}]", "", whole) + mark + fraction if fits else cell
+
     def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
         mark, name = "." if self.decimal == "," else ",", self.header[column]
         if self.lenient:
             hint = f"The model was trained on tables with the decimal mark '{self.decimal}'."
         elif cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
             hint = f"If '{mark}' is the decimal mark: --set data.decimal={mark}"
+            hint += f"; if it stands between thousands: --set data.thousands={mark}"
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
@@ -316,4 +346,13 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> Settin
         advice = f"Mend [data] columns.{role}."
     return SettingError(
         f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"
+        f"{_values_on_top(names)}"
     )
+
+
+def _values_on_top(names: Sequence[str]) -> str:
+    """Return a hint where a header holds values rather than names."""
+    values = [name for name in names if re.fullmatch(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", name, re.IGNORECASE)]
+    if 2 * len(values) < len(names):
+        return ""
+    return f' If row 1 holds values, name the {len(names)} columns: [data] header = ["…", …].'

@@ -14,14 +14,14 @@ from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.joined import Joined
 from fedfloor.data.names import check_no_measure, classes_of, codes, natural_order
-from fedfloor.data.reading import Reading
+from fedfloor.data.reading import DIALECT, Reading
 from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.sheet import Sheet, scan, settled
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 
 RECIPE = "table 6"
-MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "time_format", "test")
+MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", *DIALECT)
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
@@ -62,7 +62,7 @@ def of_entry(
     say_missing(name, facts["missing"], rows.x.size, reading.missing)
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
-        decimal=reading.decimal, time_format=facts.get("time_format"),
+        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}),
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
@@ -163,7 +163,7 @@ def write(
         "columns": everything.columns, "classes": classes, "devices": devices, "factories": factories,
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
         "digest": everything.digest([*(device or ()), *(factory or ()), *label], part, reading),
-        "time_format": sheets[0].order or reading.time_format,
+        "order": {"time_format": sheets[0].order} if sheets[0].order else {},
     }  # fmt: skip
 
 

@@ -54,8 +54,8 @@ class Facts:
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
         body = asdict(self)
-        if self.inputs.time_format is None:
-            del body["inputs"]["time_format"]
+        if not self.inputs.dialect:
+            del body["inputs"]["dialect"]
         return body
 
     @property

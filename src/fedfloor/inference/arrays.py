@@ -24,7 +24,7 @@ class Sensors:
         missing: what is done about holes: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
         names: what a table's columns for device, time and label are called.
         decimal: its decimal mark.
-        time_format: how its times are read, where that is not plain.
+        dialect: how the tables of the training were written, where that is not plain; keys of ``[data]``.
     """
 
     columns: tuple[str, ...]
@@ -32,7 +32,7 @@ class Sensors:
     missing: str = "refuse"
     names: Mapping[str, str] = field(default_factory=dict)
     decimal: str = "."
-    time_format: str | None = None
+    dialect: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Sensors | None:
@@ -55,7 +55,7 @@ class Sensors:
             missing=about.get("missing") or "refuse",
             names=dict(about.get("names") or {}),
             decimal=about.get("decimal") or ".",
-            time_format=about.get("time_format"),
+            dialect=dict(about.get("dialect") or {}),
         )
 
 

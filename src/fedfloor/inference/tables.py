@@ -45,9 +45,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
         sheet = _matrix(path, sensors.columns)
     else:
-        reading = Reading(
-            columns=columns, decimal="," if sensors.decimal == "," else ".", time_format=sensors.time_format
-        )
+        reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
         sheet = read(path, reading, (), lenient=True)
     none = [""] * len(sheet.line)
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either

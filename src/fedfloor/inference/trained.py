@@ -132,7 +132,7 @@ class InputsHeader:
     names: dict[str, str] | None = None
     decimal: str | None = None
     scaled: bool | None = None
-    time_format: str | None = None
+    dialect: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,256 @@
+"""Many tables in one folder: a file per device, a folder per factory, a file per month; header-less ones; encodings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Command
+from fedfloor.data import sheet
+from fedfloor.data.own import load
+from fedfloor.data.reading import Columns, Own, Reading, TimeSplit, Window
+from fedfloor.errors import SettingError
+from fedfloor.inference import tables
+from fedfloor.inference.arrays import Sensors
+from own_data import table
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFLOOR_CACHE", str(tmp_path / "cache"))
+
+
+FILES = Reading(device="file")
+
+
+def test_each_file_is_a_device(tmp_path: Path) -> None:
+    for name in ("press 10.csv", "press 2.CSV", "mill.tsv"):
+        table(tmp_path / "data" / name)
+    data = load(tmp_path / "data", FILES, 0)
+    assert data.owned.names == ("mill", "press 2", "press 10")
+    assert data.owned.factory is None
+    in_folders = tmp_path / "folders"
+    for name in ("press 10", "press 2", "mill"):
+        table(in_folders / name / "log.csv")
+    assert (load(in_folders, Reading(), 0).y == data.y).all()
+
+
+def test_files_as_devices_in_folders_as_factories(tmp_path: Path) -> None:
+    for name in ("north/a.csv", "north/b.csv", "south/a.csv"):
+        table(tmp_path / "data" / name)
+    data = load(tmp_path / "data", Reading(device="file", factory="folder"), 0)
+    assert data.owned.names == ("north/a", "north/b", "south/a")
+    assert data.owned.factory is not None
+    assert (data.owned.factories, data.owned.factory.tolist()) == (("north", "south"), [0, 0, 1])
+    with pytest.raises(SettingError, match=r"north/a.csv: .*--set data.factory=folder.*--set data.device=folder"):
+        load(tmp_path / "data", FILES, 0)
+    table(tmp_path / "data" / "c.csv")
+    with pytest.raises(SettingError, match=r'c.csv: with \[data\] factory = "folder" each table lies in a folder'):
+        load(tmp_path / "data", Reading(device="file", factory="folder"), 0)
+
+
+def test_a_file_named_for_its_label_is_still_a_device(tmp_path: Path) -> None:
+    for name in ("even", "odd"):
+        path = table(tmp_path / "data" / "hall" / f"{name}.csv")
+        path.write_text(path.read_text().replace("even", name).replace("odd", name))
+    data = load(tmp_path / "data", Reading(device="file", factory="folder"), 0)
+    assert (data.owned.names, data.owned.factories, data.classes) == (("even", "odd"), ("hall",), ("even", "odd"))
+
+
+def months(root: Path, factories: bool = False) -> Path:
+    """Two months of three devices, each in both files; x counts a device's rows on."""
+    for month in (0, 1):
+        head = "machine,plant,time,x,label\n" if factories else "machine,time,x,label\n"
+        rows = [
+            f"m{k},{'north,' * factories}{100 * month + t},{10 * month + t},{'ok' if t % 2 else 'worn'}\n"
+            for t in range(10) for k in range(3)
+        ]  # fmt: skip
+        path = root / f"2026-{month + 1:02}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(head + "".join(rows))
+    return root
+
+
+MACHINE = Columns(device="machine")
+
+
+def test_a_table_per_month_of_several_devices(tmp_path: Path) -> None:
+    data = load(months(tmp_path / "data"), Reading(columns=MACHINE, window=Window(3)), 0)
+    assert data.owned.names == ("m0", "m1", "m2")
+    assert data.time is not None
+    assert (
+        data.time.tolist() == [2, 5, 8, 102, 105] * 3
+    )  # no window crosses files; the last fifth of each is for testing
+    whole = tmp_path / "whole.csv"
+    first, second = (path.read_text() for path in sorted((tmp_path / "data").iterdir()))
+    whole.write_text(first + second.split("\n", 1)[1])
+    one, many = load(whole, Reading(columns=MACHINE), 0), load(tmp_path / "data", Reading(columns=MACHINE), 0)
+    rows = np.arange(len(one.y))
+    assert np.array_equal(one.take(rows, 0), many.take(rows, 0))
+    assert np.array_equal(one.owner, many.owner)
+
+
+def test_folders_mean_nothing_where_the_device_is_a_column(tmp_path: Path) -> None:
+    months(tmp_path / "data" / "2026" / "q1")
+    data = load(tmp_path / "data", Reading(columns=MACHINE, device="column"), 0)
+    assert (data.owned.names, data.owned.factories) == (("m0", "m1", "m2"), ())
+    with pytest.raises(SettingError, match=r"2026-01.csv, row 2, column 'machine': 'm0', but the folder says"):
+        load(tmp_path / "data", Reading(columns=MACHINE), 0)
+
+
+def test_factories_of_devices_that_are_columns(tmp_path: Path) -> None:
+    months(tmp_path / "column", factories=True)
+    columns = Columns(device="machine", factory="plant")
+    assert load(tmp_path / "column", Reading(columns=columns), 0).owned.factories == ("north",)
+    for hall in ("n", "s"):
+        months(tmp_path / "folder" / hall)
+    data = load(tmp_path / "folder", Reading(columns=MACHINE, device="column", factory="folder"), 0)
+    assert data.owned.names == ("n/m0", "n/m1", "n/m2", "s/m0", "s/m1", "s/m2")
+    months(tmp_path / "mixed")
+    (tmp_path / "mixed" / "2026-03.csv").write_text("machine,time,x,label,factory\nm0,900,1,ok,n\n")
+    with pytest.raises(SettingError, match=r"2026-03.csv has a column 'factory', but 2026-01.csv has none"):
+        load(tmp_path / "mixed", Reading(columns=MACHINE, device="column"), 0)
+    with pytest.raises(SettingError, match=r"2026-01.csv, row 1 \(the header\): no column 'factory'"):
+        load(tmp_path / "mixed", Reading(columns=MACHINE, device="column", factory="column"), 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Reading(factory="folder"), r'\[data\] factory = "folder" needs \[data\] device = "file" or "column"'),
+        (lambda: Reading(device="file", layout="device/file"), r'layout is for devices that are folders, but'),
+        (lambda: Reading(header=()), "data.header = "),
+        (lambda: Reading(thousands=",", decimal=","), "data.thousands = ',': must be another mark than data.decimal"),
+        (lambda: Reading(encoding="cp9999"), "data.encoding = 'cp9999': must be an encoding, such as 'cp1252'"),
+        (lambda: Reading(encoding="zip"), "data.encoding = 'zip'"),
+    ],
+)  # fmt: skip
+def test_settings_that_contradict_are_refused(make: Callable[[], Reading], told: str) -> None:
+    with pytest.raises(SettingError, match=told):
+        make()
+
+
+def test_a_device_column_must_agree_with_the_files_name(tmp_path: Path) -> None:
+    path = table(tmp_path / "data" / "m1.csv", head="time,a,b,label,device")
+    with pytest.raises(SettingError, match=r"m1.csv, row 2, column 'device': '\?', but the file's name says 'm1'"):
+        load(tmp_path / "data", FILES, 0)
+    with pytest.raises(SettingError, match=r"\[data\] device says nothing about a table"):
+        load(path, FILES, 0)
+
+
+def test_a_single_devices_own_tables_are_its_own_whatever_tells_devices_in_simulation(tmp_path: Path) -> None:
+    table(tmp_path / "m1" / "monday.csv")
+    for path in (tmp_path / "m1", tmp_path / "m1" / "monday.csv"):
+        assert len(load(path, Own(device="file"), 0, "m1").y) == 20
+
+
+def test_new_run_and_predict_on_files_as_devices(command: Command) -> None:
+    for name in ("north/a", "north/b", "south/c"):
+        table(command.folder / "data" / f"{name}.csv")
+    done = command("new", "data", "--set", "data.device=file", "--set", "data.factory=folder")
+    assert done.code == 0, done.err
+    assert 'device = "file"' in (command.folder / "data.toml").read_text()
+    assert command("run", "data.toml", "--ranks", "1", "--stop-after", "1").code == 0
+    assert command("predict", "runs/data", "data/north/a.csv").code == 0
+
+
+# -- without a header, in other encodings, with marks between thousands ------------------------------------------------
+
+NAMES = ("machine", "time", "x", "label")
+HEADLESS = Reading(columns=MACHINE, header=NAMES, split=TimeSplit())
+
+
+def headless(path: Path) -> Path:
+    rows = [f"{k},{t},{t}.5,{'ok' if t % 2 else 'worn'}" for t in range(10) for k in range(2)]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_a_table_without_a_header(tmp_path: Path) -> None:
+    path = headless(tmp_path / "plant.csv")
+    found = sheet.read(path, HEADLESS, ("device", "label"))
+    assert (found.columns, found.line.tolist()) == (("x",), list(range(1, 21)))
+    named = tmp_path / "named.csv"
+    named.write_text(",".join(NAMES) + "\n" + path.read_text())
+    assert np.array_equal(sheet.read(named, Reading(columns=MACHINE), ("device",)).x, found.x)
+    with pytest.raises(SettingError, match=r'name the 4 columns: \[data\] header = \["…", …\]'):
+        load(path, Reading(columns=MACHINE), 0)
+    with pytest.raises(SettingError, match=r"plant.csv, row 1, column 'y': 4 cells, but the header has 5"):
+        load(path, Reading(columns=MACHINE, header=(*NAMES, "y")), 0)
+    path.write_text(path.read_text().replace("3.5", "hot", 1))
+    with pytest.raises(SettingError, match="row 7, column 'x': 'hot' is not a number"):
+        load(path, HEADLESS, 0)
+
+
+def test_a_model_of_tables_without_headers_reads_both_kinds(tmp_path: Path) -> None:
+    path = headless(tmp_path / "plant.csv")
+    sensors = Sensors.of(load(path, HEADLESS, 0).inputs.describe())
+    assert sensors is not None
+    named = tmp_path / "named.csv"
+    named.write_text("x,machine\n" + "".join(f"{t}.5,{k}\n" for t in range(10) for k in range(2)))
+    headless_x, named_x = (tables.table(one, sensors, ("ok", "worn")).x for one in (path, named))
+    assert np.array_equal(headless_x, named_x)
+
+
+TEXT = "Gerät;Werk;x;label\n" + "".join(
+    f"Säge {k};Köln;{t};{'ok' if t % 2 else 'müde'}\n" for t in range(9) for k in (0, 1)
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-be", "cp1251"])
+def test_encodings(tmp_path: Path, encoding: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "plant.csv"
+    content = TEXT if encoding != "cp1251" else TEXT.translate(str.maketrans("äöü", "яюэ"))
+    path.write_bytes(content.encode(encoding))
+    given = encoding if encoding in ("utf-16-be", "cp1251") else None
+    columns = Columns(device=content.split(";")[0], factory="Werk")
+    with caplog.at_level(logging.INFO):
+        found = sheet.read(path, Reading(columns=columns, encoding=given), ("device", "label"))
+    assert (found.text["device"][:2], {*found.text["factory"]}) == (
+        [content.split("\n")[1].split(";")[0], content.split("\n")[2].split(";")[0]],
+        {content.split("\n")[1].split(";")[1]},
+    )
+    told = "plant.csv: not UTF-8, so it is read as Windows-1252 (Latin-1); first: row 1, column 1: 'Ger"
+    assert (told in caplog.text) == (encoding in ("latin-1", "cp1252"))
+
+
+def test_a_wrong_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plant.csv"
+    path.write_bytes(TEXT.encode("latin-1"))
+    with pytest.raises(
+        SettingError, match=r"plant.csv: not text in ascii. .* or name its encoding with \[data\] encoding"
+    ):
+        sheet.read(path, Reading(encoding="ascii"), ())
+
+
+@pytest.mark.parametrize(
+    ("thousands", "decimal", "cells", "wanted"),
+    [
+        (",", ".", ["1,234.5", "-12,345,678", "12", "0.25"], [1234.5, -12345678, 12, 0.25]),
+        (".", ",", ["1.234,5", "-12.345.678", "12", "0,25"], [1234.5, -12345678, 12, 0.25]),
+        ("'", ".", ["1'234.5", "1’234", "12", "-0.25"], [1234.5, 1234, 12, -0.25]),
+        (" ", ",", ["1 234,5", "1\u202f234", "1\xa0234", "7"], [1234.5, 1234, 1234, 7]),
+    ],
+)  # fmt: skip
+def test_thousands(tmp_path: Path, thousands: str, decimal: str, cells: list[str], wanted: list[float]) -> None:
+    path = tmp_path / "plant.csv"
+    path.write_text("device;label;x\n" + "".join(f"d;l;{cell}\n" for cell in cells))
+    reading = Reading(thousands=thousands, decimal=decimal)  # type: ignore[arg-type]
+    assert sheet.read(path, reading, ()).x[:, 0].tolist() == [np.float32(value) for value in wanted]
+    for wrong in (f"1{thousands}23", f"1234{thousands}567", f"1{thousands}234{thousands}5"):
+        path.write_text(f"device;label;x\nd;l;{wrong}\n")
+        with pytest.raises(SettingError, match="row 2, column 'x'"):
+            sheet.read(path, reading, ())
+
+
+def test_marks_between_thousands_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "plant.csv"
+    path.write_text("device;label;x\nd;l;1,234\n")
+    with pytest.raises(
+        SettingError, match=r"--set data.decimal=,; if it stands between thousands: --set data.thousands=,"
+    ):
+        sheet.read(path, Reading(), ())
