@@ -221,9 +221,7 @@ def test_encodings(tmp_path: Path, encoding: str, caplog: pytest.LogCaptureFixtu
 def test_a_wrong_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plant.csv"
     path.write_bytes(TEXT.encode("latin-1"))
-    with pytest.raises(
-        SettingError, match=r"plant.csv: not text in ascii. .* or name its encoding with \[data\] encoding"
-    ):
+    with pytest.raises(SettingError, match=r"plant.csv: not text in ascii. .* or name its encoding: data.encoding"):
         sheet.read(path, Reading(encoding="ascii"), ())
 
 

@@ -115,7 +115,7 @@ BYTES: dict[str, tuple[Callable[[bytes], bytes], tuple[str, ...]]] = {
         lambda raw: raw.replace(b"press 3,hall 1,7,", b"B\x81rste,hall 1,7,"),
         ("row 33, column 1: 'B\N{REPLACEMENT CHARACTER}rste' is not UTF-8", "Save the table as CSV in UTF-8"),
     ),
-    "half of UTF-16": (lambda raw: raw.decode().encode("utf-16")[:-1], ("not text in utf-16", "[data] encoding")),
+    "half of UTF-16": (lambda raw: raw.decode().encode("utf-16")[:-1], ("not text in utf-16", "data.encoding")),
     "binary": (lambda raw: raw.replace(b"press", b"\xff\x00\x01"), ("is not UTF-8",)),
     "cut-off gzip": (lambda raw: gzip.compress(raw)[:-20], ("not a whole table",)),
 }

@@ -122,7 +122,7 @@ BAD = {
         "temp,torque,label\n1,2,wornn\n",
         "a.csv, row 2, column 'label': 'wornn' is none of the model's classes. Did you mean 'worn'?",
     ),
-    "no text": (b"temp,torque\n\xff\xfe,2\n", "a.csv, row 2, column 1"),
+    "no text": (b"temp,torque\n\x81,2\n", "a.csv, row 2, column 1"),
 }  # fmt: skip
 
 

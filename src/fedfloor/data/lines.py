@@ -66,7 +66,7 @@ def decoded(path: Path, given: str | None, read: Callable[[str | None], Result])
         if given is not None or not _is_legacy(path):
             raise
         log.info(
-            "%s: not UTF-8, so it is read as Windows-1252 (Latin-1); first: %s. If that is wrong, set [data] encoding.",
+            "%s: not UTF-8, so it is read as Windows-1252 (Latin-1); first: %s. If that is wrong: data.encoding.",
             path.name, str(error).split(" is not ")[0].removeprefix(f"{path.name}, "),
         )  # fmt: skip
     return read(LEGACY)
@@ -198,7 +198,7 @@ def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
 
 def _undecodable(path: Path, encoding: str | None) -> EncodingError:
     """Return the error for a file in another encoding, with the first cell that shows it where that can be UTF-8."""
-    advice = "Save the table as CSV in UTF-8, or name its encoding with [data] encoding."
+    advice = "Save the table as CSV in UTF-8, or name its encoding: data.encoding."
     if encoding != "utf-8-sig":
         return EncodingError(f"{path.name}: not text in {encoding}. {advice}")
     with suppress(OSError, *DAMAGED), _bytes(path) as stream:  # it may be cut short as well

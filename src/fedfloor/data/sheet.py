@@ -330,8 +330,9 @@ class _Layout:
         try:
             return read_times([cells[column].strip() for _, cells in block], form, self.time_format, self.decimal)
         except CellError as error:
-            line = block[error.row][0]
-            raise SettingError(f"{place(self.path, line, self.header[column])}: {error.message}") from error
+            where = place(self.path, block[error.row][0], self.header[column])
+            hint = "Write times as the tables of the training have them." if self.lenient else READ
+            raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
 
 
 def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> SettingError:
