@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedfloor import config, places
-from fedfloor.data import guess, own
+from fedfloor.data import guess, levels, own, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
-from fedfloor.data.joined import MissingValuesError
+from fedfloor.data.findings import findings
+from fedfloor.data.folder import TABLES
+from fedfloor.data.joined import EmptySensorsError, MissingValuesError
 from fedfloor.data.lines import PACKED
+from fedfloor.data.tree import walk
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
 from fedfloor.runs.folder import write as write_whole
-from fedfloor.runs.parks import build_park, warn_of_gaps
+from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
 BATCH = 32
+MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
 ENDINGS = (".npz", *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
@@ -48,58 +53,176 @@ def title(path: Path) -> str:
     return re.sub(r'[/\\\0:*?"<>|]', "-", name).strip() or "data"
 
 
-def draft(path: Path, out: Path, changes: Sequence[str]) -> tuple[str, Park]:
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """An experiment for data of one's own.
+
+    Attributes:
+        text: the experiment file's.
+        park: its park.
+        notes: what columns, folders and the split were taken for, why, and what else they might be: a sentence each.
+    """
+
+    text: str
+    park: Park
+    notes: tuple[str, ...]
+
+
+def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     """Look at data and write down an experiment that trains on them.
 
-    What a table's columns are is guessed where it is not told, and so written down. Missing values that nothing is said
-    about are drafted as ``previous`` where rows have times, else as ``mean``.
+    What a table's columns are and which split fits is guessed where it is not told, and so written down, with the
+    alternatives as comments. Missing values that nothing is said about are drafted as ``previous`` where rows have
+    times, else as ``mean``; sensors without any value are left out.
 
     Args:
         path: a table, a folder or an ``.npz`` file.
         out: where the experiment file will be: it speaks of the data as seen from there.
         changes: ``a.b=value`` texts, as for ``--set``.
 
-    Returns:
-        The experiment file's text, and its park.
-
     Raises:
-        SettingError: a mistake in the data; the message names file, row and column.
+        SettingError: a mistake in the data, or something that can be read in two ways; the message names file, row and
+            column, and what to add.
     """
     document: dict[str, Any] = {"name": title(path), "rounds": ROUNDS, "data": {"path": str(path)}}
     for change in changes:
         config.apply(document, change)
     config.from_table(document)  # what was told must be right before anything is guessed beside it
-    _guess(document["data"], expanded(path))
-    found: Experiment = config.from_table(document)
-    note, way = "", found.data.missing
-    try:
-        park = build_park(found)
-    except MissingValuesError as holes:
-        way = "previous" if holes.has_time else "mean"
-        note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
-    if note:  # not while the error is held: it holds the whole table
-        document["data"]["missing"] = way
-        park = build_park(replace(found, data=replace(found.data, missing=way)))
+    data, there = document["data"], expanded(path)
+    notes = _guess(data, there)
+    note = _mend(document, notes)
+    park = _proposed(document, there, notes)
+    _check_classes(data, park.dataset, path.name)
+    if there.is_dir():
+        notes[:0] = levels.words(park.dataset, there, data)
+    notes += [*_columns(data, park.dataset), *_suspects(data, park.dataset)]
+    for sentence in notes:
+        log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
-    for sentence in () if found.data.columns.values else guess.doubtful(park.dataset.inputs.columns):
+    for sentence in () if data.get("columns", {}).get("values") else guess.doubtful(park.dataset.inputs.columns):
         log.warning("%s: %s.", path.name, sentence)
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
-    document["data"]["path"] = str(places.seen_from(expanded(out).parent, expanded(path)))
+    for key in ("path", "test"):
+        if key in data:
+            data[key] = str(places.seen_from(expanded(out).parent, expanded(data[key])))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)
     document.setdefault("method", {}).setdefault("name", "fedavg")
-    return _text(document, park, note), park
+    return Draft(_text(document, park, note, notes), park, tuple(notes))
 
 
-def _guess(data: dict[str, Any], path: Path) -> None:
-    """Fill in what a table's columns probably are, and say so."""
-    if not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
-        return
-    guessed = guess.guess(path, data)
-    for sentence in guess.words(guessed, data):
-        log.info("%s: %s.", path.name, sentence)
+def _guess(data: dict[str, Any], path: Path) -> list[str]:
+    """Fill in what a table's columns probably are, and return that in words."""
+    table, folder = path, path.is_dir()
+    if folder:
+        files = [one for one in walk(path) if not one.empty and one.path.name.casefold().endswith(TABLES)]
+        if not files:
+            return []
+        table = files[0].path
+    elif not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
+        return []
+    labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
+    guessed = guess.guess(table, data, ("label",) if folder and labelled else () if folder else ("device", "label"))
+    said = guess.words(guessed, data)
     data.update(guessed)
+    return said
+
+
+def _mend(document: dict[str, Any], notes: list[str]) -> str:
+    """Leave out empty sensors and choose what becomes of missing values; return a comment on these."""
+    data, note = document["data"], ""
+    for _ in range(2):
+        found: Experiment = config.from_table(document)
+        try:
+            load_data(found)
+            return note
+        except EmptySensorsError as empty:
+            if found.data.columns.values:
+                raise
+            columns = data.setdefault("columns", {})
+            columns["ignore"] = [*columns.get("ignore", ()), *empty.columns]
+            names = ", ".join(map(repr, empty.columns))
+            notes.append(f"{names} {'hold' if len(empty.columns) > 1 else 'holds'} no value in any row, so ignored")
+        except MissingValuesError as holes:
+            data["missing"] = "previous" if holes.has_time else "mean"
+            note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
+    return note
+
+
+def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> Park:
+    """Return the park with the split that fits, and write both down."""
+    found, data = config.from_table(document), document["data"]
+
+    def read(split: Mapping[str, Any]) -> Dataset:
+        return load_data(config.from_table(document | {"data": data | {"split": dict(split)}}))
+
+    proposal = proposals.propose(load_data(found), data, path, read)
+    notes += proposal.words()
+    if proposal.split is not None:
+        data["split"] = dict(proposal.split)
+    return build_park(config.from_table(document))
+
+
+def _check_classes(data: Mapping[str, Any], found: Dataset, name: str) -> None:
+    """Refuse labels that are many different numbers, unless somebody listed them or gave edges.
+
+    Raises:
+        SettingError: they may be a measure.
+    """
+    if data.get("classes") or data.get("bins") or len(found.classes) <= MOST_NUMBERS:
+        return
+    try:
+        numbers = sorted(float(label.replace(",", ".", 1)) for label in found.classes)
+    except ValueError:
+        return
+    low, high = (f"{edge:.3g}" for edge in np.quantile(numbers, (1 / 3, 2 / 3)))
+    listed = "[" + ", ".join(f'"{label}"' for label in found.classes[:2]) + ", …]"
+    raise SettingError(
+        f"{name}: the label is one of {len(numbers)} different numbers from {numbers[0]:g} to {numbers[-1]:g}: a "
+        f"measure, or codes? If a measure, make classes of its ranges: --set 'data.bins=[{low}, {high}]' (below {low}, "
+        f"{low} to {high}, {high} or more). If each number is a class, list them: --set 'data.classes={listed}'."
+    )
+
+
+def _columns(data: Mapping[str, Any], found: Dataset) -> list[str]:
+    """Return in one sentence what the columns of tables were taken for."""
+    inputs, path = found.inputs, expanded(data["path"])
+    folder = path.is_dir()
+    if inputs.kind != "table" or (not folder and (data.get("format") or own.format_of(path)) == "npz"):
+        return []
+    there = {
+        "device": found.owner is not None and not folder, "factory": bool(found.owned.factories) and not folder,
+        "time": found.time is not None, "run": "run" in inputs.names,
+        "label": not data.get("remaining") and not (folder and _last_is_label(found, path, data)),
+    }  # fmt: skip
+    said = [f"{role} is '{inputs.names[role]}'" for role, is_there in there.items() if is_there]
+    none = [role for role in ("time", "run") if not there[role]]
+    shown = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
+    lacking = f"; no column for {' or '.join(none)}" if none else ""
+    return [
+        f"columns: {', '.join(said)}{lacking}; {len(inputs.columns)} sensors: {shown}; another one: --set "
+        "data.columns.ROLE=NAME"
+    ]
+
+
+def _last_is_label(found: Dataset, path: Path, data: Mapping[str, Any]) -> bool:
+    files = [one for one in walk(path) if not one.empty]
+    return "label" in levels.layout_of(found, files, data)
+
+
+def _suspects(data: Mapping[str, Any], found: Dataset) -> list[str]:
+    """Return a sentence for each sensor that is probably none, and the setting that leaves them out."""
+    suspects = findings(found)
+    if not suspects:
+        return []
+    columns = data.get("columns", {})
+    left = [*columns.get("ignore", ()), *(one.sensor for one in suspects)]
+    how = f"--set 'data.columns.ignore={json.dumps(left, ensure_ascii=False)}'"
+    if columns.get("values"):
+        how = "out of data.columns.values"
+    said = [f"'{one.sensor}' {one.text}" for one in suspects]
+    return [*said, f"proposed: leave {'them' if len(suspects) > 1 else 'it'} out, {how}"]
 
 
 def _network(data: Dataset) -> str:
@@ -108,12 +231,13 @@ def _network(data: Dataset) -> str:
     return "mlp-sensor" if len(data.shape) == 1 else "cnn-sensor"
 
 
-def _text(document: dict[str, Any], park: Park, missing: str) -> str:
+def _text(document: dict[str, Any], park: Park, missing: str, notes: Sequence[str]) -> str:
     """Return a document as TOML, tables below single keys, with a comment on what was found."""
     import tomlkit
 
     body = tomlkit.document()
-    body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", summary(park))))  # a comment is one line
+    for sentence in (summary(park), *notes):
+        body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", sentence)))  # a comment is one line
     for key, value in sorted(document.items(), key=lambda item: isinstance(item[1], dict)):
         body.add(key, tomlkit.item(value))
     if missing:

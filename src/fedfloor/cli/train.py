@@ -15,6 +15,10 @@ from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, Resume, Set,
 def new(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (CSV), a folder per device, or .npz.")],
     changes: Set = None,
+    layout: Annotated[
+        str | None,
+        typer.Option("--layout", metavar="LEVELS", help="What folders are, such as device/label/file: [data] layout."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: NAME.toml here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: Json = False,
@@ -28,11 +32,16 @@ def new(
 
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
     draft.check_free(file, force=force)
-    text, park = draft.draft(data, file, changes or [])
+    told = [*(changes or []), *([] if layout is None else [f'data.layout="{layout}"'])]
+    drafted = draft.draft(data, file, told)
+    text, park = drafted.text, drafted.park
     draft.write(text, file, force=force)
     skew = draft.skew(text, park)
     measured = None if skew is None else skew._asdict()
-    show(draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park), label_skew=measured)
+    show(
+        draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park), label_skew=measured,
+        notes=list(drafted.notes),
+    )  # fmt: skip
     if not as_json:
         print(draft.summary(park))
         if skew is not None:

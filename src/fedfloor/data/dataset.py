@@ -34,6 +34,8 @@ class Inputs:
         decimal: the decimal mark of the tables it was read from.
         scaled: whether pictures of other sizes were scaled.
         dialect: how the tables were written, where that is not plain: ``time_format``, ``header``, ….
+        coding: what texts and numbers of tables became where they are not taken as they are: ``bins`` make classes of a
+            label that is a number, ``categories`` sensors of texts.
     """
 
     kind: Literal["image", "table"] = "image"
@@ -45,6 +47,7 @@ class Inputs:
     decimal: str = "."
     scaled: bool = False
     dialect: dict[str, Any] = field(default_factory=dict)
+    coding: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -55,6 +58,7 @@ class Inputs:
             "kind": "table", "columns": list(self.columns), "window": window, "missing": self.missing,
             "names": self.names, "decimal": self.decimal,
             **({"dialect": self.dialect} if self.dialect else {}),
+            **({"coding": self.coding} if self.coding else {}),
         }  # fmt: skip
 
 

@@ -15,7 +15,16 @@ from fedfloor.data.sheet import MISSING, looks_like_time
 from fedfloor.data.times import READ, moment
 from fedfloor.errors import SettingError
 
-ANSWERS = ("anomaly", "outlier", "changepoint", "failure", "rul", "defect")  # what a model is to find out
+ANSWERS = (
+    "anomaly",
+    "failure",
+    "machine_failure",
+    "defect",
+    "outlier",
+    "changepoint",
+    "rul",
+    "remaining_life",
+)  # what a model is to find out
 LOOKED_AT = 200  # rows
 CALLED = {
     "device": (
@@ -28,16 +37,31 @@ CALLED = {
         "device_id",
         "machine_id",
         "unit_id",
+        "unit_number",
+        "engine",
         "maschine",
         "anlage",
     ),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
-    "time": ("time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum"),
+    "time": (
+        "time",
+        "timestamp",
+        "datetime",
+        "date",
+        "date_time",
+        "ts",
+        "zeit",
+        "zeitpunkt",
+        "zeitstempel",
+        "datum",
+        "cycle",
+        "zyklus",
+    ),
     "label": ("label", "class", "condition", "state", "status", "fault", "target", "zustand", "klasse"),
 }
 
 
-def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
+def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:
     """Return keys of ``[data]`` that a table probably needs, beside those that were told.
 
     A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
@@ -48,6 +72,7 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         path: a table.
         told: what ``[data]`` says already.
+        needed: roles that must be found; a table in a folder gets its device from there, and perhaps its label.
 
     Raises:
         SettingError: it cannot be read as a table, or the time cannot: dates in another form, or in two columns.
@@ -65,10 +90,20 @@ def guess(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     columns: dict[str, Any] = dict(told.get("columns", {}))
     form = told.get("time_format")
     roles = _roles(names, body, columns, form)
-    if not {"device", "label"} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
+    if not {"device", "label"} & {*needed}:
+        roles = {role: name for role, name in roles.items() if role not in ("device", "factory", "label")}
+    elif "device" not in needed:
+        roles = {role: name for role, name in roles.items() if role not in ("device", "factory")}
+    if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
         return {}
     found: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
-    taken = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ()), columns.get("id", "id")}
+    taken = {
+        *Columns().roles().values(),
+        *roles.values(),
+        *columns.get("values", ()),
+        *columns.get("ignore", ()),
+        columns.get("id", "id"),
+    }
     free = [i for i, name in enumerate(names) if name not in taken]
     comma = told.get("decimal", ",") == "," and _commas(body, free)
     texts = [names[i] for i in free if _is_text([row[i] for row in body], "," if comma else ".")]
@@ -94,6 +129,12 @@ def _roles(
             ):
                 roles[role] = match[0]
                 break
+    if "label" not in roles:
+        free = [
+            name for name in names if name not in {*roles.values(), *told.get("values", ()), *told.get("ignore", ())}
+        ]
+        answers = [name for word in ANSWERS for name in free if name.casefold().replace(" ", "_") == word]
+        roles |= {"label": answers[0]} if answers else {}
     if "time" not in roles:
         known = {*roles.values(), *told.get("values", ()), *told.get("ignore", ()), told.get("id", "id")}
         dates = [

@@ -31,6 +31,19 @@ class MissingValuesError(SettingError):
         self.count, self.has_time = count, has_time
 
 
+class EmptySensorsError(SettingError):
+    """Sensors have no value in any row.
+
+    Args:
+        message: which is the first, and what can be done.
+        columns: all of them.
+    """
+
+    def __init__(self, message: str, columns: Sequence[str]) -> None:
+        super().__init__(message)
+        self.columns = tuple(columns)
+
+
 class Joined:
     """Several tables as one."""
 
@@ -111,8 +124,10 @@ class Joined:
                 return  # pictures, whose channels have no names
             silent &= np.isnan(sheet.x).all(axis=(0, *range(2, sheet.x.ndim)))
         if silent.any():
-            name = self.columns[int(np.flatnonzero(silent)[0])]
-            raise SettingError(f"{self.place(0, name)}: no value, and none in any other row. {self.left_out(name)}")
+            names = [self.columns[i] for i in np.flatnonzero(silent)]
+            raise EmptySensorsError(
+                f"{self.place(0, names[0])}: no value, and none in any other row. {self.left_out(names[0])}", names
+            )
 
     def check_filled(self, x: NDArray[np.float32], order: Indices, device: Callable[[int], str]) -> None:
         """Refuse rows [T, C, …] with a sensor that a recording has no value of, so that none could be carried on."""

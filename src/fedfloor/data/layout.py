@@ -41,7 +41,7 @@ def check(files: Sequence[Found], reading: Reading, *, images: bool) -> None:
     levels = "factory/device/label" if depth == 3 else "device/label"
     last = natural_order([one.folders[-1] for one in files])
     raise SettingError(
-        f"{files[0].name}: read as {levels}/file the labels are {_named(last)}, but none of them stands in two "
+        f"{files[0].name}: read as {levels}/file the labels are {named(last)}, but none of them stands in two "
         f"devices. If that is right: --set data.layout={levels}/file. If these are devices (factory/device/file): "
         f"the files of each need a folder per label below it{'' if images else ', or a column for the label'}."
     )
@@ -63,8 +63,8 @@ def labelled(files: Sequence[Found], reading: Reading, columns: Sequence[str]) -
         return "label" in (reading.layout or "label")
     raise SettingError(
         f"{files[0].name}: two folders, and no column '{reading.columns.label}': they can be read in two ways. "
-        f"device/label/file: devices {_named(first)}; labels {_named(last)}: --set data.layout=device/label/file. Or "
-        f"factory/device/file: factories {_named(first)}; devices {_named(last)}; and the label is a column of the "
+        f"device/label/file: devices {named(first)}; labels {named(last)}: --set data.layout=device/label/file. Or "
+        f"factory/device/file: factories {named(first)}; devices {named(last)}; and the label is a column of the "
         f"tables ({', '.join(columns)}): --set data.layout=factory/device/file --set data.columns.label=NAME."
     )
 
@@ -80,10 +80,10 @@ def _repeats(files: Sequence[Found]) -> bool:
     return len({folders[-1] for folders in places}) < len(places)
 
 
-def _named(names: Sequence[str]) -> str:
+def named(names: Sequence[str]) -> str:
     """Return some names and how many there are.
 
-    >>> _named(["a", "b", "c", "d"])
+    >>> named(["a", "b", "c", "d"])
     "'a', 'b', 'c', … (4)"
     """
     some = ", ".join(f"'{name}'" for name in names[:EXAMPLES])

@@ -78,11 +78,12 @@ def check_no_measure(labels: Sequence[str], where: str) -> None:
     fraction = next((value for value, number in zip(values, numbers, strict=True) if number % 1), None)
     if fraction is None and len(values) <= MOST_NUMBERS:
         return
+    edges = ", ".join(f"{edge:.3g}" for edge in np.quantile(sorted(numbers), (1 / 3, 2 / 3)))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
     raise SettingError(
         f"{where}: {len(values)} different numbers, {which}: a measure, no classes. Predicting a number (regression) "
-        "is not possible yet. Name the column that holds classes (--set data.columns.label=NAME), or sort these into a "
-        "few; if each number is a class, list them all: [data] classes."
+        f"is not possible yet. Make classes of ranges of it, such as --set 'data.bins=[{edges}]'; or name the column "
+        "that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] classes."
     )
 
 

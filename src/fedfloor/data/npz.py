@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.bins import binned, names_of
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
 from fedfloor.data.names import check_no_measure
@@ -25,7 +26,7 @@ PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for 
 KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
 IMAGES = ("classes", "split", "small", "sort")
-WINDOWS = (*IMAGES, "missing")
+WINDOWS = (*IMAGES, "missing", "bins")
 ROWS = (*WINDOWS, "window")
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -166,6 +167,11 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
     for part in parts:
         name, y = f"y{part}", arrays[f"y{part}"]
         y = y.astype(np.int64) if y.dtype.kind == "b" else y
+        if reading.bins is not None and y.dtype.kind in "iuf":
+            place = f"{path.name}, array '{name}', row "
+            classes = names_of(reading.bins, reading.classes)
+            labels += binned([str(v) for v in y.tolist()], reading.bins, classes, lambda row: f"{place}{row}")  # noqa: B023
+            continue
         if y.dtype.kind == "f":
             more = "not possible yet" if (y % 1).any() else "not possible yet; if they are classes: y.astype('int64')"
             raise SettingError(

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
+from fedfloor.data.bins import check as check_bins
 from fedfloor.data.dataset import Missing
 from fedfloor.data.times import check_format
 from fedfloor.errors import SettingError, require
@@ -149,7 +150,8 @@ class LastSplit:
 
 
 DIALECT = ("time_format", "header", "thousands", "encoding")  # how tables are written: a model is told
-LATER = ("layout", "test", "device", "factory", *DIALECT)  # keys that a recipe names only where they are set
+# keys that a recipe names only where they are set
+LATER = ("layout", "test", "bins", "remaining", "device", "factory", *DIALECT)
 Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
@@ -182,6 +184,10 @@ class Reading:
         header: the columns of tables whose first row holds no names.
         thousands: the mark between groups of three digits.
         encoding: of the tables' text, as Python calls it; left out, UTF-8 or UTF-16, or else Windows-1252, with a note.
+        bins: edges that make classes of a label that is a number, such as ``[30, 80]``: below 30, 30 to 80, 80 or more;
+            ``classes`` names them.
+        remaining: the label is how many rows its recording still has after a row, for recordings that run to failure;
+            needs ``bins``.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -202,6 +208,8 @@ class Reading:
     header: tuple[str, ...] | None = None
     thousands: Literal[",", ".", "'", " "] | None = None
     encoding: str | None = None
+    bins: tuple[float, ...] | None = None
+    remaining: Literal[True] | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -219,6 +227,12 @@ class Reading:
                 f'[data] factory = "{self.factory}" needs [data] device = "file" or "column". Where devices are '
                 'folders, the folder above is the factory: [data] layout = "factory/device/file".'
             )
+        if self.bins is not None:
+            object.__setattr__(self, "bins", tuple(self.bins))
+            check_bins(self.bins, self.classes)
+        if self.remaining and (self.bins is None or self.test is not None):
+            why = "the rows for testing would have to run to failure as well" if self.bins else "set data.bins, too"
+            raise SettingError(f"data.remaining = true: {why}.")
         if self.size is not None:
             object.__setattr__(self, "size", tuple(self.size))
             fits = len(self.size) == 2 and min(self.size) >= 1

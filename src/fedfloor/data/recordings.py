@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.data import layout
+from fedfloor.data.bins import labelled as labelled_by
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.names import natural_order, qualified
@@ -67,7 +68,9 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     required: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     if reading.device in ("column", "file"):
         required = ("label", *(("device",) if columns else ()), *(("factory",) if reading.factory == "column" else ()))
-    sheets = settled([_read(one, reading, required) for one in ordered], reading)
+    if reading.remaining:
+        required = tuple(role for role in required if role != "label")
+    sheets, reading = labelled_by(settled([_read(one, reading, required) for one in ordered], reading), reading)
     labelled = reading.device is None and (
         depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
     )

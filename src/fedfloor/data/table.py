@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.bins import labelled
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
 from fedfloor.data.files import expanded
@@ -21,7 +22,10 @@ from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 
 RECIPE = "table 6"
-MEANT = ("columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", *DIALECT)
+MEANT = (
+    "columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", "bins", "remaining",
+    *DIALECT,
+)  # fmt: skip
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
@@ -62,16 +66,22 @@ def of_entry(
     say_missing(name, facts["missing"], rows.x.size, reading.missing)
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
-        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}),
+        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=_coding(reading),
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
     return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
 
 
+def _coding(reading: Reading) -> dict[str, Any]:
+    """Return what a model must know of how labels were made; those of ``remaining`` stand in no table."""
+    return {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
+
+
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    required = ("label",) if reading.whole else ("device", "label")
-    sheets = settled([scan(path, reading, required=required) for path in paths], reading)
+    label = () if reading.remaining else ("label",)
+    required = label if reading.whole else ("device", *label)
+    sheets, reading = labelled(settled([scan(path, reading, required=required) for path in paths], reading), reading)
     check_labels(sheets, reading)
     texts = {
         role: [text for sheet in sheets for text in sheet.text[role]]

@@ -56,6 +56,8 @@ class Facts:
         body = asdict(self)
         if not self.inputs.dialect:
             del body["inputs"]["dialect"]
+        if not self.inputs.coding:
+            del body["inputs"]["coding"]
         return body
 
     @property

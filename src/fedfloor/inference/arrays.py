@@ -25,6 +25,7 @@ class Sensors:
         names: what a table's columns for device, time and label are called.
         decimal: its decimal mark.
         dialect: how the tables of the training were written, where that is not plain; keys of ``[data]``.
+        coding: what its texts and numbers became in training, where they were not taken as they are.
     """
 
     columns: tuple[str, ...]
@@ -33,6 +34,7 @@ class Sensors:
     names: Mapping[str, str] = field(default_factory=dict)
     decimal: str = "."
     dialect: Mapping[str, Any] = field(default_factory=dict)
+    coding: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Sensors | None:
@@ -56,6 +58,7 @@ class Sensors:
             names=dict(about.get("names") or {}),
             decimal=about.get("decimal") or ".",
             dialect=dict(about.get("dialect") or {}),
+            coding=dict(about.get("coding") or {}),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.bins import binned
 from fedfloor.data.files import content
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
@@ -64,7 +66,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
     return Samples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)),
-        _labels(sheet, last, classes, columns.label),
+        _labels(sheet, last, classes, columns.label, sensors.coding.get("bins")),
         [sheet.text["device"][row] for row in last] if "device" in sheet.text else None, first,
     )  # fmt: skip
 
@@ -137,8 +139,12 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     return starts.astype(np.int64), length
 
 
-def _labels(sheet: Sheet, rows: Numbers, classes: tuple[str, ...], column: str) -> Numbers:
+def _labels(
+    sheet: Sheet, rows: Numbers, classes: tuple[str, ...], column: str, bins: Sequence[float] | None
+) -> Numbers:
     if "label" not in sheet.text:
         return np.full(len(rows), UNKNOWN)
     words = [sheet.text["label"][row] for row in rows]
+    if bins is not None:
+        words = binned(words, bins, classes, lambda i: sheet.place(int(rows[i]), column))
     return named(words, classes, lambda i: sheet.place(int(rows[i]), column))

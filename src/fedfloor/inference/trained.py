@@ -133,6 +133,7 @@ class InputsHeader:
     decimal: str | None = None
     scaled: bool | None = None
     dialect: dict[str, Any] | None = None
+    coding: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""What the folders of data of one's own are taken for, in words, and what else they might be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.layout import named
+from fedfloor.data.names import natural_order
+from fedfloor.data.tree import Found, walk
+
+OTHERS = {
+    "device/file": "each file may be a device of its own (--set data.device=file), in its factory's folder",
+    "device/label/file": "the folders may be factories and devices, if the tables hold a column of labels",
+    "factory/device/file": "the folders may be devices and labels, days or parts of them",
+    "factory/device/label/file": "",
+}
+
+
+def layout_of(data: Dataset, files: Sequence[Found], told: Mapping[str, Any]) -> str:
+    """Return the layout that a folder was read with."""
+    if told.get("device", "folder") != "folder":
+        return ""
+    depth, factories = len(files[0].folders), bool(data.owned.factories)
+    if told.get("layout"):
+        return str(told["layout"])
+    if depth == 1:
+        return "device/file"
+    if depth == 2:
+        return "factory/device/file" if factories else "device/label/file"
+    return "factory/device/label/file"
+
+
+def words(data: Dataset, path: Path, told: Mapping[str, Any]) -> list[str]:
+    """Return a sentence per level of a folder, and one on what it might be instead.
+
+    Args:
+        data: as it was read.
+        path: the folder.
+        told: keys of ``[data]``.
+    """
+    files = [one for one in walk(path) if not one.empty]
+    if told.get("device", "folder") != "folder":
+        where = {"file": "each file is a device", "column": "a column names the devices"}[told["device"]]
+        above = ", its folder is its factory" if told.get("factory") == "folder" else ""
+        return [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
+    if not files or not files[0].folders:
+        return []
+    layout, given = layout_of(data, files, told), "layout" in told
+    said = [f"layout: folders are read as {layout}{', as given' if given else ''}"]
+    for level, role in enumerate(layout.split("/")[: len(files[0].folders)]):
+        names = natural_order([one.folders[level] for one in files])
+        plural = {"factory": "factories", "device": "devices", "label": "labels"}[role]
+        said[0] += f"; {plural} {named(names)}"
+    if OTHERS.get(layout) and not given:
+        said.append(f"layout alternatives: {OTHERS[layout]}; --layout LAYOUT is one of {', '.join(OTHERS)}")
+    return said

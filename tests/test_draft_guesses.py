@@ -1,0 +1,186 @@
+"""`fedfloor new` names what it took columns, folders and the split for, and refuses what can be read in two ways."""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import Command
+from fedfloor import config
+from fedfloor.data import own
+from fedfloor.data.bins import labelled
+from fedfloor.data.reading import Columns, Reading
+from fedfloor.errors import SettingError
+from fedfloor.runs.launch import build_park
+from own_data import table as recording
+
+
+def engines(path: Path, devices: int = 10, life: int = 60) -> Path:
+    """Write engines that run to failure: a sensor falls with the remaining life, which is the label."""
+    rng = random.Random(0)
+    lines = ["engine,cycle,heat,noise,rul"]
+    for k in range(devices):
+        for left in range(life + k, -1, -1):
+            lines.append(f"{k},{life + k - left},{left + rng.gauss(0, 2):.2f},{rng.gauss(0, 1):.2f},{left}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def machines(path: Path, rows: int = 600) -> Path:
+    """Write a table of machine failures with a row number, a constant, a copy and a consequence of the label."""
+    rng = random.Random(1)
+    lines = ["number,machine,air,kelvin,empty,spare,worn,cause,torque,status"]
+    for n in range(rows):
+        air, fails = rng.gauss(20, 2), rng.random() < 0.2
+        cause = "heat" if fails and n % 2 else "none"
+        cells = [n, f"m{n % 6}", f"{air:.2f}", f"{air + 273.15:.2f}", "", 7, int(fails), int(cause == "heat")]
+        lines.append(",".join(map(str, [*cells, f"{rng.gauss(40, 9):.1f}", "failure" if fails else "ok"])))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def written(command: Command, name: str) -> tuple[dict[str, Any], str]:
+    text = (command.folder / name).read_text()
+    return tomllib.loads(text), "\n".join(line for line in text.splitlines() if line.startswith("#"))
+
+
+def test_machines_that_run_to_failure_are_split_by_device(command: Command) -> None:
+    engines(command.folder / "wear.csv")
+    command.refused(command("new", "wear.csv"), "70 different numbers", "'data.bins=[23, 46]'")
+    said = command("new", "wear.csv", "--set", "data.bins=[15,40]")
+    assert said.code == 0, said.err
+    assert "split: by device (whole devices, which never train), because by time" in said.err
+    assert "training samples are '<15' for" in said.err
+    document, comments = written(command, "wear.toml")
+    assert document["data"]["split"] == {"kind": "device"}
+    assert document["data"]["columns"] == {"device": "engine", "time": "cycle", "label": "rul"}
+    assert "split alternatives" in comments
+    assert "time is 'cycle', label is 'rul'" in comments
+    park = build_park(config.read(command.folder / "wear.toml"))
+    assert park.dataset.classes == ("<15", "15-40", ">=40")
+    assert (park.counts().sum(axis=0) > 0).all()
+    ran = command("run", "wear.toml", "--ranks", "1", "--out", "out", "--set", "rounds=2")
+    assert ran.code == 0, ran.err
+    answer = command("predict", "out", "wear.csv", "--json")
+    assert answer.code == 0, answer.err
+    assert {one["label"] for one in answer.document["rows"]} == {"<15", "15-40", ">=40"}
+
+
+def test_what_is_given_is_kept(command: Command) -> None:
+    engines(command.folder / "wear.csv")
+    said = command("new", "wear.csv", "--set", "data.bins=[15,40]", "--set", 'data.split={kind="time"}')
+    assert "split: by time, as it was given" in said.err
+    assert "will all be wrong" in said.err or "very few training samples" in said.err
+    assert written(command, "wear.toml")[0]["data"]["split"] == {"kind": "time"}
+
+
+def test_columns_that_are_no_sensors_are_named(command: Command) -> None:
+    machines(command.folder / "m.csv")
+    said = command("new", "m.csv")
+    assert said.code == 0, said.err
+    for text in (
+        "'empty' holds no value in any row, so ignored",
+        "'number' counts up from row to row",
+        "'kelvin' is a multiple of (and perhaps a constant more than) 'air'",
+        "'spare' is 7 in every row looked at",
+        "'worn' tells the class: each of its 2 values occurs with one class only",
+        "'cause' is 1 for 'failure' only",
+        "no column says when rows were taken",
+    ):
+        assert text in said.err, text
+    assert "'torque'" not in said.err
+    left = ["empty", "number", "kelvin", "spare", "worn", "cause"]
+    assert f"--set 'data.columns.ignore={json.dumps(left)}'" in said.err.replace('"empty", ', '"empty", ')
+    again = command("new", "m.csv", "--force", "--set", f"data.columns.ignore={json.dumps(left)}", "--json")
+    assert again.code == 0, again.err
+    assert not [note for note in again.document["notes"] if "proposed" in note]
+    document, comments = written(command, "m.toml")
+    assert document["data"]["columns"]["ignore"] == left
+    assert "'number'" not in comments
+
+
+def test_recordings_are_split_whole(command: Command) -> None:
+    for device in "ab":
+        for day in range(4):
+            recording(command.folder / "days" / device / f"{day}.csv", start=100 * day)
+    said = command("new", "days")
+    assert said.code == 0, said.err
+    assert "layout: folders are read as device/file; devices 'a', 'b'" in said.err
+    assert "split: by run (whole recordings), because 2 of 2 devices have several files" in said.err
+    assert written(command, "days.toml")[0]["data"]["split"] == {"kind": "run"}
+    assert command("run", "days.toml", "--ranks", "1", "--set", "rounds=1").code == 0
+
+
+def test_folders_that_can_be_read_in_two_ways_are_asked_about(command: Command) -> None:
+    for device in ("ok", "worn"):
+        for label in ("north", "south"):
+            recording(command.folder / "d" / label / device / "0.csv", head="time,a,b")
+    command.refused(command("new", "d"), "they can be read in two ways", "layout=device/label/file")
+    said = command("new", "d", "--layout", "device/label/file")
+    assert said.code == 0, said.err
+    assert "folders are read as device/label/file, as given; devices 'north', 'south'; labels 'ok', 'worn'" in said.err
+    assert written(command, "d.toml")[0]["data"]["layout"] == "device/label/file"
+
+
+def test_many_numbers_are_no_classes_unless_listed(command: Command) -> None:
+    rows = "".join(f"m{n % 4},{n},{n % 9},{n % 40}\n" for n in range(800))
+    (command.folder / "code.csv").write_text(f"device,time,a,label\n{rows}")
+    command.refused(
+        command("new", "code.csv"), "40 different numbers from 0 to 39: a measure, or codes?", "data.bins=[13, 26]"
+    )
+    assert command("new", "code.csv", "--set", f"data.classes={[str(n) for n in range(40)]}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("reading", "text"),
+    [
+        ({"bins": (3, 1)}, "must be numbers that ascend"),
+        ({"bins": ()}, "must be numbers that ascend"),
+        ({"bins": (1, 2), "classes": ("a", "b")}, "2 names, but 2 edges"),
+        ({"remaining": True}, "set data.bins, too"),
+    ],
+)
+def test_edges_that_make_no_classes(reading: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingError, match=text):
+        Reading(**reading)
+
+
+def test_labels_that_are_no_numbers(tmp_path: Path) -> None:
+    path = engines(tmp_path / "wear.csv", devices=3)
+    path.write_text(path.read_text().replace(",59\n", ",soon\n", 1))
+    columns = Columns(device="engine", time="cycle", label="rul")
+    with pytest.raises(SettingError, match=r"wear\.csv, row 3, column 'rul': 'soon' is no number, and data\.bins"):
+        own.load(path, Reading(columns=columns, bins=(15,)), 0)
+
+
+@pytest.mark.parametrize("sort", [False, True])
+def test_remaining_rows_are_counted_to_the_end_of_each_recording(tmp_path: Path, sort: bool) -> None:
+    path = engines(tmp_path / "wear.csv", devices=3)
+    columns = Columns(device="engine", time="cycle", ignore=("rul",))
+    if sort:
+        head, *rows = path.read_text().splitlines()
+        path.write_text("\n".join([head, *sorted(rows)]) + "\n")
+    life = own.load(path, Reading(columns=columns, bins=(10, 20), remaining=True, sort=sort), 0)
+    told = own.load(path, Reading(columns=Columns("engine", time="cycle", label="rul"), bins=(10, 20), sort=sort), 0)
+    assert life.classes == told.classes == ("<10", "10-20", ">=20")
+    np.testing.assert_array_equal(life.y, told.y)
+    np.testing.assert_array_equal(life.y_test, told.y_test)
+
+
+def test_bins_of_arrays(tmp_path: Path) -> None:
+    y = np.arange(40) / 4
+    np.savez(tmp_path / "a.npz", x=np.ones((40, 2)) * y[:, None], y=y, device=np.arange(40) % 2)
+    data = own.load(tmp_path / "a.npz", Reading(bins=(2, 5), classes=("low", "middle", "high")), 0)
+    assert data.classes == ("low", "middle", "high")
+    assert ((data.take(np.arange(len(data.y)), 0)[:, 0] >= 5) == (data.y == 2)).all()
+
+
+def test_nothing_changes_without_bins() -> None:
+    assert labelled([], Reading())[1] == Reading()
+    assert "bins" not in Reading().recipe()
