@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 ROUNDS = 20
 BATCH = 32
 MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
-ENDINGS = (".npz", *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
+ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 

@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data import layout, pictures, recordings
+from fedfloor.data.columnar import PARQUET
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.lines import PACKED
 from fedfloor.data.picture import SUFFIXES
 from fedfloor.data.reading import Reading
 from fedfloor.data.tree import Found, walk
+from fedfloor.data.workbook import WORKBOOKS
 from fedfloor.errors import SettingError
 
-TABLES = tuple(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PACKED))
+TABLES = (*(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PACKED)), *PARQUET, *WORKBOOKS)
 
 
 def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:

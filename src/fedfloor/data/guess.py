@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedfloor.data.lines import decoded, opened
 from fedfloor.data.reading import Columns
-from fedfloor.data.sheet import MISSING, looks_like_time
+from fedfloor.data.sheet import MISSING, head, looks_like_time
 from fedfloor.data.times import READ, moment
 from fedfloor.errors import SettingError
 
@@ -78,11 +76,7 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
         SettingError: it cannot be read as a table, or the time cannot: dates in another form, or in two columns.
     """
 
-    def head(encoding: str | None) -> list[list[str]]:
-        with opened(path, encoding) as lines:
-            return [[cell.strip() for cell in cells] for _, cells in islice(lines, LOOKED_AT)]
-
-    rows = decoded(path, told.get("encoding"), head)
+    rows = head(path, LOOKED_AT, told.get("encoding"), told.get("sheet"), told.get("decimal", "."))
     if not rows:
         return {}
     rows = [list(told["header"]), *rows] if told.get("header") else rows

@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data import folder, npz, table
+from fedfloor.data.columnar import PARQUET
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.lines import PACKED, unpacked
 from fedfloor.data.reading import Reading
+from fedfloor.data.workbook import WORKBOOKS
 from fedfloor.errors import SettingError, nearest
 
 TABLES = (".csv", ".tsv", ".txt")
-SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+WHOLE = (*PARQUET, *WORKBOOKS)  # tables that are packed in themselves
+SHEETS = (".xls", ".ods")
 
 
 def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
@@ -59,11 +62,11 @@ def format_of(path: Path) -> str:
     name = path.name.casefold()
     if name.endswith(".npz"):
         return "npz"
-    if unpacked(name).endswith(TABLES):
+    if unpacked(name).endswith(TABLES) or name.endswith(WHOLE):
         return "table"
-    if path.suffix in SHEETS:
-        raise SettingError(f"[data] path: {path} is a workbook. Save its sheet as CSV in UTF-8, and give that.")
+    if name.endswith(SHEETS):
+        raise SettingError(f"[data] path: {path} is a workbook of another kind. Save it as .xlsx, or its sheet as CSV.")
     raise SettingError(
-        f"[data] path: {path} is no folder, no .npz and no table ({', '.join(TABLES)}, each also packed: "
-        f"{', '.join(PACKED)}). Set [data] format if its name misleads."
+        f"[data] path: {path} is no folder, no .npz and no table ({', '.join(WHOLE)}; or {', '.join(TABLES)}, "
+        f"each also packed: {', '.join(PACKED)}). Set [data] format if its name misleads."
     )

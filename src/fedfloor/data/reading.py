@@ -149,7 +149,7 @@ class LastSplit:
         require(self.rows >= 1, "data.split.rows", self.rows, "a whole number of at least 1")
 
 
-DIALECT = ("time_format", "header", "thousands", "encoding")  # how tables are written: a model is told
+DIALECT = ("time_format", "header", "thousands", "encoding", "sheet")  # how tables are written: a model is told
 # keys that a recipe names only where they are set
 LATER = ("layout", "test", "bins", "remaining", "device", "factory", *DIALECT)
 Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
@@ -188,6 +188,7 @@ class Reading:
             ``classes`` names them.
         remaining: the label is how many rows its recording still has after a row, for recordings that run to failure;
             needs ``bins``.
+        sheet: of a workbook, where several of its sheets hold something.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -210,6 +211,7 @@ class Reading:
     encoding: str | None = None
     bins: tuple[float, ...] | None = None
     remaining: Literal[True] | None = None
+    sheet: str | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data import columnar, workbook
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.lines import Row, decoded, in_blocks, opened, place
 from fedfloor.data.reading import Columns, Reading
@@ -141,34 +144,109 @@ def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
 
 
 def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool) -> Sheet:
-    same: dict[str, str] = {}  # one object for equal texts: names of devices and classes are in every row
-    low, high = np.array(np.inf), np.array(-np.inf)
-    with opened(path, reading.encoding) as rows:
-        first = next(rows, (1, []))
-        header: Sequence[str] = first[1]
-        if reading.header is not None and not (lenient and {*reading.columns.values} <= {*map(str.strip, header)}):
-            header, rows = reading.header, chain([first] if header else [], rows)
-        found = _Layout.of(path, header, reading, required, lenient=lenient)
-        blocks, lines, text = [], [], {role: list[str]() for role in found.text}
-        times: list[NDArray[np.float64]] = []
-        form: Form | None = None
-        for block in in_blocks(rows):
-            found.check_widths(block)
-            lines.append(np.array([line for line, _ in block], np.int64))
-            x = found.numbers(block)
-            low, high = np.fmin(low, np.fmin.reduce(x)), np.fmax(high, np.fmax.reduce(x))
-            blocks.append(x.astype(np.float32))
-            for role in found.text:
-                words = found.words(block, role)
-                text[role] += words if role == "id" else [same.setdefault(word, word) for word in words]
-            if found.time is not None:
-                form, values = found.moments(block, form)
-                times.append(values)
-    if not lines:
-        raise SettingError(f"{path.name}: a header, but no rows below it.")
-    _say_coarse(path, found.names, low, high)
-    clock = None if form is None else Clock(form, np.concatenate(times))
-    return Sheet(path, found.names, np.concatenate(blocks), np.concatenate(lines), text, None, clock=clock)
+    layout_of = partial(_Layout.of, path, reading=reading, required=required, lenient=lenient)
+    if columnar.is_parquet(path):
+        layout = layout_of(columnar.parquet_names(path))
+        return _collected(layout, columnar.parquet_batches(path, layout.wanted), first=1)
+    with _rows(path, reading.encoding, reading.sheet, reading.decimal) as rows:
+        line, first = next(rows, (1, []))
+        named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
+        named = named or reading.header is None
+        layout = layout_of(first if named else reading.header or ())
+        if _is_plain(path, reading) and line == 1:
+            try:
+                batches = columnar.csv_batches(path, layout.wanted, header=named)
+                return _collected(layout, batches, first=1 + named)
+            except columnar.UnfitError:
+                pass  # what is wrong, if anything, is found row by row
+        gathered = _Gathered(layout)
+        for block in in_blocks(rows if named or not first else chain([(line, first)], rows)):
+            layout.check_widths(block)
+            time = None if layout.time is None else layout.moments(block, gathered.form)
+            words = {role: layout.words(block, role) for role in layout.text}
+            gathered.add(np.array([line for line, _ in block], np.int64), layout.numbers(block), words, time)
+        return gathered.sheet()
+
+
+def head(path: Path, many: int, encoding: str | None, sheet: str | None, decimal: str) -> list[list[str]]:
+    """Return the first rows of a table as texts, for a look at them.
+
+    Raises:
+        SettingError: it cannot be read.
+    """
+
+    def first(encoding: str | None) -> list[list[str]]:
+        with _rows(path, encoding, sheet, decimal) as rows:
+            return [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
+
+    if columnar.is_parquet(path):
+        return [cells for _, cells in columnar.parquet_rows(path, many)]
+    return decoded(path, encoding, first)
+
+
+def _rows(path: Path, encoding: str | None, sheet: str | None, decimal: str) -> AbstractContextManager[Iterator[Row]]:
+    """Open a table that is read row by row: CSV, or a sheet of a workbook."""
+    return workbook.opened(path, sheet, decimal) if workbook.is_workbook(path) else opened(path, encoding)
+
+
+def _is_plain(path: Path, reading: Reading) -> bool:
+    """Return whether a table is large, and may be read by columns."""
+    csv = not workbook.is_workbook(path) and reading.encoding is None and reading.thousands is None
+    return csv and path.stat().st_size >= columnar.QUICK
+
+
+def _collected(layout: _Layout, batches: Iterable[columnar.Batch], first: int) -> Sheet:
+    """Return a table that is read by columns; its rows are numbered from ``first`` on."""
+    gathered = _Gathered(layout)
+    for batch in batches:
+        lines = np.arange(first, first + len(batch), dtype=np.int64)
+        first += len(batch)
+        time = batch.time
+        if isinstance(time, list) or (time is not None and not layout.takes(time[0], gathered.form)):
+            time = layout.moments_of(lines, batch.time, gathered.form)
+        for role in layout.text:
+            layout.check_words(lines, batch.text[role], role)
+        gathered.add(lines, batch.x, batch.text, time)
+    return gathered.sheet()
+
+
+class _Gathered:
+    """What was read of a table so far."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self.layout = layout
+        self._same: dict[str, str] = {}  # one object for equal texts: names of devices and classes are in every row
+        self._low, self._high = np.array(np.inf), np.array(-np.inf)
+        self._x: list[NDArray[np.float32]] = []
+        self._lines: list[NDArray[np.int64]] = []
+        self._text: dict[str, list[str]] = {role: [] for role in layout.text}
+        self._times: list[NDArray[np.float64]] = []
+        self.form: Form | None = None
+
+    def add(
+        self, lines: NDArray[np.int64], x: NDArray[np.float64], text: Mapping[str, list[str]],
+        time: tuple[Form, NDArray[np.float64]] | None,
+    ) -> None:  # fmt: skip
+        """Take some rows."""
+        self._lines.append(lines)
+        self._low, self._high = np.fmin(self._low, np.fmin.reduce(x)), np.fmax(self._high, np.fmax.reduce(x))
+        self._x.append(x.astype(np.float32))
+        same = self._same
+        for role, words in text.items():
+            self._text[role] += words if role == "id" else [same.setdefault(word, word) for word in words]
+        if time is not None:
+            self.form = time[0]
+            self._times.append(time[1])
+
+    def sheet(self) -> Sheet:
+        """Return the table."""
+        path, layout = self.layout.path, self.layout
+        if not self._lines:
+            raise SettingError(f"{path.name}: a header, but no rows below it.")
+        _say_coarse(path, layout.names, self._low, self._high)
+        clock = None if self.form is None else Clock(self.form, np.concatenate(self._times))
+        x = np.concatenate(self._x)
+        return Sheet(path, layout.names, x, np.concatenate(self._lines), self._text, None, clock=clock)
 
 
 def _say_coarse(path: Path, columns: Sequence[str], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
@@ -309,16 +387,29 @@ class _Layout:
             hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
 
+    @property
+    def wanted(self) -> columnar.Wanted:
+        return columnar.Wanted(self.header, self.values, self.text, self.time, self.decimal)
+
     def words(self, block: list[Row], role: str) -> list[str]:
         column = self.text[role]
         found = [cells[column].strip() for _, cells in block]
-        if self.lenient:
-            return found
-        for (line, _), text in zip(block, found, strict=True):
-            if not text or (role == "label" and text.casefold() in NO_LABEL):
-                what = f"'{text}' is no label" if text else "empty"
-                raise SettingError(f"{place(self.path, line, self.header[column])}: {what}. Every row needs a {role}.")
+        self.check_words([line for line, _ in block], found, role)
         return found
+
+    def check_words(self, lines: Sequence[int] | NDArray[np.int64], found: Sequence[str], role: str) -> None:
+        """Refuse rows without a word for a role, but not for a model that is there already."""
+        bad = {text for text in {*found} if not text or (role == "label" and text.casefold() in NO_LABEL)}
+        if self.lenient or not bad:
+            return
+        row = next(row for row, text in enumerate(found) if text in bad)
+        what = f"'{found[row]}' is no label" if found[row] else "empty"
+        where = place(self.path, int(lines[row]), self.header[self.text[role]])
+        raise SettingError(f"{where}: {what}. Every row needs a {role}.")
+
+    def takes(self, form: Form, before: Form | None) -> bool:
+        """Return whether times of a form are taken as they are: no other one came before, and none is given."""
+        return (before is None or before == form) and not (self.time_format and "%" in self.time_format)
 
     def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
         """Return how times are written and what each row's may be; all must be written in one way."""
@@ -327,10 +418,16 @@ class _Layout:
             values = self.quick([cells[column] for _, cells in block])
             if values is not None and np.isfinite(values).all():
                 return form, values[:, None]
+        return self.moments_of([line for line, _ in block], [cells[column].strip() for _, cells in block], form)
+
+    def moments_of(
+        self, lines: Sequence[int] | NDArray[np.int64], cells: Sequence[str], form: Form | None
+    ) -> tuple[Form, NDArray[np.float64]]:
+        """Return the same of cells."""
         try:
-            return read_times([cells[column].strip() for _, cells in block], form, self.time_format, self.decimal)
+            return read_times(cells, form, self.time_format, self.decimal)
         except CellError as error:
-            where = place(self.path, block[error.row][0], self.header[column])
+            where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
             hint = "Write times as the tables of the training have them." if self.lenient else READ
             raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
 

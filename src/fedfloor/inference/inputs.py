@@ -21,7 +21,7 @@ from fedfloor.inference.samples import UNKNOWN, Samples, named
 from fedfloor.inference.tables import MATRIX, table
 from fedfloor.inference.trained import Trained
 
-TABLES = (*own.TABLES, MATRIX)
+TABLES = (*own.TABLES, *own.WHOLE, MATRIX)
 READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
 
 
