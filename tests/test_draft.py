@@ -174,7 +174,9 @@ def test_data_are_looked_for_beside_the_file_then_here(
 
 def test_a_workbook_is_no_table(command: Command) -> None:
     (command.folder / "press.xlsx").write_bytes(b"PK")
-    command.refused(command("new", "press.xlsx"), "press.xlsx is a workbook. Save its sheet as CSV in UTF-8")
+    command.refused(
+        command("new", "press.xls"), "press.xls is a workbook of another kind. Save it as .xlsx, or its sheet as CSV"
+    )
 
 
 def test_many_classes_and_odd_names_stay_one_comment(command: Command) -> None:

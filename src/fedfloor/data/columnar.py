@@ -49,6 +49,7 @@ class Wanted:
         text: the columns of roles.
         time: the times, or None.
         decimal: the decimal mark.
+        worded: whether times are left as texts, for a form that was given.
     """
 
     names: tuple[str, ...]
@@ -56,6 +57,7 @@ class Wanted:
     text: Mapping[str, int]
     time: int | None
     decimal: str
+    worded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +122,8 @@ def csv_batches(path: Path, wanted: Wanted, *, header: bool) -> Iterator[Batch]:
                     yield _of_csv({int(name): batch.column(name) for name in kinds}, wanted)
     except FAILURES as error:
         raise UnfitError(str(error)) from error
+    finally:
+        pa.default_memory_pool().release_unused()
     if rows != body.lines:
         raise UnfitError("blank lines")
 
@@ -173,7 +177,7 @@ def _of_csv(columns: Mapping[int, Any], wanted: Wanted) -> Batch:
             raise UnfitError("numbers that are not finite")
         x[:, place_] = values
     text = {role: _words(columns[number]) for role, number in wanted.text.items()}
-    return Batch(x, text, None if wanted.time is None else _times(columns[wanted.time], wanted.decimal))
+    return Batch(x, text, None if wanted.time is None else _times(columns[wanted.time], wanted))
 
 
 def _words(column: Any) -> list[str]:
@@ -185,11 +189,13 @@ def _words(column: Any) -> list[str]:
     return [known[code] for code in coded.indices.to_numpy().tolist()]
 
 
-def _times(column: Any, decimal: str) -> tuple[Form, Floats] | list[str]:
+def _times(column: Any, wanted: Wanted) -> tuple[Form, Floats] | list[str]:
     """Return plain numbers and dates as values; texts otherwise."""
     import pyarrow as pa
 
-    if decimal == "." and (values := _cast(column, pa.float64())) is not None:
+    if wanted.worded:
+        return [text.strip() for text in column.to_pylist()]
+    if wanted.decimal == "." and (values := _cast(column, pa.float64())) is not None:
         numbers = values.to_numpy(zero_copy_only=False)
         if np.isfinite(numbers).all():
             return NUMBERS, numbers[:, None]
@@ -310,7 +316,7 @@ def _of_parquet(path: Path, batch: Any, wanted: Wanted, before: int) -> Batch:
         if column.null_count:
             row = next(i for i, one in enumerate(column) if not one.is_valid)
             raise SettingError(f"{place(path, before + row + 1, wanted.names[wanted.time])}: no time.")
-        time = _moments(column)
+        time = _moments(column, worded=wanted.worded)
     return Batch(x, text, time)
 
 
@@ -347,7 +353,7 @@ def _text(column: Any) -> Any:
     return column.cast(pa.string())
 
 
-def _moments(column: Any) -> tuple[Form, Floats] | list[str]:
+def _moments(column: Any, *, worded: bool) -> tuple[Form, Floats] | list[str]:
     import pyarrow as pa
 
     kind = column.type
@@ -355,9 +361,12 @@ def _moments(column: Any) -> tuple[Form, Floats] | list[str]:
         column = column.cast(pa.timestamp("ms"))
         kind = column.type
     if pa.types.is_timestamp(kind):
-        per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
-        return ISO[kind.tz is not None], (column.cast(pa.int64()).to_numpy() / per_second)[:, None]
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        count = column.cast(pa.int64()).to_numpy()
+        if kind.unit == "ns":  # down to microseconds, as dates that are written
+            return ISO[kind.tz is not None], (count // 1000 / 1e6)[:, None]
+        return ISO[kind.tz is not None], (count / {"s": 1.0, "ms": 1e3, "us": 1e6}[kind.unit])[:, None]
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if numbers and not worded:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         if np.isfinite(values).all():
             return NUMBERS, values[:, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from fedfloor.data.reading import Reading
 from fedfloor.data.sheet import Sheet
 from fedfloor.errors import SettingError
 
+PIECE = 1 << 16  # words put into a digest at once
 BLOCK = 1 << 26  # bytes of samples put in order at once
 
 
@@ -192,7 +194,7 @@ class Joined:
         )
         return MissingValuesError(message, count, has_time=self.time is not None and carried)
 
-    def digest(self, words: Sequence[str], part: NDArray[np.int8] | None, reading: Reading) -> str:
+    def digest(self, words: Iterator[str], part: NDArray[np.int8] | None, reading: Reading) -> str:
         """Return the SHA-256 of what was read: shapes and names of columns too, and which rows are for testing."""
         arrays = [
             array for array in (*(sheet.x for sheet in self.sheets), self.line, self.time, part) if array is not None
@@ -201,5 +203,6 @@ class Joined:
         digest = hashlib.sha256(repr(told).encode())
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
-        digest.update("\0".join(words).encode())
+        for number, piece in enumerate(iter(lambda: list(islice(words, PIECE)), [])):
+            digest.update(("\0" * (number > 0) + "\0".join(piece)).encode())
         return digest.hexdigest()

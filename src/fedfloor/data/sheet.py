@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ TIME_LIKE = re.compile(
     re.IGNORECASE,
 )
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
+LARGE = 1 << 26  # bytes of blocks that are put together
 STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of what it says
 
 
@@ -202,8 +204,10 @@ def _collected(layout: _Layout, batches: Iterable[columnar.Batch], first: int) -
         lines = np.arange(first, first + len(batch), dtype=np.int64)
         first += len(batch)
         time = batch.time
-        if isinstance(time, list) or (time is not None and not layout.takes(time[0], gathered.form)):
-            time = layout.moments_of(lines, batch.time, gathered.form)
+        if isinstance(time, list):
+            time = layout.moments_of(lines, time, gathered.form)
+        if time is not None and gathered.form not in (None, time[0]):
+            raise columnar.UnfitError("times in two forms")
         for role in layout.text:
             layout.check_words(lines, batch.text[role], role)
         gathered.add(lines, batch.x, batch.text, time)
@@ -217,10 +221,8 @@ class _Gathered:
         self.layout = layout
         self._same: dict[str, str] = {}  # one object for equal texts: names of devices and classes are in every row
         self._low, self._high = np.array(np.inf), np.array(-np.inf)
-        self._x: list[NDArray[np.float32]] = []
-        self._lines: list[NDArray[np.int64]] = []
+        self._x, self._lines, self._times = _Pile(), _Pile(), _Pile()
         self._text: dict[str, list[str]] = {role: [] for role in layout.text}
-        self._times: list[NDArray[np.float64]] = []
         self.form: Form | None = None
 
     def add(
@@ -228,25 +230,60 @@ class _Gathered:
         time: tuple[Form, NDArray[np.float64]] | None,
     ) -> None:  # fmt: skip
         """Take some rows."""
-        self._lines.append(lines)
+        self._lines.add(lines)
         self._low, self._high = np.fmin(self._low, np.fmin.reduce(x)), np.fmax(self._high, np.fmax.reduce(x))
-        self._x.append(x.astype(np.float32))
+        self._x.add(x.astype(np.float32))
         same = self._same
         for role, words in text.items():
             self._text[role] += words if role == "id" else [same.setdefault(word, word) for word in words]
         if time is not None:
             self.form = time[0]
-            self._times.append(time[1])
+            self._times.add(time[1])
 
     def sheet(self) -> Sheet:
         """Return the table."""
         path, layout = self.layout.path, self.layout
-        if not self._lines:
+        if self._lines.empty:
             raise SettingError(f"{path.name}: a header, but no rows below it.")
         _say_coarse(path, layout.names, self._low, self._high)
-        clock = None if self.form is None else Clock(self.form, np.concatenate(self._times))
-        x = np.concatenate(self._x)
-        return Sheet(path, layout.names, x, np.concatenate(self._lines), self._text, None, clock=clock)
+        clock = None if self.form is None else Clock(self.form, self._times.whole())
+        return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
+
+
+class _Pile:
+    """Blocks of rows that become one array; small ones are put together early, so that memory is not left in pieces."""
+
+    def __init__(self) -> None:
+        self._large: list[NDArray[Any]] = []
+        self._small: list[NDArray[Any]] = []
+        self._bytes = 0
+
+    @property
+    def empty(self) -> bool:
+        return not (self._large or self._small)
+
+    def add(self, block: NDArray[Any]) -> None:
+        self._small.append(block)
+        self._bytes += block.nbytes
+        if self._bytes >= LARGE:
+            self._large.append(_joined(self._small))
+            self._bytes = 0
+
+    def whole(self) -> NDArray[Any]:
+        self._large += self._small
+        self._small = []
+        return _joined(self._large)
+
+
+def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return blocks as one array, never holding all of them twice: each goes when it is copied."""
+    whole = np.empty((sum(map(len, blocks)), *blocks[0].shape[1:]), blocks[0].dtype)
+    end = len(whole)
+    while blocks:
+        block = blocks.pop()
+        whole[end - len(block) : end] = block
+        end -= len(block)
+    return whole
 
 
 def _say_coarse(path: Path, columns: Sequence[str], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
@@ -389,7 +426,8 @@ class _Layout:
 
     @property
     def wanted(self) -> columnar.Wanted:
-        return columnar.Wanted(self.header, self.values, self.text, self.time, self.decimal)
+        worded = self.time_format is not None and "%" in self.time_format
+        return columnar.Wanted(self.header, self.values, self.text, self.time, self.decimal, worded)
 
     def words(self, block: list[Row], role: str) -> list[str]:
         column = self.text[role]
@@ -406,10 +444,6 @@ class _Layout:
         what = f"'{found[row]}' is no label" if found[row] else "empty"
         where = place(self.path, int(lines[row]), self.header[self.text[role]])
         raise SettingError(f"{where}: {what}. Every row needs a {role}.")
-
-    def takes(self, form: Form, before: Form | None) -> bool:
-        """Return whether times of a form are taken as they are: no other one came before, and none is given."""
-        return (before is None or before == form) and not (self.time_format and "%" in self.time_format)
 
     def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
         """Return how times are written and what each row's may be; all must be written in one way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
     sheets, reading = labelled(settled([scan(path, reading, required=required) for path in paths], reading), reading)
     check_labels(sheets, reading)
     texts = {
-        role: [text for sheet in sheets for text in sheet.text[role]]
+        role: sheets[0].text[role] if len(sheets) == 1 else [*chain.from_iterable(sheet.text[role] for sheet in sheets)]
         for role in ("device", "factory", "label")
         if all(role in sheet.text for sheet in sheets)
     }
@@ -172,7 +173,7 @@ def write(
     return {
         "columns": everything.columns, "classes": classes, "devices": devices, "factories": factories,
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
-        "digest": everything.digest([*(device or ()), *(factory or ()), *label], part, reading),
+        "digest": everything.digest(chain(device or (), factory or (), label), part, reading),
         "order": {"time_format": sheets[0].order} if sheets[0].order else {},
     }  # fmt: skip
 

@@ -1,0 +1,262 @@
+"""Parquet, Excel, and large CSV files: by columns the same is read as row by row, and mistakes have their place."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openpyxl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from commands import Command
+from fedfloor.data import columnar, sheet
+from fedfloor.data.own import load
+from fedfloor.data.reading import Reading, Window
+from fedfloor.errors import SettingError
+from fedfloor.inference import tables
+from fedfloor.inference.arrays import Sensors
+from tables import plant, text
+
+ROLES = ("device", "label")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFLOOR_CACHE", str(tmp_path / "cache"))
+
+
+def outcome(path: Path, reading: Reading, *, quick: bool) -> object:
+    """Return what is read by columns, or row by row; or the error."""
+    before, columnar.QUICK = columnar.QUICK, 0 if quick else 1 << 60
+    try:
+        found = sheet.read(path, reading, ROLES)
+    except SettingError as error:
+        return str(error)
+    finally:
+        columnar.QUICK = before
+    time = None if found.time is None else found.time.tobytes()
+    return found.columns, found.x.tobytes(), found.line.tolist(), found.text, time
+
+
+def is_quick(path: Path, reading: Reading) -> bool:
+    """Return whether a table is read by columns to its end."""
+    layout = sheet._Layout.of(path, plant()[0], reading, (), lenient=True)
+    try:
+        list(columnar.csv_batches(path, layout.wanted, header=reading.header is None))
+    except columnar.UnfitError:
+        return False
+    return True
+
+
+NUMBERS = ["", "1", "-2.5", "+3", " 4", "1e3", "1e39", "inf", "-nan", "nan(1)", "NaN", "NA", "nA", "?", "-", "x", "1_0",
+           "0x1F", "1,5", "\u0663", "\xa07", "1e400", "1e-400", "0.1", ".5", "3.", "123456789012345678901234567890",
+           "2.4703282292062328e-324", "9007199254740993", "1d5", "infinity", "1\0", "tRue"]  # fmt: skip
+TIMES = ["1", "1.5", "1e3", "nan", "", "2026-03-01", "2026-03-01T06:30:00", "2026-03-01 06:30:01", "2026-03-01T06:30Z",
+         "2026-03-01T06:30:00Z", "2026-03-01T06:30:60", "2026-03-01T24:00:00", "2026-02-30T06:30:00", "20260301",
+         "2026-03-01T06:30:00.5", "2026-03-01T06:30:00.123", "2026-03-01T06:30:00.123456", "0000-01-01T00:00:00",
+         "9999-12-31T23:59:59", "1600-01-01", "2026-03-01T06:30:00+01", "01.03.2026 06:30", "2026-W10-1", "2026-03-01Z",
+         "2026-03-01T06:30:00,123", "2026-03-01_06:30:00", " 2026-03-01"]  # fmt: skip
+NUMBER = st.sampled_from(NUMBERS) | st.floats(-1e6, 1e6).map(str) | st.text("0123456789.,e+- ", max_size=6)
+PLAIN = st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr) | st.sampled_from(["", "NA", "-", "7"])
+WORD = st.sampled_from(["a", "b ", " Säge", "", "NA", "none", "-", 'q"', "a\rb"]) | st.text(
+    "ab c\xe9\u2028", min_size=1
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_by_columns_the_same_is_read_as_row_by_row(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    decimal = data.draw(st.sampled_from([".", ","]))
+    odd = data.draw(st.booleans())  # else most tables are read by columns to their ends
+    number = NUMBER if odd else PLAIN.map(lambda cell: cell.replace(".", decimal))
+    moment = st.sampled_from(TIMES) if odd else st.sampled_from([TIMES[:2], TIMES[6:8], TIMES[5:6], TIMES[9:10]])
+    word = WORD if odd else st.sampled_from(["a", " b", "Säge"])
+    kind = None if odd else data.draw(moment)
+    times = st.sampled_from(TIMES) if odd else st.sampled_from(kind)
+    row = st.tuples(word, times, number, word, number).map(list)
+    rows = data.draw(st.lists(row, min_size=1, max_size=6))
+    delimiter = ";" if decimal == "," else data.draw(st.sampled_from([",", "\t"]))
+    end = data.draw(st.sampled_from(["\n", "\r\n"]))
+    head = data.draw(st.sampled_from(["", "\ufeff"])) + delimiter.join(["device", "time", "x", "label", "y"])
+    tail = data.draw(st.sampled_from([end, "", end + end])) if odd else end
+    content = head + end + end.join(delimiter.join(cells) for cells in rows) + tail
+    path = tmp_path_factory.mktemp("t") / "t.csv"
+    path.write_bytes(content.encode())
+    reading = Reading(decimal=decimal)
+    assert outcome(path, reading, quick=True) == outcome(path, reading, quick=False)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_plain_tables_are_read_by_columns(
+    tmp_path: Path, packed: bool, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columnar, "PIECE", 512)  # several batches
+    content = text(plant(), end=end).encode()
+    path = tmp_path / "plant.csv.gz"
+    path.write_bytes(gzip.compress(content) if packed else content)
+    assert is_quick(path, Reading())
+    assert outcome(path, Reading(), quick=True) == outcome(path, Reading(), quick=False)
+    path.write_bytes(content.split(end.encode(), 1)[1])
+    headless = Reading(header=tuple(plant()[0]))
+    assert is_quick(path, headless)
+    assert outcome(path, headless, quick=True) == outcome(path, headless, quick=False)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda t: t.replace("press 2", '"press 2"'), lambda t: t.replace("\n", "\n\n", 9), lambda t: t.replace("\n", "\r"),
+     lambda t: t.replace("press 3", "press\0"), lambda t: t + "press 1,hall 1\n", lambda t: t.replace(",7,", ",7,x", 1), lambda t: t.replace("press 3", "Bürste")[:-1] + "\udcfc"],
+)  # fmt: skip
+def test_what_only_rows_show_is_read_row_by_row(tmp_path: Path, spoil: Any) -> None:
+    path = tmp_path / "plant.csv"
+    path.write_bytes(spoil(text(plant())).encode("utf-8", "surrogateescape"))
+    assert not is_quick(path, Reading())
+    assert outcome(path, Reading(), quick=True) == outcome(path, Reading(), quick=False)
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+START = dt.datetime(2026, 3, 1, 6, 30)
+
+
+def columns(**more: Any) -> dict[str, Any]:
+    rows = range(40)
+    return {
+        "device": [f"m{i % 4}" for i in rows],
+        "time": [START + dt.timedelta(seconds=i, milliseconds=250) for i in rows],
+        "x": [0.1 * i for i in rows], "n": list(rows), "label": ["worn" if i % 3 else "ok" for i in rows],
+    } | more  # fmt: skip
+
+
+def stored(path: Path, **more: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pa.table(columns(**more)), path, row_group_size=7)
+    return path
+
+
+def as_csv(path: Path) -> Path:
+    given = columns()
+    rows = zip(*given.values(), strict=True)
+    path.write_text(",".join(given) + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+def test_parquet_holds_what_csv_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = sheet.read(as_csv(tmp_path / "t.csv"), Reading(), ROLES)
+    assert wanted.time is not None
+    small = pa.array(columns()["n"], pa.int8())
+    zoned = pa.array(columns()["time"], pa.timestamp("us", "UTC"))
+    for more in ({}, {"device": pa.array(columns()["device"]).dictionary_encode()}, {"n": small}, {"time": zoned},
+                 {"n": pa.array(columns()["n"], pa.decimal128(5, 1))}, {"time": list(map(str, columns()["time"]))},
+                 {"time": pa.array(columns()["time"], pa.timestamp("ns"))}):  # fmt: skip
+        monkeypatch.setattr(columnar, "ROWS", 16)
+        got = sheet.read(stored(tmp_path / "t.parquet", **more), Reading(), ROLES)
+        assert (got.columns, got.text, got.line.tolist()) == (wanted.columns, wanted.text, list(range(1, 41)))
+        assert np.array_equal(got.x, wanted.x)
+        assert got.time is not None
+        assert np.array_equal(got.time, wanted.time)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"x": [1.0] * 39 + [float("inf")]}, "t.parquet, row 40, column 'x': 'inf' is not a finite number"),
+        ({"x": ["1"] * 40}, r"column 'x': holds string, no numbers. Leave it out: \[data\] columns = { ignore"),
+        ({"seen": columns()["time"]}, "column 'seen': holds timestamp.*--set data.columns.time=seen"),
+        ({"label": [*columns()["label"][:20], None, *columns()["label"][21:]]}, "row 21, column 'label': empty"),
+        ({"time": [*columns()["time"][:20], None, *columns()["time"][21:]]}, "row 21, column 'time': no time"),
+        ({"time": [f"{i}:00 Uhr" for i in range(40)]}, "row 1, column 'time': '0:00 Uhr' is no time"),
+        ({"l": [[1]] * 40}, "column 'l': holds list"),
+        ({"x": [None] * 20 + [1.0] * 20}, r"row 1, column 'x': no value \(20 missing values in all\)"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_parquet_have_their_place(tmp_path: Path, more: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingError, match=told):
+        load(stored(tmp_path / "t.parquet", **more), Reading(), 0)
+
+
+def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
+    path = stored(tmp_path / "t.parquet")
+    for content in (path.read_bytes()[:-9], b"PAR1", b"", b"device,label\n"):
+        path.write_bytes(content)
+        with pytest.raises(SettingError, match=r"t.parquet: not a whole Parquet file"):
+            load(path, Reading(), 0)
+
+
+def test_a_folder_of_parquet_files(tmp_path: Path) -> None:
+    for name in ("may", "june"):
+        stored(tmp_path / "months" / f"{name}.parquet", time=list(range(40)) if name == "may" else list(range(50, 90)))
+    assert load(tmp_path / "months", Reading(), 0).owned.names == ("m0", "m1", "m2", "m3")
+    for name in ("m1", "m2"):
+        stored(tmp_path / "files" / f"{name}.parquet", device=[name] * 40)
+    assert load(tmp_path / "files", Reading(device="file"), 0).owned.names == ("m1", "m2")
+
+
+def test_a_model_reads_parquet(tmp_path: Path) -> None:
+    trained = load(stored(tmp_path / "t.parquet"), Reading(window=Window(2)), 0)
+    sensors = Sensors.of(trained.inputs.describe())
+    assert sensors is not None
+    by_csv, by_parquet = (
+        tables.table(one, sensors, ("ok", "worn")) for one in (as_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
+    )
+    assert np.array_equal(by_csv.x, by_parquet.x)
+
+
+# -- Excel -------------------------------------------------------------------------------------------------------------
+
+
+def workbook(path: Path, *sheets: str, **more: Any) -> Path:
+    book = openpyxl.Workbook()
+    for number, name in enumerate(sheets or ("Tabelle1",)):
+        page = book.active if not number else book.create_sheet()
+        page.title = name
+        given = columns(**more)
+        page.append(list(given))
+        for row in zip(*given.values(), strict=True):
+            page.append(row)
+    book.create_sheet("empty")
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_workbook_holds_what_csv_holds(tmp_path: Path, decimal: str) -> None:
+    wanted = sheet.read(as_csv(tmp_path / "t.csv"), Reading(), ROLES)
+    got = sheet.read(workbook(tmp_path / "t.xlsx"), Reading(decimal=decimal), ROLES)  # type: ignore[arg-type]
+    assert (got.columns, got.text, got.line.tolist()) == (wanted.columns, wanted.text, wanted.line.tolist())
+    assert np.array_equal(got.x, wanted.x)
+    assert got.time is not None
+    assert got.time == pytest.approx(wanted.time)
+
+
+def test_sheets_and_mistakes_of_workbooks(tmp_path: Path) -> None:
+    path = workbook(tmp_path / "t.xlsx", "north", "south")
+    with pytest.raises(SettingError, match=r"t.xlsx: 2 sheets \(north, south\). Choose one: --set 'data.sheet=north'"):
+        load(path, Reading(), 0)
+    found = load(path, Reading(sheet="south"), 0)
+    assert found.inputs.dialect == {"sheet": "south"}
+    with pytest.raises(SettingError, match=r"no sheet 'sout'. Did you mean 'south'"):
+        load(path, Reading(sheet="sout"), 0)
+    with pytest.raises(SettingError, match=r"t.xlsx, row 6, column 'x': '#DIV/0!' is not a number"):
+        load(workbook(path, x=[1, 2, 3, 4, "#DIV/0!", *range(35)]), Reading(), 0)
+    path.write_bytes(path.read_bytes()[:-99])
+    with pytest.raises(SettingError, match=r"t.xlsx: not a whole workbook"):
+        load(path, Reading(), 0)
+
+
+def test_new_run_and_predict_on_parquet_and_excel(command: Command) -> None:
+    for make, ending in ((stored, "parquet"), (workbook, "xlsx")):
+        make(command.folder / f"plant.{ending}", operator=["Anna"] * 40)
+        done = command("new", f"plant.{ending}", "--force")
+        assert done.code == 0, done.err
+        assert "operator" in (command.folder / "plant.toml").read_text()
+        assert command("run", "plant.toml", "--ranks", "1", "--stop-after", "1", "--out", f"runs/{ending}").code == 0
+        assert command("predict", f"runs/{ending}", f"plant.{ending}").code == 0
