@@ -173,8 +173,9 @@ def park(
     if wanted not in (None, len(held)):
         raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
     _plausible(experiment, held)
-    if experiment.evaluate.on == "validation":
-        raise SettingError("[evaluate] on = 'validation': the devices keep their samples. Use on = 'test'.")
+    if experiment.evaluate.on != "test":
+        said = f"[evaluate] on = '{experiment.evaluate.on}'"
+        raise SettingError(f"{said}: the devices keep their samples. Use on = 'test', without a [decide] table.")
     first = np.cumsum([0, *(one.samples for one in held)], dtype=np.int64)
     digests = [here.digest if here is not None else "", *(one.digest for one in held)]
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()

@@ -55,7 +55,7 @@ def predict(
     found: list[Prediction] = []
     for held in _gathered(parts, follow):
         probabilities, logits = (one.numpy() for one in trained.outputs(np.concatenate([part.x for part in held])))
-        order = np.argsort(-logits, axis=1, kind="stable")[:, :top]  # of equal ones the first, like argmax
+        order = _order(trained, probabilities, logits)[:, :top]
         first = 0
         for part in held:
             mine = slice(first, first + len(part.x))
@@ -68,6 +68,17 @@ def predict(
                 raise SettingError(error)
             failed[part.file] = error
     return found
+
+
+def _order(
+    trained: Trained, probabilities: NDArray[np.floating[Any]], logits: NDArray[np.floating[Any]]
+) -> NDArray[np.int64]:
+    """Return the classes of each sample [n, F]: that which is decided on, then the others, the likeliest first."""
+    order = np.argsort(-logits, axis=1, kind="stable")  # of equal ones the first, like argmax
+    if trained.decision is None or trained.decision.positive is None:
+        return order
+    decided = trained.decision.of(probabilities)[:, None]
+    return np.concatenate([decided, order[order != decided].reshape(len(order), -1)], axis=1)
 
 
 def _gathered(parts: Iterable[Samples], follow: Callable[[int], None] | None) -> Iterator[list[Samples]]:

@@ -31,6 +31,7 @@ class How:
         every: print all rows.
         table: a CSV file to write them to.
         own: import a model or objective of one's own that the file names.
+        which: the ``last`` round's model, or the ``best`` one's.
     """
 
     top: int = 1
@@ -39,6 +40,7 @@ class How:
     every: bool = False
     table: Path | None = None
     own: bool = False
+    which: str = "last"
 
 
 def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> None:
@@ -54,7 +56,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         SettingError: an option that cannot be, or no file that is a sample of this model.
         RunError: some files are no samples of it; the others are answered, and these are named at the end.
     """
-    trained = load_model(run, how.own)
+    trained = load_model(run, how.own, how.which)
     require(1 <= how.top <= len(trained.classes), "--top", how.top, f"from 1 to {len(trained.classes)}")
     if how.table is not None:
         _check_writable("--csv", how.table)
@@ -80,9 +82,14 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
             "by_class": predicting.by_class(found),
             "failed": [{"file": str(path), "error": error} for path, error in failed.items()],
         }
+        if trained.threshold is not None:
+            more["decide"] = dict(zip(("positive", "threshold"), trained.threshold, strict=True))
         show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **more)
     else:
         _print(trained, found, how)
+        if trained.threshold is not None:
+            name, least = trained.threshold
+            print(f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose")
         if right is not None:
             print(f"accuracy: {right:.4f} on {known:,} samples with a label")
         if how.table is not None:
@@ -123,7 +130,7 @@ def _check_writable(option: str, path: Path) -> None:
         )
 
 
-def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
+def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last") -> None:
     """Export a run's model, and print what came of it.
 
     Args:
@@ -131,8 +138,9 @@ def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> 
         out: the file to write; ``model.onnx`` in the run's folder where it is left out.
         as_json: print JSON.
         own: import a model or objective of one's own that the file names.
+        which: the ``last`` round's model, or the ``best`` one's.
     """
-    trained = load_model(run, own)
+    trained = load_model(run, own, which)
     where = out or (run if run.is_dir() else run.parent) / "model.onnx"
     _check_writable("--out", where)
     done = onnx.export(trained, where)
@@ -144,7 +152,8 @@ def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> 
         show([row | {"tolerance": onnx.TOLERANCE}], as_json=True)
         return
     print(f"model: {done.file} ({done.size_bytes:,} bytes, opset {done.opset})")
-    print(f"takes {row['input']} as it stands in files; gives probabilities and logits [n, {len(trained.classes)}]")
+    print(f"takes {row['input']} as it stands in files; gives probabilities and logits [n, {len(trained.classes)}]"
+          f"{'' if trained.decision is None else ', and the decision [n]'}")  # fmt: skip
     print(
         f"ONNX Runtime and PyTorch differ by at most {done.probabilities:.1e} in probabilities, {done.logits:.1e} in "
         f"logits ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)"

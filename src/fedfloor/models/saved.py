@@ -10,27 +10,41 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.errors import SettingError, nearest, unknown
 
 FORMAT = "fedfloor 1"
+FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
 DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
 
-def found(path: Path) -> Path:
+def found(path: Path, which: str = "last") -> Path:
     """Return the model's file of a run's folder, or that file itself.
+
+    Args:
+        path: a folder or a file.
+        which: the last round's model, or the best one's by validation data.
 
     Raises:
         SettingError: there is none; why is told.
     """
+    if which not in FILES:
+        raise unknown("--which", which, FILES)
     if path.is_file():
+        if which != "last":
+            raise SettingError(f"--which {which}: {path} is a model's file. Give its run's folder.")
         return path
     if not path.is_dir():
         beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         near = nearest(path.name, beside)
         raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.{near}")
-    model = path / "model.safetensors"
+    model = path / FILES["last"]
     if model.is_file():
-        return model
+        if not (path / FILES[which]).is_file():
+            raise SettingError(
+                f"--which {which}: {path} keeps the last round's model alone. Which round is best is chosen by "
+                'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
+            )
+        return path / FILES[which]
     if (path / "experiment.toml").exists():
         raise SettingError(
             f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or go on with "

@@ -40,6 +40,8 @@ class Park:
         census_epsilon: ε of a census; None for counts without noise.
         mobility: which devices are guests in other factories when; None: all stay at home.
         told: what devices say of samples that stay with them; None: the samples are here.
+        validating: the same park with the samples held out for validation as its test samples; None: none are, beside
+            the test samples.
         secret: of a real device: the key of its census's noise, in the seed's place.
         normalised: what its samples were normalised by already; None: :meth:`normalisation` scales all alike.
     """
@@ -56,6 +58,7 @@ class Park:
     told: Told | None = None
     secret: int | None = field(default=None, repr=False)
     normalised: Normalised | None = None
+    validating: Park | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", LocalSets.of(self.indices))

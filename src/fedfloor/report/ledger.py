@@ -228,7 +228,7 @@ def read_run(folder: Path) -> Run:
         config=config,
         settings=settings,
         planned=settings.rounds,
-        on=final.on if final else settings.evaluate.on,
+        on=final.on if final else "validation" if settings.evaluate.on == "validation" else "test",
         evaluation=final,
         diverged=diverged,
         title=title or settings.method.name,

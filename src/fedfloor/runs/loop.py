@@ -31,7 +31,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.runs import checkpoint, checks, diverged, folder, ledger, made, pricing, privacy, results
+from fedfloor.runs import best, checkpoint, checks, decide, diverged, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.coverage import Coverage
 from fedfloor.runs.ledger import Line
@@ -87,6 +87,7 @@ def execute(
         if engine.limit is not None:
             engine.limit = engine.limit.knowing(point.updates)
         checks.packet_fits(point.state.packet, engine.network, method.objective)
+    decide.check(experiment, park, warn=team.rank == 0)
     ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
     if team.rank == 0:  # nothing was changed so far
@@ -223,7 +224,10 @@ class _Run:
             new = replace(new, coverage=self.coverage.of(outcome, before))
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
-        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates)
+        model, kept = state.packet["w"], point.best
+        if score is not None:
+            kept = best.after(kept, number, model, score, self.experiment, self.engine, self.method)
+        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def evaluate(self, state: State) -> Score:
         """Evaluate a global model by the figures that the experiment asks for."""
@@ -308,14 +312,16 @@ class _Run:
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state)
+        models = decide.models(self.experiment, self.engine, self.method, point)
         if not self.first:
             return
         self.save(point)
         park, secret = self.engine.park, self.live is not None
         privacy.tell(self.orders.out, self.experiment, point.reports, park, secret=secret)
         results.write_memory(self.orders.out, self.engine.memory)
-        results.write_evaluation(self.orders.out, self.experiment, point.round, score)
-        results.write_model(self.orders.out, self.experiment, self.engine, point)
+        results.write_evaluation(self.orders.out, self.experiment, point.round, score, decide.about(models))
+        for one in models:
+            results.write_model(self.orders.out, self.experiment, self.engine, one)
 
 
 def _info(state: State, receipts: tuple[Receipt, ...]) -> dict[str, object]:

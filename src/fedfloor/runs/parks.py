@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data.dataset import Dataset
@@ -63,16 +64,20 @@ def _listed(names: Sequence[str]) -> str:
 def build_park(experiment: Experiment) -> Park:
     """Return the park an experiment describes."""
     data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
+    samples = load_data(experiment)
     made = build(
-        load_data(experiment),
+        samples,
         devices=park.devices,
         factories=park.factories,
         assignment=park.assignment,
         partition=data.partition,
         stream=data.stream,
         seed=seed,
-        validation=evaluate.validation if evaluate.on == "validation" else None,
+        validation=None if evaluate.on == "test" else evaluate.validation,
         census_epsilon=park.census_epsilon,
         mobility=park.mobility,
     )
-    return prepared(made, data.normalise)
+    held = prepared(made, data.normalise)
+    if evaluate.on != "both":
+        return held
+    return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)
