@@ -209,7 +209,7 @@ def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
     park = plant(tmp_path)
     park.experiment.write_text('name = "given"\npark = { devices = 5, factories = 2 }\n')
     first, second = provisioned(park, tmp_path).notes
-    assert first == "the experiment has 5 devices, the park file 4: set park.devices = 4 in given.toml"
+    assert first == "warning: the experiment has 5 devices, the park file 4: set park.devices = 4 in given.toml"
     assert second.endswith("where the park file has them: set park.assignment = [0, 0, 1, 1] in given.toml")
     park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2, assignment = [0, 0, 1, 1] }\n')
     assert not provisioned(park, tmp_path).notes[1:]  # but that a file was written anew
@@ -218,6 +218,18 @@ def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="devces"):
         provisioned(park, tmp_path)
     assert content(tmp_path) == before
+
+
+def test_a_park_that_its_experiment_does_not_describe_is_no_park_in_order(command: Command) -> None:
+    (command.folder / "hall.toml").write_text(PARK)
+    assert command("provision", "hall.toml", "--out", "out").code == 0
+    before = command("provision", "hall.toml", "--check", "out")
+    tiny = command.folder / "tiny.toml"
+    tiny.write_text(tiny.read_text().replace("devices = ", "devices = 1"))
+    after = command("provision", "hall.toml", "--check", "out")
+    assert after.code == 1
+    assert "set park.devices = " in after.out
+    assert "set park.devices = " not in before.out
 
 
 def test_a_park_file_that_names_somebody_nobody_provisioned(command: Command) -> None:

@@ -64,7 +64,7 @@ def provision(
         RunError: something could not be written; nothing was changed.
     """
     moment = at or authority.now()
-    fits = tuple(_fits(park))  # an experiment that cannot be read ends it here
+    fits = tuple(f"warning: {one}" for one in misfits(park))  # an experiment that cannot be read ends it here
     index, ca = _authority(park, out, moment)
     holders = {one.holder.name: one for one in certified(park)}
     known = {*holders, *index.numbers, *index.out}
@@ -232,8 +232,8 @@ def _put(path: Path, text: bytes, private: bool) -> None:
         os.fsync(file.fileno())
 
 
-def _fits(park: ParkFile) -> Iterator[str]:
-    """Say where the experiment speaks of another park."""
+def misfits(park: ParkFile) -> Iterator[str]:
+    """Yield where the experiment describes another park than the park file, and how to mend it."""
     said, where = config.read(park.experiment).park, park.experiment.name
     for what, count, mine in (
         ("devices", said.devices, len(park.device)),

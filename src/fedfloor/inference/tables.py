@@ -135,7 +135,7 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
         most = max(end - first for first, end in runs)
         raise SettingError(f"{sheet.path.name}: {most} rows of a device at most: the model takes windows of {length}.")
     if short:
-        log.info("%s: %d devices have fewer than %d rows and are left out.", sheet.path.name, short, length)
+        log.info("%s: devices with fewer than %d rows that are left out: %d.", sheet.path.name, length, short)
     return starts.astype(np.int64), length
 
 
