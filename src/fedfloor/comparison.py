@@ -12,9 +12,9 @@ from typing import Any
 from fedfloor.experiment import Experiment
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
-from fedfloor.report.groups import groups
+from fedfloor.report.groups import groups, judged, spoken
 from fedfloor.report.numbers import interval
-from fedfloor.report.story import spoken, story
+from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs.api import Run, default_ranks
 from fedfloor.runs.compare import Task, carry_out, tasks
@@ -47,7 +47,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[dict[str, Any]]:
-        """The methods' paired differences in accuracy; see :func:`fedfloor.report.table.paired`."""
+        """The methods' paired differences in the headline; see :func:`fedfloor.report.table.paired`."""
         return paired(reading.collect(self.folders))
 
     @property
@@ -61,12 +61,13 @@ class Comparison:
         return page.write(self.folders, Path(out) if out is not None else self.folder / "report.html")
 
     def _repr_html_(self) -> str:
+        of = judged(reading.collect(self.folders))
         cells = [
             (spoken(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
-             interval(row["accuracy"], row["half_width"]), interval(row["loss"], None, 3))
+             interval(row[of.key], row["half_width"]), interval(row["loss"], None, 3))
             for row in self.rows
         ]  # fmt: skip
-        head = "".join(f"<th>{name}</th>" for name in ("method", "seeds", "rounds", "accuracy", "loss"))
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("method", "seeds", "rounds", of.name, "loss"))
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
         told = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.story)
         where = f"<p>folder: <code>{escape(str(self.folder))}</code></p>"

@@ -73,7 +73,7 @@ def run(
             )  # fmt: skip
         if not is_first():
             return
-        shared.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
+        shared.summary([folder], folder / "report.html", limits.target(what.evaluate.figure), as_json=as_json)
     skew = json.loads((folder / "park.json").read_text(encoding="utf-8")).get("label_skew")
     if skew is not None:
         print(LabelSkew(**skew).words, file=sys.stderr)

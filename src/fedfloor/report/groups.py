@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fedfloor.figures import ACCURACY, Figure
 from fedfloor.report.ledger import Round, Run
 from fedfloor.report.records import Figures
 
@@ -16,6 +17,11 @@ class Label(str):
     """A group's label; ``shown`` is the same with the method's name as papers write it."""
 
     shown: str
+
+
+def spoken(label: str) -> str:
+    """Return a group's label with the method's name as papers write it."""
+    return label.shown if isinstance(label, Label) else label
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,16 @@ def composed(run: Run) -> str:
         if given is not None:
             names.append(given if isinstance(given, str) else str(given.get("kind", "?")))
     return " + ".join(names)
+
+
+def judged(runs: Iterable[Run]) -> Figure:
+    """Return the figure that all runs are judged by: the accuracy, which every run has, where they differ.
+
+    >>> judged([]).name
+    'accuracy'
+    """
+    found = {run.headline for run in runs}
+    return found.pop() if len(found) == 1 else ACCURACY
 
 
 def figures_of(runs: Iterable[Run]) -> Figures | None:
