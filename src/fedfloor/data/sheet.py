@@ -31,6 +31,7 @@ TIME_LIKE = re.compile(
     re.IGNORECASE,
 )
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
+CATEGORY = "category "  # before the name of a column of texts that is a sensor, as a role
 STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of what it says
 
 
@@ -218,13 +219,16 @@ class _Layout:
         for role, name in reading.columns.roles().items():
             if role not in roles and not lenient and (role in required or name not in ("", default.get(role))):
                 raise _no_column(path, name, role, names)
-        for name in (*reading.columns.values, *reading.columns.ignore):
+        categories = tuple(reading.columns.categories or ())
+        for name in (*reading.columns.values, *reading.columns.ignore, *categories):
             if name not in where:
                 role = "values" if name in reading.columns.values else "ignore"
+                role = "categories" if name in categories else role
                 raise _no_column(path, name, "" if lenient else role, names)
+        roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
         sensors = reading.columns.values or tuple(name for name in names if name not in taken)
-        if not sensors:
+        if not sensors and not categories:
             raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
         time = roles.pop("time", None)
         values = tuple(where[name] for name in sensors)
@@ -251,7 +255,7 @@ class _Layout:
         columns = [self.quick([cells[i] for _, cells in block]) for i in self.values]
         found = [column for column in columns if column is not None]
         if len(found) == len(columns):
-            return np.stack(found, axis=1)
+            return np.stack(found, axis=1) if found else np.empty((len(block), 0))
         return np.array([[self.number(line, cells[i], i) for i in self.values] for line, cells in block])
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
@@ -306,13 +310,16 @@ class _Layout:
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
-            hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
+            hint = (
+                f'If its texts are values: [data] columns.categories = {{ {name} = "one-hot" }}. If it is no '
+                f'sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
+            )
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
 
     def words(self, block: list[Row], role: str) -> list[str]:
         column = self.text[role]
         found = [cells[column].strip() for _, cells in block]
-        if self.lenient:
+        if self.lenient or role.startswith(CATEGORY):
             return found
         for (line, _), text in zip(block, found, strict=True):
             if not text or (role == "label" and text.casefold() in NO_LABEL):
@@ -343,7 +350,7 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> Settin
         advice += " Without labels nothing can be trained yet: anomaly detection is planned."
     if role == "device":
         advice = advice.removesuffix(".") + ", and likewise label, factory and time."
-    if role in ("values", "ignore"):
+    if role in ("values", "ignore", "categories"):
         advice = f"Mend [data] columns.{role}."
     return SettingError(
         f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"

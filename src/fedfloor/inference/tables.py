@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.bins import binned
+from fedfloor.data.categories import columns_of, described, encoded
 from fedfloor.data.files import content
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
@@ -40,7 +41,9 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     Raises:
         SettingError: a mistake in the table; the message names file, row and column.
     """
-    names: dict[str, Any] = {**sensors.names, "values": sensors.columns}
+    categories = described(sensors.coding.get("categories", {}))
+    numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
+    names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
     if sensors.window is None:
         names["time"] = ""  # rows by themselves need no times
     columns = Columns(**names)
@@ -48,7 +51,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
         sheet = _matrix(path, sensors.columns)
     else:
         reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
-        sheet = read(path, reading, (), lenient=True)
+        (sheet,) = encoded([read(path, reading, (), lenient=True)], categories, known=True)
     none = [""] * len(sheet.line)
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either
     device = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
