@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
 from commands import Command
+from fedfloor import config
 from fedfloor.deploy import authority, inspect, provision, settings
+from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.park_file import Device
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError
@@ -245,3 +248,27 @@ def test_a_process_with_an_expired_certificate_does_not_start(
     kind, _, who = name.partition("-")
     place = {"device": "devices", "edge": "factories"}[kind]
     command.refused(command(kind, f"out/{place}/{who}/{name}.toml"), f"certificate of '{who}' expired on 2031-05-01")
+
+
+def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_a_device(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2 }\nmethod.name = "hierfavg"\n')
+    provisioned(park, tmp_path)
+    for one in park.factory:
+        place, other = tmp_path / "out" / "factories" / one.name, {"north", "south"} - {one.name}
+        (far,) = other
+        assert "connection " not in (place / "mosquitto.conf").read_text()
+        assert not any(far in line for line in (place / "acl").read_text().splitlines())
+        assert "in/+/" not in (place / "acl").read_text()
+        read = settings.read(EdgeSettings, place / f"edge-{one.name}.toml")
+        assert (read.reach, read.neighbours) == ("factory", ())
+        link: Any = None
+        Edge(read, config.read(park.experiment), None, link)
+        ring = config.from_table({"method": {"name": "ring"}, "park": {"devices": 4, "factories": 2}})
+        with pytest.raises(SettingError, match=r"'ring' crosses factories.* fedfloor provision again"):
+            Edge(read, ring, None, link)
+    park.experiment.write_text('name = "given"\nmethod.name = "ring"\n')
+    done = provisioned(park, tmp_path)
+    assert any("restart its broker" in note for note in done.notes)
+    assert "connection north-south" in (tmp_path / "out/factories/north/mosquitto.conf").read_text()
+    assert "fedfloor/plant/in/south/n0" in (tmp_path / "out/factories/south/acl").read_text()

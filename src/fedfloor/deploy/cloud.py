@@ -17,10 +17,11 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import answers as answers_of
 from fedfloor.deploy import errands, joining, packing, ranges
 from fedfloor.deploy import facts as facts_of
+from fedfloor.deploy.asking import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.gate import Gate
-from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, RefusedError, encode
 from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
@@ -287,7 +288,7 @@ class Cloud:
         came = self._edges.ask(frames, self._settings.deadlines.round_s)
         found, walked, broken = {}, [0.0], dict[int, FedfloorError]()
         for factory, frame in came.items():
-            answer = self._gate.take(frame, self._names[factory])
+            answer = self._gate.take(frame, self._names[factory], *_room(*asked[factory]))
             if answer is None or answer.answers not in (identities[factory], ""):
                 continue
             request = asked[factory][0]
@@ -322,6 +323,17 @@ class Cloud:
         log.error("%s could not do its part: %s", name, text)
         self._failed(factory, request, error if error in KINDS else "RunError", text)
         return KINDS.get(error, RunError)(f"{name}: {text}")
+
+
+def _room(kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+    """Return how many bytes, and how many arrays, the answer of an edge may have.
+
+    It shows at most a packet for each of its branches, or a vector of each device.
+    """
+    size, branches, devices = sum(one.nbytes for one in sent.values()), len(about.get("mine", ())), 0
+    if kind == "ask":
+        size, devices = max(size, VECTOR_BYTES), len(about["devices"])
+    return min(MOST_HEADER + ENVELOPE + (branches + devices) * size, MOST_BYTES), branches * len(sent) + devices
 
 
 def run(

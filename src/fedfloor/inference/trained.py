@@ -225,6 +225,12 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
         for what, spec in outside:
             load(spec, what)
         goal = objective(*header.made.objective)
+        if not outside:  # without memory first: a header may state any size
+            with torch.device("meta"):
+                bare = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)[0]
+            numbers = sum(one.numel() for one in bare.parameters())
+            if numbers > (held := sum(one.numel() for one in tensors.values())):
+                raise SettingError(f"it has {numbers} numbers, and the file {held}.")
         with torch.random.fork_rng(devices=[]):
             parts = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)
             network = Network(*parts)
