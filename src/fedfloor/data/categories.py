@@ -119,7 +119,7 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: b
     texts, one_hot = sheet.text[CATEGORY + name], isinstance(how, OneHot)
     values: tuple[str, ...] = how.values if isinstance(how, OneHot) else how
     place: dict[str, float] = {value: number for number, value in enumerate(values)}
-    code = np.array([place.get(text, -1.0) for text in texts])
+    code = np.array([place.get(text, -1.0) for text in texts], np.float64)
     for row in np.flatnonzero(code == -1.0).tolist():
         if texts[row].casefold() in NO_LABEL:
             code[row] = np.nan
