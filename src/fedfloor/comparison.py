@@ -20,6 +20,7 @@ from fedfloor.runs.api import Run, default_ranks
 from fedfloor.runs.compare import Task, carry_out, tasks
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
+from fedfloor.runs.references import beside
 
 Report = Callable[[str, int, Line], None]
 
@@ -84,6 +85,7 @@ def compare(
     resume: bool = False,
     limits: Limits | None = None,
     report: Report | None = None,
+    references: bool = False,
 ) -> Comparison:
     """Run an experiment with several methods and seeds on equal terms.
 
@@ -96,6 +98,8 @@ def compare(
         resume: go on with runs that are there.
         limits: when each run stops early.
         report: called with each new ledger line, behind its method and seed.
+        references: also train locally only, on pooled data, and with scikit-learn on the pooled table (of sensors), as
+            far as the first method trains; see :mod:`fedfloor.runs.references`.
 
     Raises:
         SettingError: something in the experiment, a method or a seed is wrong, or a run is there already.
@@ -103,6 +107,8 @@ def compare(
     """
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
     work = tasks(experiment, methods, seeds, folder)
+    if references:
+        work = beside(work, experiment, methods, seeds, folder, limits or Limits())
     size = default_ranks(experiment.engine) if ranks is None else ranks
     ends, whole = carry_out(work, limits or Limits(), size, _follow(report), resume=resume, tolerant=True, keep=True)
     gone = tuple(place for place, why in ends.items() if why == "diverged")

@@ -194,4 +194,6 @@ class Factory:
 
 
 def _told(work: Work) -> dict[str, Any]:
-    return {**asdict(work), "settings": dict(work.settings)}
+    told = {**asdict(work), "settings": dict(work.settings)}
+    del told["sends"]  # all do: see fedfloor.runs.loop
+    return told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedfloor.errors import SettingError, nearest, unknown
+from fedfloor.references import REFERENCES
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
@@ -45,6 +47,11 @@ def found(path: Path, which: str = "last") -> Path:
                 'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
             )
         return path / FILES[which]
+    if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
+        raise SettingError(
+            f"{path} keeps no model: it is a reference (local training only keeps one for each device, in memory/; "
+            "scikit-learn none). Give the run of a method."
+        )
     if (path / "experiment.toml").exists():
         raise SettingError(
             f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or go on with "
@@ -53,6 +60,14 @@ def found(path: Path, which: str = "last") -> Path:
     inside = sorted(str(one.parent) for one in path.glob("*/model.safetensors"))
     more = f" Runs in it: {', '.join(inside)}." if inside else ""
     raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
+
+
+def _is_reference(path: Path) -> bool:
+    try:
+        method = tomllib.loads(path.read_text(encoding="utf-8"))["method"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return method in REFERENCES
 
 
 def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

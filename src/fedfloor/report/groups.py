@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedfloor.figures import ACCURACY, Figure
+from fedfloor.references import REFERENCES
 from fedfloor.report.ledger import Round, Run
 from fedfloor.report.records import Figures
 
@@ -77,6 +78,11 @@ def groups(runs: Iterable[Run]) -> tuple[Group, ...]:
     members = [tuple(by_seed[seed] for seed in sorted(by_seed)) for by_seed in found.values()]
     labels = _labels([runs[0] for runs in members])
     return tuple(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
+
+
+def contestants(found: Sequence[Group]) -> list[Group]:
+    """Return the groups of methods, without references; all where references stand alone."""
+    return [group for group in found if group.runs[0].method not in REFERENCES] or list(found)
 
 
 def _shown(text: str, run: Run) -> Label:

@@ -10,7 +10,7 @@ from fedfloor.plan.draw import svg, tree
 from fedfloor.report import figures, holdings, places, words
 from fedfloor.report.confusion import FEW, heat_map
 from fedfloor.report.evaluation import Place, added, by_place
-from fedfloor.report.groups import Group, judged, spoken
+from fedfloor.report.groups import Group, contestants, judged, spoken
 from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
 from fedfloor.report.ledger import Park, Run
 from fedfloor.report.numbers import count, figure
@@ -139,7 +139,7 @@ def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
 def plan_section(found: Sequence[Group]) -> str:
     """Return each method's first round as a picture and as text."""
     parts = []
-    for group in found:
+    for group in contestants(found):
         run = group.runs[0]
         parts.append(f"<h3>{escape(spoken(group.label))}</h3>")
         if run.plan is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.report.groups import Group, figures_of, judged, last_lines, spoken
+from fedfloor.report.contrast import contrast
+from fedfloor.report.groups import Group, contestants, figures_of, judged, last_lines, spoken
 from fedfloor.report.numbers import count, figure, interval, listed
 from fedfloor.report.price import KINDS, amount
 from fedfloor.report.privacy import privacy
@@ -26,10 +27,12 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
         found: the runs, grouped by experiment.
         target: the value of the headline whose first round is compared.
     """
-    runs = [run for group in found for run in group.runs]
-    rows, of = summary(runs, target), judged(runs)
-    told = [apart(found), verdict(rows, of), prices(rows, of), standing(found), *remarks(found), winner(found)]
-    told += [devices(best) for best in _leader(found)]
+    rivals = contestants(found)
+    runs = [run for group in rivals for run in group.runs]
+    rows, of, best = summary(runs, target), judged(runs), _leader(rivals)
+    told = [apart(found), verdict(rows, of), prices(rows, of), standing(rivals), *remarks(rivals), winner(rivals)]
+    told += [contrast(found, one) for one in best]
+    told += [devices(one) for one in best]
     told += [untrained(found), diverged(found), unfinished(found), lost(found), reported(found)]
     return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
             for sentence in told if sentence]  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from fedfloor.figures import ACCURACY, LOSS, Figure
-from fedfloor.report.groups import Group, groups, half_width, judged, last_lines, values
+from fedfloor.report.groups import Group, contestants, groups, half_width, judged, last_lines, values
 from fedfloor.report.ledger import Run
 from fedfloor.report.price import KINDS, spent
 from fedfloor.report.same import check_same_test
@@ -107,10 +107,11 @@ def natural_target(runs: Iterable[Run]) -> float | None:
     """Return the best round value of the headline that all seeds of at least one method reached.
 
     Of a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99, of a loss one of …, 1, 0.5, 0.2, 0.1, ….
+    References count where they stand alone.
     """
     runs = list(runs)
     figure = judged(runs)
-    found = [[list(values(run, figure.read).values()) for run in group.runs] for group in groups(runs)]
+    found = [[list(values(run, figure.read).values()) for run in group.runs] for group in contestants(groups(runs))]
     return figure.round_target(figure.worst(map(figure.best, every)) for every in found if all(every))
 
 
@@ -187,6 +188,6 @@ def shown(runs: Iterable[Run], pairs: Sequence[Row]) -> list[Row]:
     found, figure = groups(runs), judged(runs)
     if len(found) <= MANY or not pairs:
         return list(pairs)
-    best = leader(found, pairs)
+    best = leader(contestants(found), pairs)
     rows = [seen_from(row, best) for row in pairs if best in (row["method"], row["against"])]
     return sorted(rows, key=lambda row: figure.gain(row["difference"], 0.0))
