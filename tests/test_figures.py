@@ -118,8 +118,10 @@ def test_the_headline_stands_first_in_the_ledger_and_in_the_evaluation(tmp_path:
         assert list(text)[:2] == ["round", "figures"]
         assert line.headline == (headline, text["figures"][headline])
         assert named(headline).read(line) == pytest.approx(line.headline[1])
+    assert run.headline == run.lines[-1].headline
     written = json.loads((run.folder / "evaluation.json").read_text())
     assert written["figures"] == texts[-1]["figures"]
+    assert run.evaluation == written
     table = np.array(written["confusion"])
     if named(headline).kind.ranking:
         chance = 0.5 if headline == "AUROC" else 0.1
