@@ -59,6 +59,7 @@ def report(
 ) -> None:
     """Write an HTML page about runs; print a table."""
     budget = budgets.budget(at)
+    shared.check_target(folders, target)
     if markdown is not None:
         shared.markdown(folders, markdown, target, budget)
     shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json, at=budget)

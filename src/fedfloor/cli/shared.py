@@ -95,9 +95,6 @@ def summary(
     from fedfloor.report.remarks import remarks
     from fedfloor.terminal import printable, show
 
-    if target is not None:
-        of = judged(ledger.collect(folders))
-        of.check_target(target, f"target {of.name} (--target)")
     try:
         where = page.write(folders, out, target, at)
     except OSError as error:
@@ -121,6 +118,20 @@ def summary(
     for text in notes:
         print(printable(text))
     print(f"report: {where}")
+
+
+def check_target(folders: Sequence[Path], target: float | None) -> None:
+    """Refuse a ``--target`` that the headline of runs cannot have.
+
+    Raises:
+        SettingError: it is no share, or no number above 0.
+    """
+    from fedfloor.report import ledger
+    from fedfloor.report.groups import judged
+
+    if target is not None:
+        of = judged(ledger.collect(folders))
+        of.check_target(target, f"target {of.name} (--target)")
 
 
 def _at(runs: Sequence[Run], budget: Budget) -> Row:
