@@ -82,7 +82,10 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             header = (file.metadata() or {}).get("fedfloor", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
     except (SafetensorError, OSError) as error:
-        raise SettingError(f"{path} is damaged, or no safetensors file: {error}. Give a run's folder.") from error
+        raise SettingError(
+            f"{path} is no trained model, or damaged (not to be read as a safetensors file: {error}). "
+            "Give a run's folder."
+        ) from error
     try:
         about = json.loads(header)
         kind = about.get("format", "none")
