@@ -49,7 +49,7 @@ class Columns:
             values listed; or a list, for the place in it.
         run: which recording of its device the row belongs to; left out, a device's rows in one file are a recording.
 
-    A factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
+    A device, factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
     """
 
     device: str = "device"

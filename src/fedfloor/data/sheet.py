@@ -349,7 +349,11 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> Settin
     if role == "label":
         advice += " Without labels nothing can be trained yet: anomaly detection is planned."
     if role == "device":
-        advice = advice.removesuffix(".") + ", and likewise label, factory and time."
+        advice = (
+            advice.removesuffix(".") + ", and likewise label, factory and time. Or if no column names machines, deal "
+        )
+        advice += "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
+        advice += "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
     if role in ("values", "ignore", "categories"):
         advice = f"Mend [data] columns.{role}."
     return SettingError(

@@ -82,7 +82,7 @@ def _coding(facts: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
 
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
     label = () if reading.remaining else ("label",)
-    required = label if reading.whole else ("device", *label)
+    required = label if reading.whole or not reading.columns.device else ("device", *label)
     sheets, reading = labelled(settled([scan(path, reading, required=required) for path in paths], reading), reading)
     check_labels(sheets, reading)
     categories = listed(sheets, reading.columns.categories)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.findings import values_beyond
 from fedfloor.data.own import load as load_own
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
@@ -37,7 +38,14 @@ def load_data(experiment: Experiment) -> Dataset:
 
 
 def warn_of_gaps(park: Park) -> None:
-    """Warn by name of classes that a split leaves to the test data or to the training data, wholly or nearly so."""
+    """Warn by name of classes and values that a split leaves to the test or the training data, wholly or nearly so."""
+    beyond = {} if park.told is not None else values_beyond(park.dataset)
+    if beyond:
+        log.warning(
+            "%s: many test samples have values that no training sample comes near: %s. No model can have learnt them: "
+            "look at units, and at sensors that only ever rise.", park.dataset.name,
+            _listed([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()]),
+        )  # fmt: skip
     counts, name = class_counts(park), park.dataset.name
     share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample
     untrained = {key: test for key, (train, test) in counts.items() if test and not train}
