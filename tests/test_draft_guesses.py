@@ -213,3 +213,27 @@ def test_rows_of_no_machine_are_dealt(command: Command) -> None:
     said = command("new", "p.csv", *(word for one in dealt for word in ("--set", one)))
     assert said.code == 0, said.err
     assert build_park(config.read(command.folder / "p.toml")).devices == 4
+
+
+def test_files_that_may_be_machines_are_asked_about(command: Command) -> None:
+    for hall in ("north", "south"):
+        for number in range(2):
+            recording(command.folder / "d" / hall / f"{hall} press {number}.csv")
+    said = command("new", "d")
+    command.refused(said, "its folder may be a device and the file one of its recordings", "--set data.device=folder")
+    said = command("new", "d", "--set", "data.device=file", "--set", "data.factory=folder")
+    assert said.code == 0, said.err
+    assert "each file is a device, its folder is its factory, as given" in said.err
+    assert "4 devices in 2 factories" in said.out
+    assert command("new", "d", "--set", "data.device=folder", "--force").code == 0
+
+
+def test_remaining_life_of_a_table_without_labels(command: Command) -> None:
+    path = engines(command.folder / "wear.csv")
+    path.write_text("\n".join(row.rpartition(",")[0] for row in path.read_text().splitlines()) + "\n")
+    command.refused(command("new", "wear.csv"), "no column 'device'")
+    said = command("new", "wear.csv", "--set", "data.remaining=true", "--set", "data.bins=[15,40]")
+    assert said.code == 0, said.err
+    assert "split: by device" in said.err
+    assert command("run", "wear.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1").code == 0
+    assert command("predict", "out", "wear.csv").code == 0
