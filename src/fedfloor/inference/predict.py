@@ -112,6 +112,26 @@ def accuracy(found: Sequence[Prediction]) -> tuple[float | None, int]:
     return (sum(one.label == one.best[0][0] for one in known) / len(known) if known else None), len(known)
 
 
+def by(found: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
+    """Return a row per file or device: samples, the class predicted most with its share, the accuracy if labelled.
+
+    Args:
+        found: predictions.
+        key: a prediction's file or device; those without one are left out.
+        name: of the first column.
+    """
+    groups: dict[str, list[Prediction]] = {}
+    for one in found:
+        if (of := key(one)) is not None:
+            groups.setdefault(of, []).append(one)
+    rows = []
+    for of, mine in groups.items():
+        most = by_class(mine)[0]
+        row = {name: of, "samples": len(mine), "mostly": most["class"], "share": most["share"]}
+        rows.append(row | {"accuracy": accuracy(mine)[0]})
+    return rows
+
+
 def by_class(found: Sequence[Prediction]) -> list[Row]:
     """Return a row per predicted class: how many samples, their share, their mean probability."""
     told: dict[str, list[float]] = {}
