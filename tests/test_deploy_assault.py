@@ -29,7 +29,7 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import answers, broker, device, errands, facts, ranges, rights, superlink, topics, units
+from fedfloor.deploy import answers, broker, device, errands, facts, joining, ranges, rights, superlink, topics, units
 from fedfloor.deploy.asking import Line, _Open
 from fedfloor.deploy.cloud import Cloud, _room
 from fedfloor.deploy.flow import Flow
@@ -42,6 +42,7 @@ from fedfloor.engine.attend import Still
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.visit import Key
 from fedfloor.errors import FedfloorError
+from fedfloor.experiment import Experiment
 from fedfloor.inference.trained import load_model
 from fedfloor.plan.nodes import Probe, Work
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
@@ -362,6 +363,8 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
             about = one.about("loss") | {"device": number}
             tally.attempt(f"a question to device {number}", one.refuses("probe", about, arrays={"w": one.w}))
         tally.attempt("an answer that another edge was given", partial(_cached, one))
+        for sums in (True, False):
+            tally.attempt("what other factories' devices hold", partial(_elsewhere, sums))
     known = Path(tempfile.mkdtemp(dir=folder))
     with park_of(known, experiment(known, "fedavg", rounds=1, devices=4)) as park:
         one = Device(park)
@@ -374,6 +377,24 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
         ):  # fmt: skip
             about = one.about("facts") | {"facts": {**true, name: value}}
             tally.attempt(f"then {name} = {str(value)[:40]}", one.refuses("facts", about))
+
+
+def _elsewhere(sums: bool) -> str:
+    """An edge looks for what other factories' devices hold in what the cloud tells it."""
+    about = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=sums)
+    rows = ((36.0,), (90.0,), (30.0,)) if sums else ()
+    held = [facts.Holding(9, (4, 5), rows, "ab" * 32), facts.Holding(9, (9, 0), rows, "cd" * 32)]
+    park = facts.park(Experiment(), about, [0, 1], held)
+    told = json.loads(json.dumps(joining.told(facts.known(about, park), ([0, 1], held), 0)))
+    first, other = told["held"]
+    expect(first == json.loads(json.dumps(asdict(held[0]))), "it does not know its own")
+    expect(
+        not any(other["counts"]) and not any(map(any, other["sums"])) and "cd" not in other["digest"], "it reads more"
+    )
+    read = facts.read(told["facts"])
+    again = facts.park(Experiment(), read, *joining.read_told(told, read))
+    expect(str(facts.known(read, again)) == str(facts.known(about, park)), "its samples are scaled otherwise")
+    return HARMLESS
 
 
 def _cached(one: Device) -> str:
@@ -1061,6 +1082,20 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
 }
 
 
+HEAD = """\
+# Attacks on a deployment
+
+Written by `python tests/test_deploy_assault.py > results/attacks.md`, in the repository's folder.
+
+Attempts against the handlers of messages and files that real machines run, in one process. An audit hook sees what is
+run, imported or opened; time and memory are measured. *By hand*: thought out one by one; the others replace every field
+of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,
+and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction, which
+`docs/deploy.md` names among what its checks do not protect against.
+
+What got through at first stands in `CHANGELOG.md` under Security; each of these is an attempt here, or in
+`tests/test_deploy_provision.py`.
+"""
 HEADS = ("who attacks whom", "aim", "attempts", "of them by hand", "refused and named", "harmless",
          "not prevented, as stated", "got through")  # fmt: skip
 
@@ -1089,6 +1124,7 @@ def main(names: Sequence[str]) -> int:
         for line in rows[-1].through:
             print(f"THROUGH {name} {line}", file=sys.stderr)
         through += len(rows[-1].through)
+    print(HEAD)
     print(f"| {' | '.join(HEADS)} |")
     print(f"|---|---|{'---:|' * (len(HEADS) - 2)}")
     total = Tally("All", "")

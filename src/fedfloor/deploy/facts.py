@@ -110,6 +110,11 @@ class Holding:
     sums: tuple[Floats, ...]
     digest: str
 
+    def bare(self) -> Holding:
+        """Return how many samples there are, and nothing else of them."""
+        sums = tuple((0.0,) * len(one) for one in self.sums)
+        return Holding(self.samples, (0,) * len(self.counts), sums, "0" * len(self.digest))
+
 
 def holding(park: Park, device: int, facts: Facts) -> Holding:
     """Return what a device has to say of its samples."""
@@ -179,7 +184,9 @@ def park(
     first = np.cumsum([0, *(one.samples for one in held)], dtype=np.int64)
     digests = [here.digest if here is not None else "", *(one.digest for one in held)]
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
-    known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale) if facts.sums else None  # type: ignore[misc]
+    known = facts.known.standard if facts.known is not None else None
+    if facts.sums and known is None:
+        known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale)  # type: ignore[misc]
     told = Told(np.array([one.counts for one in held], np.int64), known)
     part = normaliser(data.normalise)
     if part is not None and here is not None:  # as in a simulation: by the rows of their devices that are here
