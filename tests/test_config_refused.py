@@ -54,7 +54,7 @@ TYPES = {
     "data = 3": "data = 3: must be a table.",
     "data.partition = 'iid'": "data.partition = 'iid': must be a table.",
     "data.partition = { per_device = 2 }": "needs kind = one of dirichlet, dominant, iid, natural, shards.",
-    "data.normalise = 'zscore'": "data.normalise = 'zscore': must be 'auto', 'unit' or 'standard' or 'device' or a",
+    "data.normalise = 'zscore'": "data.normalise = 'zscore': must be 'auto', 'unit' or 'standard' or 'device' or",
     "park.devices = [1]": "park.devices = [1]: must be a whole number.",
     "method = 'fedsr'": "method = 'fedsr': must be a table.",
     "methods = 3": "methods = 3: must be a table.",

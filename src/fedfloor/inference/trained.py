@@ -12,12 +12,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError, shown
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.inference.own_scale import OwnScale
+from fedfloor.inference.raw import Raw, by_regimes
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
 from fedfloor.outside import load
@@ -27,40 +28,6 @@ from fedfloor.threads import one_thread
 
 MOST = 10**8  # numbers in a sample
 BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products
-
-
-class Raw(nn.Module):
-    """A network that takes numbers as they stand in files: value = (scale·x − mean)/std, a hole is the mean.
-
-    Args:
-        network: takes values [n, …], gives logits [n, F].
-        scale: factor from a stored number to its value.
-        mean, std: [C], per channel.
-        holes: whether numbers may be missing (NaN).
-        dims: number of dimensions of a batch.
-        temperature: T that logits are divided by before they become probabilities.
-    """
-
-    factor: Tensor
-    shift: Tensor
-
-    def __init__(
-        self, network: nn.Module, scale: float, mean: Tensor, std: Tensor, *, holes: bool, dims: int,
-        temperature: float = 1.0,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        form = (1, -1, *(1,) * (dims - 2))
-        self.network, self.holes, self.temperature = network, holes, temperature
-        self.register_buffer("factor", (scale / std).view(form))  # one multiplication, one addition: as in training
-        self.register_buffer("shift", (-mean / std).view(form))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities [n, F] and logits [n, F] of stored numbers [n, …]."""
-        values = x.to(self.factor.dtype) * self.factor + self.shift
-        if self.holes:
-            values = torch.where(torch.isnan(values), 0.0, values)  # the mean, by now
-        logits = self.network(values)
-        return torch.softmax(logits if self.temperature == 1 else logits / self.temperature, 1), logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +132,9 @@ class NormaliseHeader:
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    kind: Literal["device"] | None = None
+    kind: Literal["device", "regime"] | None = None
     rows: int | None = None
+    regimes: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -242,6 +210,8 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
     holes = sensors is not None and sensors.missing == "mean"
     heat = 1.0 if header.decide is None else header.decide.temperature
     raw = Raw(network.module, scale, centre, spread, holes=holes, dims=len(shape) + 1, temperature=heat)
+    if header.normalise.kind == "regime":
+        raw = by_regimes(raw, header.normalise.regimes or {}, shape, str(path))
     raw.eval().requires_grad_(False)
     scaled = header.inputs is not None and bool(header.inputs.scaled)
     given = header.normalise

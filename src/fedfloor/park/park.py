@@ -240,7 +240,7 @@ class Park:
 
         ``unit``: mean 0, std 1. ``standard``: those of all devices' training samples, from per-device sums; see
         :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. Of samples that a
-        normaliser has scaled: mean 0, std 1.
+        normaliser has scaled: what that leaves to do.
 
         Raises:
             SettingError: another kind; or ``unit`` where missing values are to become their channel's mean.
@@ -251,7 +251,7 @@ class Park:
                 "this park is not normalised: fedfloor.park.normalise.prepared(park, normalise) does it."
             )
         if self.normalised is not None:
-            return np.zeros(channels), np.ones(channels)
+            return self.normalised.alike or (np.zeros(channels), np.ones(channels))
         if kind == "unit" and inputs.missing == "mean":
             raise SettingError(
                 "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."
