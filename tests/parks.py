@@ -57,7 +57,7 @@ def plant(folder: Path, devices: tuple[tuple[str, str], ...] = (), **more: Any) 
     """Two factories on this machine; two devices in each unless others are named (name, factory)."""
     experiment = folder / "given.toml"
     if not experiment.exists():
-        experiment.write_text('name = "given"\n')
+        experiment.write_text('name = "given"\nmethod.name = "ring"\n')  # its rounds cross factories
     listed = devices or (("n0", "north"), ("n1", "north"), ("s0", "south"), ("s1", "south"))
     factories = tuple(
         Factory(name, "127.0.0.1", port=18831 + i, node_port=19094 + i, bind="127.0.0.1")

@@ -15,6 +15,7 @@ from fedfloor import __version__
 from fedfloor.data.sources import SOURCES
 from fedfloor.methods.catalog import METHODS
 from fedfloor.plan.text import digest, from_json
+from run_folders import make_run
 
 # -- run ---------------------------------------------------------------------------------------------------------------
 
@@ -131,12 +132,17 @@ def test_report_json_is_the_runs_table(command: Command) -> None:
         ("nowhere", "nowhere is not a run folder: it is not a folder."),
         ("tiny.toml", "tiny.toml is not a run folder: it is not a folder."),
         (".", ". is not a run folder: it has no experiment.toml"),
-        (". --target 2", "--target 2.0: accuracy is a share, above 0 and at most 1, such as 0.8."),
-        (". --target nan", "--target nan: accuracy is a share"),
     ],
 )
 def test_report_refuses(command: Command, words: str, message: str) -> None:
     command.refused(command("report", *words.split()), message)
+
+
+@pytest.mark.parametrize("target", ["2.0", "nan"])
+def test_report_refuses_a_target_that_no_accuracy_has(command: Command, target: str) -> None:
+    make_run(command.folder / "one", [0.5])
+    message = f"target accuracy (--target) = {target}: must be a share, above 0 and at most 1, such as 0.8."
+    command.refused(command("report", "one", "--target", target), message)
 
 
 def test_a_report_that_cannot_be_written(command: Command) -> None:

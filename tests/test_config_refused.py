@@ -20,7 +20,7 @@ def said(text: str) -> str:
 
 
 UNKNOWN = {
-    "wrok.lr = 1": "unknown key 'wrok'. Did you mean 'work'? Known: data, deploy, engine, evaluate, faults",
+    "wrok.lr = 1": "unknown key 'wrok'. Did you mean 'work'? Known: data, decide, deploy, engine, evaluate, faults",
     "work.lrr = 1": "[work] unknown key 'lrr'. Did you mean 'lr'? Known: batch_size, epochs, lr,",
     "work.lr = { kind = 'cosine', strat = 1 }": "[work.lr] unknown key 'strat'. Did you mean 'start'?",
     "data.partition = { kind = 'shards', per_devices = 2 }": "unknown key 'per_devices'. Did you mean 'per_device'?",
@@ -54,7 +54,7 @@ TYPES = {
     "data = 3": "data = 3: must be a table.",
     "data.partition = 'iid'": "data.partition = 'iid': must be a table.",
     "data.partition = { per_device = 2 }": "needs kind = one of dirichlet, dominant, iid, natural, shards.",
-    "data.normalise = 'zscore'": "data.normalise = 'zscore': must be 'auto', 'unit' or 'standard' or 'device' or a",
+    "data.normalise = 'zscore'": "data.normalise = 'zscore': must be 'auto', 'unit' or 'standard' or 'device' or",
     "park.devices = [1]": "park.devices = [1]: must be a whole number.",
     "method = 'fedsr'": "method = 'fedsr': must be a table.",
     "methods = 3": "methods = 3: must be a table.",

@@ -113,7 +113,8 @@ def test_plain_tables_are_read_by_columns(
 @pytest.mark.parametrize(
     "spoil",
     [lambda t: t.replace("press 2", '"press 2"'), lambda t: t.replace("\n", "\n\n", 9), lambda t: t.replace("\n", "\r"),
-     lambda t: t.replace("press 3", "press\0"), lambda t: t + "press 1,hall 1\n", lambda t: t.replace(",7,", ",7,x", 1), lambda t: t.replace("press 3", "Bürste")[:-1] + "\udcfc"],
+     lambda t: t.replace("press 3", "press\0"), lambda t: t + "press 1,hall 1\n",
+     lambda t: t.replace(",7,", ",7,x", 1), lambda t: t.replace("press 3", "Bürste")[:-1] + "\udcfc"],
 )  # fmt: skip
 def test_what_only_rows_show_is_read_row_by_row(tmp_path: Path, spoil: Any) -> None:
     path = tmp_path / "plant.csv"

@@ -93,7 +93,6 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda rows: [row.__setitem__(slice(3, 9), []) for row in rows],
         ("row 1 (the header): no sensors, only device, factory, time, label",),
     ),
-    "a silent sensor": (everywhere("level", "NA"), ("row 2, column 'level': no value, and none in any", '"level"')),
     "a quotation mark": (put(8, "device", '"press 2'), ("row 8: not a whole row", "quotation mark")),
     "header only": (lambda rows: rows.__delitem__(slice(1, None)), ("a header, but no rows below it",)),
     "empty": (lambda rows: rows.clear(), ("row 1: empty. A table begins with a row that names its columns",)),
@@ -290,3 +289,8 @@ def test_recordings_of_a_device_follow_their_times(tmp_path: Path) -> None:
     assert data.owner is not None
     mine = data.time[data.owner == 1]
     assert mine.tolist() == [*range(30), *range(100, 118)]
+
+
+def test_a_silent_sensor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"row 2, column 'level': no value, and none in any other row\. .*\"level\""):
+        load(tmp_path, plant(everywhere("level", "NA")), Reading(missing="mean"))

@@ -193,7 +193,7 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
     assert (agent.gate.refused["e0", "stale"], agent.gate.refused["e0", "foreign"]) == (1, 1)
     agent.leave()
     agent.run()
-    assert agent._waiting == 0
+    assert not any((*agent._waiting.values(), *agent._held.values()))
 
 
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])

@@ -46,6 +46,7 @@ TOP = 'experiment = "tiny.toml"'
         ('name = "robot"', 'name = "robot"\nnumber = 0', ["'camera' and 'robot'", "number 0"]),
         ('"10.0.0.3"', '"10.0.0.2"', ["broker of factory 'north'", "factory 'south'", "port 8883 of 10.0.0.2"]),
         ('"cloud.example"', '"10.0.0.2"\nport = 8883', ["SuperLink", "broker of factory 'north'", "port 8883"]),
+        ('"10.0.0.3"', '"10.42.0.300"', ["address = '10.42.0.300'", "a host name or an IP address"]),
         ('"10.0.0.3"', '"10.0.0.3:8883"', ["address = '10.0.0.3:8883'", "without a port"]),
         ('"10.0.0.3"', '"10.0.0.3"\nport = 70000', ["port = 70000", "65535"]),
         ('"10.0.0.3"', '"10.0.0.3"\nprt = 1', ["factory 2 'south'", "unknown key 'prt'", "'port'"]),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
 from commands import Command
+from fedfloor import config
 from fedfloor.deploy import authority, inspect, provision, settings
+from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.park_file import Device
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError
@@ -209,7 +212,7 @@ def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
     park = plant(tmp_path)
     park.experiment.write_text('name = "given"\npark = { devices = 5, factories = 2 }\n')
     first, second = provisioned(park, tmp_path).notes
-    assert first == "the experiment has 5 devices, the park file 4: set park.devices = 4 in given.toml"
+    assert first == "warning: the experiment has 5 devices, the park file 4: set park.devices = 4 in given.toml"
     assert second.endswith("where the park file has them: set park.assignment = [0, 0, 1, 1] in given.toml")
     park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2, assignment = [0, 0, 1, 1] }\n')
     assert not provisioned(park, tmp_path).notes[1:]  # but that a file was written anew
@@ -220,15 +223,20 @@ def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
     assert content(tmp_path) == before
 
 
-def test_a_park_file_that_names_somebody_nobody_provisioned(command: Command) -> None:
+def test_a_park_file_is_checked_beside_its_folder_and_its_experiment(command: Command) -> None:
     (command.folder / "hall.toml").write_text(PARK)
     assert command("provision", "hall.toml", "--out", "out").code == 0
+    found = command("provision", "hall.toml", "--check", "out")
+    assert found.code == 1
+    assert "set park.devices = 2 in tiny.toml" in found.out
+    (command.folder / "tiny.toml").write_text(
+        'name = "tiny"\npark = { devices = 2, factories = 2, assignment = [0, 1] }\n'
+    )
     assert command("provision", "hall.toml", "--check", "out").code == 0
-    more = PARK + '[[device]]\nname = "press"\nfactory = "north"\n'
-    (command.folder / "hall.toml").write_text(more)
-    said = command("provision", "hall.toml", "--check", "out")
-    assert said.code == 1
-    assert "device 'press' was not provisioned, or was revoked" in said.out
+    (command.folder / "hall.toml").write_text(PARK + '[[device]]\nname = "press"\nfactory = "north"\n')
+    found = command("provision", "hall.toml", "--check", "out")
+    assert found.code == 1
+    assert "device 'press' was not provisioned, or was revoked" in found.out
 
 
 @pytest.mark.parametrize("name", ["device-n0", "edge-north"])
@@ -240,3 +248,27 @@ def test_a_process_with_an_expired_certificate_does_not_start(
     kind, _, who = name.partition("-")
     place = {"device": "devices", "edge": "factories"}[kind]
     command.refused(command(kind, f"out/{place}/{who}/{name}.toml"), f"certificate of '{who}' expired on 2031-05-01")
+
+
+def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_a_device(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2 }\nmethod.name = "hierfavg"\n')
+    provisioned(park, tmp_path)
+    for one in park.factory:
+        place, other = tmp_path / "out" / "factories" / one.name, {"north", "south"} - {one.name}
+        (far,) = other
+        assert "connection " not in (place / "mosquitto.conf").read_text()
+        assert not any(far in line for line in (place / "acl").read_text().splitlines())
+        assert "in/+/" not in (place / "acl").read_text()
+        read = settings.read(EdgeSettings, place / f"edge-{one.name}.toml")
+        assert (read.reach, read.neighbours) == ("factory", ())
+        link: Any = None
+        Edge(read, config.read(park.experiment), None, link)
+        ring = config.from_table({"method": {"name": "ring"}, "park": {"devices": 4, "factories": 2}})
+        with pytest.raises(SettingError, match=r"'ring' crosses factories.* fedfloor provision again"):
+            Edge(read, ring, None, link)
+    park.experiment.write_text('name = "given"\nmethod.name = "ring"\n')
+    done = provisioned(park, tmp_path)
+    assert any("restart its broker" in note for note in done.notes)
+    assert "connection north-south" in (tmp_path / "out/factories/north/mosquitto.conf").read_text()
+    assert "fedfloor/plant/in/south/n0" in (tmp_path / "out/factories/south/acl").read_text()

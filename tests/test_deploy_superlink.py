@@ -102,12 +102,12 @@ def unfinished(fence: superlink.Fence, requests: int, size: int) -> list[str]:
 
 def test_unfinished_bodies_hold_a_bounded_memory_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty requests of 15 MB without a certificate held 600 MB of the SuperLink's memory for good."""
-    monkeypatch.setattr(superlink, "HELD_BYTES", 10_000)
+    monkeypatch.setattr(superlink, "HELD_BYTES", 10_000 * superlink.SHARE)
     monkeypatch.setattr(superlink, "BODY_S", 0.5)
     fence = superlink.Fence(None)  # type: ignore[arg-type]
     ends = unfinished(fence, requests=10, size=4000)
     assert sorted(ends) == ["full"] * 8 + ["late"] * 2
-    assert fence.held == 0
+    assert not fence.held
 
 
 # -- bodies and TLS ----------------------------------------------------------------------------------------------------

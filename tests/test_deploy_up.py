@@ -133,13 +133,22 @@ def test_a_park_of_this_machine_stands_as_the_experiment_says(folder: Path, monk
     assert stat.S_IMODE((trial.place / "authority" / "ca.key").stat().st_mode) == 0o600
 
 
+def test_a_park_whose_devices_hold_too_little_is_refused_before_anything_starts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "programs", dict)
+    with pytest.raises(SettingError, match="batch_size = 5000 is larger than what device"):
+        live.prepare(_experiment(folder, "work.batch_size=5000"), folder / "live")
+    assert not (folder / "live").exists()
+
+
 def owned(folder: Path, devices: int) -> Experiment:
     """An experiment on data of one's own: so many devices in the factories 'north' and 'south'."""
     each, names = 10, [f"press-{k}" for k in range(devices)]
     device, factory = np.repeat(names, each), np.repeat(["north" if k % 2 else "south" for k in range(devices)], each)
     x = np.random.default_rng(0).random((devices * each, 2))
     np.savez(folder / "own.npz", x=x, y=np.arange(len(x)) % 2, device=device, factory=factory)
-    (folder / "own.toml").write_text('[data]\npath = "own.npz"\n[model]\nname = "logistic"\n')
+    (folder / "own.toml").write_text('[data]\npath = "own.npz"\n[model]\nname = "logistic"\n[work]\nbatch_size = 4\n')
     return config.read(folder / "own.toml")
 
 

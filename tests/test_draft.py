@@ -172,8 +172,8 @@ def test_data_are_looked_for_beside_the_file_then_here(
     command.refused(missing, str(plans / "plant.csv"), "does not exist. Did you mean 'plants.csv'?", "--set data.path=")
 
 
-def test_a_workbook_is_no_table(command: Command) -> None:
-    (command.folder / "press.xlsx").write_bytes(b"PK")
+def test_a_workbook_of_another_kind_is_no_table(command: Command) -> None:
+    (command.folder / "press.xls").write_bytes(b"PK")
     command.refused(
         command("new", "press.xls"), "press.xls is a workbook of another kind. Save it as .xlsx, or its sheet as CSV"
     )

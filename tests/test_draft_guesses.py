@@ -184,3 +184,56 @@ def test_bins_of_arrays(tmp_path: Path) -> None:
 def test_nothing_changes_without_bins() -> None:
     assert labelled([], Reading())[1] == Reading()
     assert "bins" not in Reading().recipe()
+
+
+def test_values_that_training_never_came_near_are_named_before_the_first_round(command: Command) -> None:
+    """Two machines report bar, one millibar: tested on it, a model has never seen such values."""
+    for name, machines, factor in (("train", "ab", 1.0), ("test", "c", 1000.0)):
+        rows = [
+            f"{m},{n},{factor * (3 + n % 5)},{n % 7},{'ok' if n % 5 < 3 else 'worn'}"
+            for m in machines
+            for n in range(60)
+        ]
+        (command.folder / f"{name}.csv").write_text("\n".join(["device,time,pressure,flow,label", *rows]) + "\n")
+    said = command("new", "train.csv", "--set", "data.test=test.csv")
+    assert said.code == 0, said.err
+    beyond = "many test samples have values that no training sample comes near: 'pressure' (100 % of them)."
+    assert beyond in said.err
+    ran = command("run", "train.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1")
+    assert ran.err.index(beyond) < ran.err.index("stopped") if "stopped" in ran.err else beyond in ran.err
+
+
+def test_rows_of_no_machine_are_dealt(command: Command) -> None:
+    rows = [f"{n % 5 + random.Random(n).random()},{'ok' if n % 5 < 3 else 'worn'}" for n in range(200)]
+    (command.folder / "p.csv").write_text("\n".join(["pressure,label", *rows]) + "\n")
+    command.refused(
+        command("new", "p.csv"), "no column 'device'", "if no column names machines", "data.columns.device= "
+    )
+    dealt = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
+    said = command("new", "p.csv", *(word for one in dealt for word in ("--set", one)))
+    assert said.code == 0, said.err
+    assert build_park(config.read(command.folder / "p.toml")).devices == 4
+
+
+def test_files_that_may_be_machines_are_asked_about(command: Command) -> None:
+    for hall in ("north", "south"):
+        for number in range(2):
+            recording(command.folder / "d" / hall / f"{hall} press {number}.csv")
+    said = command("new", "d")
+    command.refused(said, "its folder may be a device and the file one of its recordings", "--set data.device=folder")
+    said = command("new", "d", "--set", "data.device=file", "--set", "data.factory=folder")
+    assert said.code == 0, said.err
+    assert "each file is a device, its folder is its factory, as given" in said.err
+    assert "4 devices in 2 factories" in said.out
+    assert command("new", "d", "--set", "data.device=folder", "--force").code == 0
+
+
+def test_remaining_life_of_a_table_without_labels(command: Command) -> None:
+    path = engines(command.folder / "wear.csv")
+    path.write_text("\n".join(row.rpartition(",")[0] for row in path.read_text().splitlines()) + "\n")
+    command.refused(command("new", "wear.csv"), "no column 'device'")
+    said = command("new", "wear.csv", "--set", "data.remaining=true", "--set", "data.bins=[15,40]")
+    assert said.code == 0, said.err
+    assert "split: by device" in said.err
+    assert command("run", "wear.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1").code == 0
+    assert command("predict", "out", "wear.csv").code == 0

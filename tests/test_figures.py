@@ -118,8 +118,10 @@ def test_the_headline_stands_first_in_the_ledger_and_in_the_evaluation(tmp_path:
         assert list(text)[:2] == ["round", "figures"]
         assert line.headline == (headline, text["figures"][headline])
         assert named(headline).read(line) == pytest.approx(line.headline[1])
+    assert run.headline == run.lines[-1].headline
     written = json.loads((run.folder / "evaluation.json").read_text())
     assert written["figures"] == texts[-1]["figures"]
+    assert run.evaluation == written
     table = np.array(written["confusion"])
     if named(headline).kind.ranking:
         chance = 0.5 if headline == "AUROC" else 0.1
@@ -133,6 +135,23 @@ def test_the_order_of_scores_does_not_depend_on_the_ranks(tmp_path: Path) -> Non
     what = experiment(tmp_path, "AUROC of fault")
     one, two = (fedfloor.run(what, tmp_path / f"{ranks}", ranks=ranks) for ranks in (1, 2))
     assert [line.figures for line in one.lines] == [line.figures for line in two.lines]
+
+
+def test_a_resumed_run_has_the_same_ledger(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "average precision")
+    fedfloor.run(what, tmp_path / "whole", ranks=1)
+    fedfloor.run(what, tmp_path / "parts", ranks=1, limits=fedfloor.Limits(1))
+    fedfloor.run(what, tmp_path / "parts", ranks=1, resume=True)
+    one, other = ((tmp_path / name / "ledger.jsonl").read_text().splitlines() for name in ("whole", "parts"))
+    for text, again in zip(one, other, strict=True):
+        assert json.loads(text) | {"wall_s": 0} == json.loads(again) | {"wall_s": 0}
+        assert list(json.loads(text)) == list(json.loads(again))
+
+
+def test_validation_data_have_their_own_headline(tmp_path: Path) -> None:
+    run = fedfloor.run(experiment(tmp_path, "AUROC", on="validation", validation=0.2), tmp_path / "run", ranks=1)
+    assert run.evaluation["on"] == "validation"
+    assert run.headline == ("AUROC", run.evaluation["figures"]["AUROC"])
 
 
 def test_without_a_headline_no_file_knows_of_it(tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 OPTIONAL = (
     "pydantic", "plotly", "sklearn", "threadpoolctl", "ortools", "numba", "typer", "rich", "pooch", "requests",
     "tensorboard", "mlflow", "bayes_opt", "transformers", "skimage", "onnxruntime", "flwr", "paho", "cryptography",
+    "pyarrow", "openpyxl",
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
-BASE = {"_version", "errors", "capacity", "chance", "figures", "outside", "threads"}
+BASE = {"_version", "errors", "capacity", "chance", "figures", "outside", "references", "threads"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -44,6 +45,7 @@ MAY = {
     "figures": {"errors"},
     "outside": {"errors"},
     "threads": set(),
+    "references": set(),
     "solvers": {"chance", "errors"},
     "plan": {"errors"},
     "data": BASE,
@@ -58,7 +60,7 @@ MAY = {
     "places": BASE | {"data", "experiment"},
     "config": BASE | {"checking", "experiment", "places", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
-    "report": {"_version", "checking", "errors", "figures", "plan"},
+    "report": {"_version", "checking", "errors", "figures", "plan", "references"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "reproduce": TRAINING | {"report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations

@@ -57,11 +57,14 @@ def test_windows_do_not_cross_devices(tmp_path: Path) -> None:
     assert got.y.tolist() == [0, 0, 0]  # of the last rows 3, 7 and 5
 
 
-def test_a_device_that_is_too_short_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="fedfloor"):
-        got = read(tmp_path, "device,temp,torque\na,1,1\na,2,2\na,3,3\nb,4,4\n", WINDOWED)
+def test_a_device_that_is_too_short_is_left_out_and_named(tmp_path: Path) -> None:
+    got = read(tmp_path, "device,temp,torque\na,1,1\na,2,2\na,3,3\nb,4,4\n", WINDOWED)
     assert got.devices == ["a"]
-    assert "1 devices have fewer than 3 rows" in caplog.text
+    assert got.left_out == ("a.csv, row 5: device 'b' has 1 rows from here on; the model takes windows of 3.",)
+    many = "".join(f"b{k},4,4\n" for k in range(8))
+    assert read(tmp_path, f"device,temp,torque\na,1,1\na,2,2\na,3,3\n{many}", WINDOWED).left_out[-1] == (
+        "a.csv: 3 more devices have fewer than 3 rows."
+    )
     with pytest.raises(SettingError, match=r"a.csv: 2 rows of a device at most: the model takes windows of 3\."):
         read(tmp_path, "temp,torque\n1,1\n2,2\n", WINDOWED)
 
@@ -78,8 +81,13 @@ def test_holes_are_treated_as_in_training(tmp_path: Path, caplog: pytest.LogCapt
         got = read(tmp_path, HOLES, Sensors(ROWS.columns, missing="drop"))
     assert got.places == [(2, 2), (5, 5)]
     assert "2 of 4 samples have missing values and are left out" in caplog.text
-    with pytest.raises(SettingError, match=r"a.csv, row 3, column 'temp': no value. The model was trained on tables"):
-        read(tmp_path, HOLES, ROWS)
+    got = read(tmp_path, HOLES, ROWS)
+    assert got.places == [(2, 2), (5, 5)]
+    assert [text.split(": no value")[0] for text in got.left_out] == [
+        "a.csv, row 3, column 'temp'", "a.csv, row 4, column 'temp'",
+    ]  # fmt: skip
+    with pytest.raises(SettingError, match=r"a.csv, row 2, column 'temp': no value. The model was trained on tables"):
+        read(tmp_path, "temp,torque\n,1\n", ROWS)
     with pytest.raises(SettingError, match=r"row 2, column 'temp': no value. And this device has no other value"):
         read(tmp_path, "temp,torque\n,1\n,2\n", Sensors(ROWS.columns, missing="previous"))
 

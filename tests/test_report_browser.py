@@ -200,3 +200,14 @@ def test_configuration_opens(browser: Any, page_file: Path) -> None:
     page.locator("summary", has_text="fedsr, seed 1").click()
     assert page.locator("details[open] pre", has_text='hardware = "machine 1"').is_visible()
     page.close()
+
+
+@pytest.mark.parametrize(("width", "hints"), [(390, True), (1400, False)])
+def test_what_is_wider_than_the_screen_says_so(browser: Any, page_file: Path, width: int, hints: bool) -> None:
+    page = open_page(browser, page_file, viewport={"width": width, "height": 900})
+    boxes = page.locator("#s-plan .scroll").all()
+    wide = [box.evaluate("one => one.scrollWidth > one.clientWidth + 1") for box in boxes]
+    hinted = [box.evaluate("one => getComputedStyle(one, '::before').content.includes('scroll')") for box in boxes]
+    assert hinted == wide
+    assert any(hinted) == hints
+    page.close()

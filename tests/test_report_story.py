@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.report.groups import groups
+from fedfloor.report.groups import groups, spoken
 from fedfloor.report.ledger import collect
-from fedfloor.report.story import spoken, story, verdict
+from fedfloor.report.story import story, verdict
 from fedfloor.report.table import natural_target, summary
 from run_folders import make_run
 

@@ -12,14 +12,15 @@ from typing import Any
 from fedfloor.experiment import Experiment
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
-from fedfloor.report.groups import groups
+from fedfloor.report.groups import groups, judged, spoken
 from fedfloor.report.numbers import interval
-from fedfloor.report.story import spoken, story
+from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs.api import Run, default_ranks
 from fedfloor.runs.compare import Task, carry_out, tasks
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
+from fedfloor.runs.references import beside
 
 Report = Callable[[str, int, Line], None]
 
@@ -47,7 +48,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[dict[str, Any]]:
-        """The methods' paired differences in accuracy; see :func:`fedfloor.report.table.paired`."""
+        """The methods' paired differences in the headline; see :func:`fedfloor.report.table.paired`."""
         return paired(reading.collect(self.folders))
 
     @property
@@ -61,12 +62,13 @@ class Comparison:
         return page.write(self.folders, Path(out) if out is not None else self.folder / "report.html")
 
     def _repr_html_(self) -> str:
+        of = judged(reading.collect(self.folders))
         cells = [
             (spoken(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
-             interval(row["accuracy"], row["half_width"]), interval(row["loss"], None, 3))
+             interval(row[of.key], row["half_width"]), interval(row["loss"], None, 3))
             for row in self.rows
         ]  # fmt: skip
-        head = "".join(f"<th>{name}</th>" for name in ("method", "seeds", "rounds", "accuracy", "loss"))
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("method", "seeds", "rounds", of.name, "loss"))
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
         told = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.story)
         where = f"<p>folder: <code>{escape(str(self.folder))}</code></p>"
@@ -83,6 +85,7 @@ def compare(
     resume: bool = False,
     limits: Limits | None = None,
     report: Report | None = None,
+    references: bool = False,
 ) -> Comparison:
     """Run an experiment with several methods and seeds on equal terms.
 
@@ -95,6 +98,8 @@ def compare(
         resume: go on with runs that are there.
         limits: when each run stops early.
         report: called with each new ledger line, behind its method and seed.
+        references: also train locally only, on pooled data, and with scikit-learn on the pooled table (of sensors), as
+            far as the first method trains; see :mod:`fedfloor.runs.references`.
 
     Raises:
         SettingError: something in the experiment, a method or a seed is wrong, or a run is there already.
@@ -102,6 +107,8 @@ def compare(
     """
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
     work = tasks(experiment, methods, seeds, folder)
+    if references:
+        work = beside(work, experiment, methods, seeds, folder, limits or Limits())
     size = default_ranks(experiment.engine) if ranks is None else ranks
     ends, whole = carry_out(work, limits or Limits(), size, _follow(report), resume=resume, tolerant=True, keep=True)
     gone = tuple(place for place, why in ends.items() if why == "diverged")

@@ -122,8 +122,13 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
         table = files[0].path
     elif not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
         return []
+    if folder:
+        levels.check(files, data)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
-    guessed = guess.guess(table, data, ("label",) if folder and labelled else () if folder else ("device", "label"))
+    needed = ("label",) if labelled and not data.get("remaining") else ()
+    if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
+        needed = ("device", *needed)
+    guessed = guess.guess(table, data, needed)
     said = guess.words(guessed, data)
     data.update(guessed)
     return said

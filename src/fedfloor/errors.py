@@ -47,10 +47,10 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 def shown(got: object, most: int = SHOWN) -> str:
     """Return a value as a message shows it: on one line, without control characters, a long one cut to ``most``.
 
-    >>> shown("lenet"), shown([1, 2]), len(shown("x" * 5000))
-    ("'lenet'", '[1, 2]', 201)
+    >>> shown("lenet"), shown([1, 2]), shown(True), len(shown("x" * 5000))
+    ("'lenet'", '[1, 2]', 'true', 201)
     """
-    text = repr(got)
+    text = str(got).lower() if isinstance(got, bool) else repr(got)  # as TOML writes it
     return text if len(text) <= most else f"{text[:most]}…"
 
 

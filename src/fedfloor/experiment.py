@@ -19,6 +19,7 @@ from fedfloor.park.normalise import Normalise
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
+from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 
 
@@ -195,15 +196,17 @@ class EvaluateSettings:
 
     Args:
         every: every so many rounds, and after the last.
-        on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by.
-        validation: share of every device's training samples held out where ``on = "validation"``.
+        on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by; or ``both``:
+            figures are those of the test data, and the held-out samples choose the best round and what ``[decide]``
+            asks for.
+        validation: share of every device's training samples held out where ``on`` is ``validation`` or ``both``.
         coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
             devices.
         headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
     """
 
     every: int = 1
-    on: Literal["test", "validation"] = "test"
+    on: Literal["test", "validation", "both"] = "test"
     validation: float = 0.1
     coverage: bool = False
     headline: str | None = None
@@ -228,7 +231,7 @@ class Experiment:
         name: names the run's folder.
         seed: every draw is keyed by it.
         rounds: global rounds of the schedule.
-        data, park, model, method, network, faults, deploy, engine, evaluate: the tables of these names.
+        data, park, model, method, network, faults, deploy, engine, evaluate, decide: the tables of these names.
         work: what visits do, for all methods.
         methods: each method's own settings; only the chosen method's are used.
         provenance: what a run's folder records about its making; ignored when read.
@@ -248,6 +251,7 @@ class Experiment:
     deploy: DeploySettings = field(default_factory=DeploySettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    decide: DecideSettings = field(default_factory=DecideSettings)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -170,6 +170,9 @@ KINDS = (
 )
 
 
+COLUMNS = tuple(kind.column for kind in KINDS if kind.column)
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure: how good a model is on the test data.
@@ -202,6 +205,16 @@ class Figure:
         """The name with its article, such as ``"an accuracy"``."""
         return f"{'an' if self.name[0] in 'aAF' else 'a'} {self.name}"  # F1 is spoken "eff"
 
+    @property
+    def title(self) -> str:
+        """The name as a heading begins with it, such as ``"Accuracy"``."""
+        return self.name[0].upper() + self.name[1:]
+
+    @property
+    def axis(self) -> str:
+        """The name with its unit, as an axis has it."""
+        return f"{self.name} ({'share right' if self.kind.name == 'accuracy' else self.kind.unit})"
+
     def value(self, tested: Predictions, classes: Sequence[str]) -> float | None:
         """Return the figure; None where it is not defined.
 
@@ -218,13 +231,18 @@ class Figure:
         return [classes.index(self.of)] if self.of else list(range(len(classes)))
 
     def read(self, line: Any) -> float | None:
-        """Return the figure of a ledger line, or of whatever else has its columns and ``figures``; None without it."""
-        found = getattr(line, self.kind.column) if self.kind.column else (line.figures or {}).get(self.name)
+        """Return the figure of a ledger line or an evaluation, an object or JSON; None without it."""
+        row = line if isinstance(line, Mapping) else {name: getattr(line, name, None) for name in (*COLUMNS, "figures")}
+        found = row.get(self.kind.column) if self.kind.column else (row.get("figures") or {}).get(self.name)
         return None if found is None else float(found)
 
     def gain(self, one: float, other: float) -> float:
         """Return by how much the first of two values is better than the second; negative where it is worse."""
         return one - other if self.kind.better == "higher" else other - one
+
+    def worst(self, values: Iterable[float]) -> float:
+        """Return the worst of several values."""
+        return min(values) if self.kind.better == "higher" else max(values)
 
     def best(self, values: Iterable[float]) -> float:
         """Return the best of several values."""

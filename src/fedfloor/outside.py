@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import sysconfig
+import traceback
 from pathlib import Path
 from typing import Any
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.errors import FedfloorError, RunError, SettingError, nearest
 
 SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _LOADED: dict[str, Any] = {}  # as sys.modules: what this process has imported by name
@@ -51,6 +53,29 @@ def load(spec: str, what: str) -> Any:
         raise SettingError(f"{what} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
     _LOADED[spec] = getattr(module, name)
     return _LOADED[spec]
+
+
+def blamed(error: BaseException) -> RunError | None:
+    """Return the error of code of one's own as one that names its file, line and function; None if there is no such.
+
+    Code of one's own lies neither in this package nor where packages are installed. The deepest frame of it counts,
+    whatever it has called.
+
+    Args:
+        error: what was raised.
+    """
+    if not isinstance(error, Exception) or isinstance(error, FedfloorError):
+        return None
+    homes = [str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))]
+    frames = [
+        one for one in traceback.extract_tb(error.__traceback__)
+        if Path(one.filename).is_file() and not any(Path(one.filename).is_relative_to(home) for home in homes)
+    ]  # fmt: skip
+    if not frames or not _LOADED:
+        return None
+    last = frames[-1]
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return RunError(f"{last.filename}, line {last.lineno}, in {last.name}: {text}. The line is: {last.line}")
 
 
 def name_of(kind: type[Any]) -> str:

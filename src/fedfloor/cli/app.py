@@ -10,6 +10,7 @@ import typer
 from fedfloor import __version__
 from fedfloor.cli import allocating, catalog, costs, deploying, living, look, machines, reproducing, train, use
 from fedfloor.errors import FedfloorError
+from fedfloor.outside import blamed
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -49,3 +50,9 @@ def main() -> None:
     except MemoryError as error:
         print(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", file=sys.stderr)
         sys.exit(1)
+    except Exception as error:
+        own = blamed(error)
+        if own is None:
+            raise
+        print(f"error: {own}", file=sys.stderr)
+        sys.exit(own.exit_code)

@@ -57,7 +57,7 @@ def _read(option: str, text: str, allowed: Sequence[str], *, figures: bool = Fal
         if figures and what not in allowed and is_figure(what):
             what = named(what, option).name
         elif what not in allowed:
-            raise unknown(option, what, [*allowed, *FIGURES] if figures else allowed)
+            raise unknown(option, what, {*allowed, *FIGURES} if figures else allowed)
         if what in found:
             raise SettingError(f"{option} {text}: {what} is there twice. Give each once.")
         try:

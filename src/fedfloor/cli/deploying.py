@@ -37,6 +37,7 @@ def provision(
     """Write certificates, keys and settings for every machine of a park; run again, it adds what is new."""
     try:
         from fedfloor.deploy import inspect, park_file
+        from fedfloor.deploy.provision import misfits
         from fedfloor.deploy.provision import provision as write
     except ModuleNotFoundError as absent:
         raise SettingError(f"provision {ABSENT} ({absent.name} is missing).") from absent
@@ -44,7 +45,9 @@ def provision(
 
     if check is not None:
         faults = inspect.faults(check)
-        faults += [] if park is None else inspect.unprovisioned(check, park_file.read(park))
+        if park is not None:
+            described = park_file.read(park)
+            faults += [*inspect.unprovisioned(check, described), *misfits(described)]
         if as_json:
             show([{"fault": one} for one in faults], as_json=True)
         else:

@@ -48,7 +48,9 @@ def draw(
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: DIR/report.html.")] = None,
-    target: Annotated[float | None, typer.Option("--target", help="Accuracy to count the rounds to.")] = None,
+    target: Annotated[
+        float | None, typer.Option("--target", help="Value of the headline (accuracy) to count rounds to.")
+    ] = None,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as Markdown, too.")
     ] = None,
@@ -57,8 +59,7 @@ def report(
 ) -> None:
     """Write an HTML page about runs; print a table."""
     budget = budgets.budget(at)
-    if target is not None and not 0 < target <= 1:
-        raise SettingError(f"--target {target}: accuracy is a share, above 0 and at most 1, such as 0.8.")
+    shared.check_target(folders, target)
     if markdown is not None:
         shared.markdown(folders, markdown, target, budget)
     shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json, at=budget)

@@ -11,7 +11,10 @@ File = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment f
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as work.lr=0.05.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write; default runs/NAME.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder to write; default: in runs/, by its name."),
+]
 Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core.")]
 Stop = Annotated[int | None, typer.Option("--stop-after", metavar="N", help="Stop after round N; schedules stay.")]
 Until = Annotated[

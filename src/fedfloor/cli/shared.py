@@ -86,12 +86,14 @@ def summary(
     Args:
         folders: run folders, or folders of runs.
         out: the report.
-        target: an accuracy to count rounds and costs to.
+        target: a value of the headline to count rounds and costs to.
         as_json: print JSON.
         at: the runs are also compared when so much is used up.
     """
     from fedfloor.report import ledger, page, table
-    from fedfloor.terminal import show
+    from fedfloor.report.groups import groups, judged
+    from fedfloor.report.remarks import remarks
+    from fedfloor.terminal import printable, show
 
     try:
         where = page.write(folders, out, target, at)
@@ -102,18 +104,34 @@ def summary(
             "fedfloor report DIR --out FILE writes it elsewhere."
         ) from error
     runs = ledger.collect(folders)
-    rows, differences = table.summary(runs, target), table.paired(runs)
+    rows, differences, notes = table.summary(runs, target), table.paired(runs), remarks(groups(runs))
     more: dict[str, Any] = {} if at is None else {"at": _at(runs, at)}
     if as_json:
-        show(rows, as_json=True, report=str(where), paired=differences, **more)
+        show(rows, as_json=True, report=str(where), paired=differences, remarks=notes, **more)
         return
     show([_shown(row, target) for row in rows], as_json=False)
     _show_costs(rows)
-    _show_pairs(runs, differences, "differences in accuracy, seed by seed")
+    _show_pairs(runs, differences, f"differences in {judged(runs).name}, seed by seed")
     if at is not None:
         show([_shown_at(row) for row in more["at"]["rows"]], as_json=False, title=f"after {at.words}")
         _show_pairs(runs, more["at"]["paired"], f"differences after {at.words}, seed by seed")
+    for text in notes:
+        print(printable(text))
     print(f"report: {where}")
+
+
+def check_target(folders: Sequence[Path], target: float | None) -> None:
+    """Refuse a ``--target`` that the headline of runs cannot have.
+
+    Raises:
+        SettingError: it is no share, or no number above 0.
+    """
+    from fedfloor.report import ledger
+    from fedfloor.report.groups import judged
+
+    if target is not None:
+        of = judged(ledger.collect(folders))
+        of.check_target(target, f"target {of.name} (--target)")
 
 
 def _at(runs: Sequence[Run], budget: Budget) -> Row:
@@ -210,7 +228,8 @@ def compare(
 
     stop = within(stop, at)
     ends, whole = carry_out(work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True)
-    summary(list(ends), out / "report.html", stop.accuracy, as_json=as_json, at=at)
+    target = stop.target(work[0].experiment.evaluate.figure)
+    summary(list(ends), out / "report.html", target, as_json=as_json, at=at)
     gone = [f"{task.label} in round {round_of(task.out)}" for task in work if ends.get(task.out) == "diverged"]
     if gone and whole:
         raise DivergedError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedfloor.cli import shared
 from fedfloor.errors import DivergedError
+from fedfloor.figures import ACCURACY
 from fedfloor.report.groups import half_width
 from fedfloor.runs import sweep as sweeps
 from fedfloor.runs.compare import carry_out
@@ -87,14 +88,15 @@ def _told(what: Sweep, found: Sequence[Result], best: Mapping[str, Result], roun
 
 
 def _row(what: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
-    known = [one for one in result.accuracies if one is not None]
+    figure = what.original.evaluate.figure
+    known = [one for one in result.values if one is not None]
     return {
         "method": result.trial.method,
         "trial": result.trial.number,
         "settings": result.trial.told,
         "seeds": list(what.seeds),
-        "accuracies": list(result.accuracies),
-        "validation_accuracy": result.score,
+        "accuracies" if figure == ACCURACY else f"{figure.key}_by_seed": list(result.values),
+        f"validation_{figure.key}": result.score,
         "half_width": None if result.score is None else half_width(known),
         "best": best,
     }
@@ -114,7 +116,7 @@ def _show(told: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         rows.append(
             {"method": row["method"], "trial": row["trial"]}
             | settings
-            | {"seeds": row["seeds"], "validation_accuracy": row["validation_accuracy"]}
+            | {"seeds": row["seeds"], _score(row): row[_score(row)]}
             | {"half_width": row["half_width"], "best": _mark(row)}
         )
     share = f"{told['validation']:.3g} of every device's training samples"
@@ -128,7 +130,12 @@ def _show(told: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
 def _mark(row: Mapping[str, Any]) -> str:
     if row["best"]:
         return "best"
-    return "diverged" if row["validation_accuracy"] is None else ""
+    return "diverged" if row[_score(row)] is None else ""
+
+
+def _score(row: Mapping[str, Any]) -> str:
+    """Return the key of a trial's mean figure."""
+    return next(key for key in row if key.startswith("validation_"))
 
 
 def _complete(told: Mapping[str, Any]) -> bool:

@@ -73,7 +73,7 @@ def run(
             )  # fmt: skip
         if not is_first():
             return
-        shared.summary([folder], folder / "report.html", limits.accuracy, as_json=as_json)
+        shared.summary([folder], folder / "report.html", limits.target(what.evaluate.figure), as_json=as_json)
     skew = json.loads((folder / "park.json").read_text(encoding="utf-8")).get("label_skew")
     if skew is not None:
         print(LabelSkew(**skew).words, file=sys.stderr)
@@ -92,15 +92,21 @@ def compare(
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
-    at: At = None, resume: Resume = False, track: Track = None, as_json: Json = False,
+    at: At = None, resume: Resume = False, track: Track = None,
+    references: Annotated[bool, typer.Option("--references", help="Beside local, pooled and scikit-learn.")] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
     from fedfloor.runs.compare import tasks
+    from fedfloor.runs.references import beside
 
     what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, until)
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [name.strip() for name in methods.split(",")]
-    work = tasks(what, names, shared.numbers("seeds", seeds), folder)
+    every = shared.numbers("seeds", seeds)
+    work = tasks(what, names, every, folder)
+    if references:
+        work = beside(work, what, names, every, folder, limits)
     size, budget = shared.ranks(ranks, what), budgets.budget(at)
     if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget):
         _interrupted("stopped")

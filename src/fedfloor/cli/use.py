@@ -14,6 +14,11 @@ OwnCode = Annotated[
     bool, typer.Option("--own-code", help="The file names module:Name; load it only if you trust the file.")
 ]
 
+Which = Annotated[
+    str,
+    typer.Option("--which", metavar="last|best", help="The last round's model, or the best one's by validation data."),
+]
+
 
 def predict(
     run: Model,
@@ -26,21 +31,23 @@ def predict(
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
     own: OwnCode = False,
+    which: Which = "last",
     as_json: Json = False,
 ) -> None:
     """Say what a trained model sees in pictures or sensor data."""
     from fedfloor.inference import shown
 
-    shown.predict(run, files, shown.How(top, resize, invert, every, table, own), as_json=as_json)
+    shown.predict(run, files, shown.How(top, resize, invert, every, table, own, which), as_json=as_json)
 
 
 def export(
     run: Model,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
     own: OwnCode = False,
+    which: Which = "last",
     as_json: Json = False,
 ) -> None:
     """Write a trained model as ONNX, for devices without PyTorch."""
     from fedfloor.inference import shown
 
-    shown.export(run, out, as_json=as_json, own=own)
+    shown.export(run, out, as_json=as_json, own=own, which=which)

@@ -14,6 +14,8 @@ MOST = 50_000  # training samples that are looked at, evenly spread
 DEVICES, IN_A_ROW = 20, 500  # devices and samples of each that counters are looked for in
 FEW = 50  # values of a sensor that may tell a class
 SHOWN = 5  # samples of a value before it says anything
+MARGIN = 0.1  # of a sensor's range in training, by which a value is beyond it
+BEYOND = 0.1  # share of test samples with such values
 SAME = 1e-6  # 1 − |correlation| of copies
 
 
@@ -57,8 +59,28 @@ def findings(data: Dataset) -> list[Finding]:
     return [Finding(data.inputs.columns[i], told[i]) for i in sorted(told)]
 
 
-def _last_row(data: Dataset, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-    parts = [data.take(indices[first : first + 5000], 0) for first in range(0, len(indices), 5000)]
+def values_beyond(data: Dataset) -> dict[str, float]:
+    """Return the sensors of which at least :data:`BEYOND` of the test samples lie outside training, and their share.
+
+    Outside is below min − m·r or above max + m·r, with m = :data:`MARGIN` and r = max − min of the training samples. Up
+    to :data:`MOST` samples of either part are looked at, evenly spread, and of windows the last row.
+
+    Args:
+        data: rows of sensors, or windows; nothing is returned for others.
+    """
+    if data.inputs.kind != "table" or data.made is not None or not len(data.y) or not len(data.y_test):
+        return {}
+    train, test = (np.arange(min(n, MOST)) * n // min(n, MOST) for n in (len(data.y), len(data.y_test)))
+    x, z = _last_row(data, train), _last_row(data, test, tests=True)
+    low, high = np.fmin.reduce(x), np.fmax.reduce(x)
+    margin = MARGIN * (high - low)
+    share = ((z < low - margin) | (z > high + margin)).mean(axis=0)
+    return {data.inputs.columns[i]: float(share[i]) for i in np.flatnonzero(share >= BEYOND)}
+
+
+def _last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False) -> NDArray[np.float64]:
+    blocks = [indices[first : first + 5000] for first in range(0, len(indices), 5000)]
+    parts = [data.take_test(block) if tests else data.take(block, 0) for block in blocks]
     x = np.concatenate(parts).astype(np.float64)
     return x if x.ndim == 2 else x[:, :, -1]
 

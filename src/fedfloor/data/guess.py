@@ -24,6 +24,8 @@ ANSWERS = (
     "remaining_life",
 )  # what a model is to find out
 LOOKED_AT = 200  # rows
+COUNTED = 20_000  # rows that texts are counted in
+FEW = 20  # different texts that are categories
 CALLED = {
     "device": (
         "device",
@@ -55,6 +57,7 @@ CALLED = {
         "cycle",
         "zyklus",
     ),
+    "run": ("run", "run_id", "recording", "simulationrun", "trial", "lauf", "messung"),
     "label": ("label", "class", "condition", "state", "status", "fault", "target", "zustand", "klasse"),
 }
 
@@ -63,9 +66,10 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     """Return keys of ``[data]`` that a table probably needs, beside those that were told.
 
     A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
-    for the time; a column of texts that is none of these is ignored; where fractions are written with commas and the
-    delimiter is another, ``decimal`` is a comma. Where no device or label is found nothing is guessed: whoever reads
-    the table says so. Dates that are not read are never ignored.
+    for the time; a column of a few texts that is none of these becomes categories, one of many texts or a copy of the
+    label is ignored; where fractions are written with commas and the delimiter is another, ``decimal`` is a comma. No
+    device or no label found, nothing is guessed: whoever reads the table refuses it. Dates that are not read are never
+    ignored.
 
     Args:
         path: a table.
@@ -96,6 +100,7 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
         *roles.values(),
         *columns.get("values", ()),
         *columns.get("ignore", ()),
+        *columns.get("categories", ()),
         columns.get("id", "id"),
     }
     free = [i for i, name in enumerate(names) if name not in taken]
@@ -105,9 +110,29 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
         if "time" not in columns:
             cells = {name: [row[names.index(name)] for row in body] for name in texts}
             _check_times(path.name, cells, form, has_time="time" in roles)
-        found["ignore"] = [*columns.get("ignore", ()), *texts]
+        more = head(path, COUNTED + 1, told.get("encoding"), told.get("sheet"), told.get("decimal", "."))
+        few = _categories(names, more[not told.get("header") :], texts, roles["label"] if "label" in names else "")
+        if few:
+            found["categories"] = {**columns.get("categories", {}), **dict.fromkeys(few, "one-hot")}
+        if len(few) < len(texts):
+            found["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
     guessed: dict[str, Any] = {"columns": columns | found} if found else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
+
+
+def _categories(names: Sequence[str], body: Sequence[Sequence[str]], texts: Sequence[str], label: str) -> list[str]:
+    """Return those columns of texts that hold a few values again and again, but are no copy of the label."""
+    rows = [row for row in body if len(row) == len(names)]
+    found = []
+    for name in texts:
+        cells = [row[names.index(name)] for row in rows]
+        many = len({cell for cell in cells if cell.casefold() not in MISSING})
+        copy = (
+            label in names and len({(a, row[names.index(label)]) for a, row in zip(cells, rows, strict=True)}) == many
+        )
+        if 2 <= many <= FEW and many * FEW <= max(len(cells), FEW * 2) and not copy:
+            found.append(name)
+    return found
 
 
 def _roles(
@@ -221,6 +246,13 @@ def words(guessed: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
     """Return in words what was guessed, a sentence each."""
     before, columns = told.get("columns", {}), guessed.get("columns", {})
     said = [f"'{columns[role]}' is taken for the {role}" for role in CALLED if role in columns and role not in before]
+    said += [
+        f"'{name}' holds a few texts: a sensor for each (one-hot); in an order: --set "
+        f'\'data.columns.categories.{json.dumps(name, ensure_ascii=False)}=["low", "high"]\'; or leave it out: --set '
+        f"'data.columns.ignore={json.dumps([*columns.get('ignore', ()), name], ensure_ascii=False)}'"
+        for name in columns.get("categories", ())
+        if name not in before.get("categories", ())
+    ]
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
     said += [f"'{name}' holds no numbers and is ignored" for name in new]
     return said + (["fractions are written with commas"] if "decimal" in guessed else [])

@@ -9,7 +9,9 @@ from typing import Any
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.layout import named
 from fedfloor.data.names import natural_order
+from fedfloor.data.sheet import looks_like_time
 from fedfloor.data.tree import Found, walk
+from fedfloor.errors import SettingError
 
 OTHERS = {
     "device/file": "each file may be a device of its own (--set data.device=file), in its factory's folder",
@@ -17,6 +19,27 @@ OTHERS = {
     "factory/device/file": "the folders may be devices and labels, days or parts of them",
     "factory/device/label/file": "",
 }
+
+
+def check(files: Sequence[Found], told: Mapping[str, Any]) -> None:
+    """Check that files in a folder each are recordings of that device, where nothing else may be read from them.
+
+    Raises:
+        SettingError: several folders hold several files, no name of which stands in two: each may be a device.
+    """
+    folders = [one.folders for one in files]
+    names = [one.path.name for one in files]
+    if told.get("device") or told.get("layout") or any(len(one) != 1 for one in folders):
+        return
+    dated = all(looks_like_time(name.split(".")[0].replace("_", "-")) for name in names)
+    if len({*folders}) < 2 or len({*folders}) == len(folders) or len({*names}) < len(names) or dated:
+        return
+    where = natural_order([one[0] for one in folders])
+    raise SettingError(
+        f"{files[0].name}: its folder may be a device and the file one of its recordings, or the folder a factory and "
+        f"the file a device: folders {named(where)}; files {named(natural_order(names))}. Recordings: --set "
+        "data.device=folder. Devices: --set data.device=file --set data.factory=folder."
+    )
 
 
 def layout_of(data: Dataset, files: Sequence[Found], told: Mapping[str, Any]) -> str:

@@ -130,8 +130,10 @@ def _recordings(told: Mapping[str, Any], path: Path) -> str:
     run = told.get("columns", {}).get("run")
     if run:
         return f"column '{run}' names recordings"
-    if not path.is_dir() or "label" in told.get("layout", ""):
+    if not path.is_dir() or "label" in told.get("layout", "") or told.get("device", "folder") != "folder":
         return ""
     files = Counter(one.folders for one in walk(path) if not one.empty)
+    if () in files:  # tables in no folder: a column names their devices
+        return ""
     many = sum(count > 1 for count in files.values())
     return f"{many} of {len(files)} devices have several files" if 2 * many >= len(files) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +10,27 @@ from fedfloor.data.bins import check as check_bins
 from fedfloor.data.dataset import Missing
 from fedfloor.data.times import check_format
 from fedfloor.errors import SettingError, require
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """A column of texts becomes a column per value: 1 where it stands, else 0."""
+
+    values: tuple[str, ...]
+    kind: Literal["one-hot"] = "one-hot"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(self.values))
+        _check_values(self.values)
+
+
+def _check_values(values: tuple[str, ...]) -> None:
+    twice = next((value for value in values if values.count(value) > 1), None)
+    require(bool(values), "data.columns.categories", list(values), "at least one value")
+    require(twice is None, "data.columns.categories", twice, "values that are given once each")
+
+
+Categories = Mapping[str, Literal["one-hot"] | OneHot | tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -24,9 +45,11 @@ class Columns:
         id: a column of this name holds no value twice.
         values: the sensors; left out, all other columns.
         ignore: columns that are not looked at.
+        categories: columns of texts that are sensors → ``one-hot``, for a column per value that occurs; that with its
+            values listed; or a list, for the place in it.
         run: which recording of its device the row belongs to; left out, a device's rows in one file are a recording.
 
-    A factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
+    A device, factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
     """
 
     device: str = "device"
@@ -36,18 +59,27 @@ class Columns:
     id: str = "id"
     values: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    run: str | None = field(default=None, repr=False)  # no part of recipes that were made before it was there
+    # no part of recipes that were made before they were there
+    run: str | None = field(default=None, repr=False)
+    categories: Categories | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "ignore", tuple(self.ignore))
-        names = [name for name in (*self.roles().values(), *self.values, *self.ignore) if name]
+        if self.categories is not None:
+            how = {key: tuple(one) if isinstance(one, list | tuple) else one for key, one in self.categories.items()}
+            object.__setattr__(self, "categories", how or None)
+            for values in how.values():
+                if isinstance(values, tuple):
+                    _check_values(values)
+        said = (*self.roles().values(), *self.values, *self.ignore, *(self.categories or ()))
+        names = [name for name in said if name]
         twice = next((name for name in names if names.count(name) > 1), None)
         require(twice is None, "data.columns", twice, "names that are given once each")
 
     def optional(self) -> list[tuple[str, object]]:
         """Return the settings that recipes have only where they are set."""
-        return [("run", self.run)] if self.run else []
+        return [(key, value) for key in ("run", "categories") if (value := getattr(self, key))]
 
     def roles(self) -> dict[str, str]:
         """Return what is no sensor: role → the column's name."""

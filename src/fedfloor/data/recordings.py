@@ -12,6 +12,7 @@ import numpy as np
 from fedfloor.data import layout
 from fedfloor.data.bins import labelled as labelled_by
 from fedfloor.data.cache import Writer, remember
+from fedfloor.data.categories import describe, encoded, listed
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.names import natural_order, qualified
 from fedfloor.data.reading import Reading
@@ -71,6 +72,8 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     if reading.remaining:
         required = tuple(role for role in required if role != "label")
     sheets, reading = labelled_by(settled([_read(one, reading, required) for one in ordered], reading), reading)
+    categories = listed(sheets, reading.columns.categories)
+    sheets = encoded(sheets, categories, known=reading.whole)
     labelled = reading.device is None and (
         depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
     )
@@ -87,7 +90,11 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     label = [text for one in taken for text in _texts(one.label, one.sheet, "label")]
     part = [one.part or 0 for one in taken for _ in one.sheet.line] if taken[0].part is not None else None
     split = None if part is None else np.array(part, np.int8)
-    return {**write(writer, [one.sheet for one in taken], device, factory, label, reading, split), "apart": apart}
+    return {
+        **write(writer, [one.sheet for one in taken], device, factory, label, reading, split),
+        "apart": apart,
+        "categories": describe(categories),
+    }
 
 
 def _read(one: Found, reading: Reading, required: Sequence[str]) -> Sheet:

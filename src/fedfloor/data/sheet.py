@@ -36,6 +36,7 @@ TIME_LIKE = re.compile(
 )
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
 LARGE = 1 << 26  # bytes of blocks that are put together
+CATEGORY = "category "  # before the name of a column of texts that is a sensor, as a role
 STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of what it says
 
 
@@ -333,13 +334,16 @@ class _Layout:
         for role, name in reading.columns.roles().items():
             if role not in roles and not lenient and (role in required or name not in ("", default.get(role))):
                 raise _no_column(path, name, role, names)
-        for name in (*reading.columns.values, *reading.columns.ignore):
+        categories = tuple(reading.columns.categories or ())
+        for name in (*reading.columns.values, *reading.columns.ignore, *categories):
             if name not in where:
                 role = "values" if name in reading.columns.values else "ignore"
+                role = "categories" if name in categories else role
                 raise _no_column(path, name, "" if lenient else role, names)
+        roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
         sensors = reading.columns.values or tuple(name for name in names if name not in taken)
-        if not sensors:
+        if not sensors and not categories:
             raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
         time = roles.pop("time", None)
         values = tuple(where[name] for name in sensors)
@@ -366,7 +370,7 @@ class _Layout:
         columns = [self.quick([cells[i] for _, cells in block]) for i in self.values]
         found = [column for column in columns if column is not None]
         if len(found) == len(columns):
-            return np.stack(found, axis=1)
+            return np.stack(found, axis=1) if found else np.empty((len(block), 0))
         return np.array([[self.number(line, cells[i], i) for i in self.values] for line, cells in block])
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
@@ -421,7 +425,10 @@ class _Layout:
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
-            hint = f'If this is no sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
+            hint = (
+                f'If its texts are values: [data] columns.categories = {{ {name} = "one-hot" }}. If it is no '
+                f'sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
+            )
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
 
     @property
@@ -438,7 +445,7 @@ class _Layout:
     def check_words(self, lines: Sequence[int] | NDArray[np.int64], found: Sequence[str], role: str) -> None:
         """Refuse rows without a word for a role, but not for a model that is there already."""
         bad = {text for text in {*found} if not text or (role == "label" and text.casefold() in NO_LABEL)}
-        if self.lenient or not bad:
+        if self.lenient or role.startswith(CATEGORY) or not bad:
             return
         row = next(row for row, text in enumerate(found) if text in bad)
         what = f"'{found[row]}' is no label" if found[row] else "empty"
@@ -473,8 +480,12 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> Settin
     if role == "label":
         advice += " Without labels nothing can be trained yet: anomaly detection is planned."
     if role == "device":
-        advice = advice.removesuffix(".") + ", and likewise label, factory and time."
-    if role in ("values", "ignore"):
+        advice = (
+            advice.removesuffix(".") + ", and likewise label, factory and time. Or if no column names machines, deal "
+        )
+        advice += "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
+        advice += "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
+    if role in ("values", "ignore", "categories"):
         advice = f"Mend [data] columns.{role}."
     return SettingError(
         f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.bins import labelled
 from fedfloor.data.cache import Writer, remember
+from fedfloor.data.categories import describe, encoded, listed
 from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.joined import Joined
@@ -67,23 +68,26 @@ def of_entry(
     say_missing(name, facts["missing"], rows.x.size, reading.missing)
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
-        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=_coding(reading),
+        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=_coding(facts, reading),
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
     return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
 
 
-def _coding(reading: Reading) -> dict[str, Any]:
-    """Return what a model must know of how labels were made; those of ``remaining`` stand in no table."""
-    return {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
+def _coding(facts: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Return what a model must know of how labels and sensors were made; labels of ``remaining`` stand in no table."""
+    coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
+    return coding | ({"categories": facts["categories"]} if facts.get("categories") else {})
 
 
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
     label = () if reading.remaining else ("label",)
-    required = label if reading.whole else ("device", *label)
+    required = label if reading.whole or not reading.columns.device else ("device", *label)
     sheets, reading = labelled(settled([scan(path, reading, required=required) for path in paths], reading), reading)
     check_labels(sheets, reading)
+    categories = listed(sheets, reading.columns.categories)
+    sheets = encoded(sheets, categories, known=reading.whole)
     texts = {
         role: sheets[0].text[role] if len(sheets) == 1 else [*chain.from_iterable(sheet.text[role] for sheet in sheets)]
         for role in ("device", "factory", "label")
@@ -95,7 +99,8 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
         odd = next((one for one in sheets if "factory" in one.text and "factory" not in texts), None)
         if odd is not None:
             raise SettingError(f"{odd.title} has a column '{reading.columns.factory}', the other table has none.")
-    return write(writer, sheets, texts.get("device"), texts.get("factory"), texts["label"], reading, part)
+    facts = write(writer, sheets, texts.get("device"), texts.get("factory"), texts["label"], reading, part)
+    return {**facts, "categories": describe(categories)}
 
 
 def _test_table(path: Path, said: str) -> Path:

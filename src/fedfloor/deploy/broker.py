@@ -27,13 +27,14 @@ PID = "state/broker.pid"
 HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
 
-def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
+def conf(park: ParkFile, factory: Factory, user: str | None = None, *, crosses: bool = True) -> str:
     """Return a broker's ``mosquitto.conf``; its paths begin in the folder in which the broker is started.
 
     Args:
         park: the park.
         factory: whose broker it is.
         user: who runs it where it is started as root; left out, Mosquitto's own user.
+        crosses: whether rounds cross factories; without that no broker dials another.
     """
     limit, room = park.message_mb * 1_000_000, SPARE_MODELS + len(park.devices_of(factory))
     lines = [
@@ -71,7 +72,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None) -> str:
     ]
     if user is not None:
         lines.insert(0, f"user {user}")
-    for other in park.factory[park.factory.index(factory) + 1 :]:
+    for other in park.factory[park.factory.index(factory) + 1 :] if crosses else ():
         lines += ["", *_bridge(park, factory, other)]
     return HEAD + "\n".join(lines) + "\n"
 
@@ -95,7 +96,7 @@ def _bridge(park: ParkFile, near: Factory, far: Factory) -> Iterator[str]:
             yield f"topic {top}/in/{here.name}/{device} {direction} 1"
 
 
-def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
+def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
     """Return who may read and write what at a factory's broker; whoever is not named may nothing.
 
     A device reads its own inbox, writes its own outbox, to edges that there are, and status:
@@ -106,8 +107,10 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
         park: the park.
         factory: whose broker it is.
         shut_out: names that were revoked.
+        crosses: whether rounds cross factories; without that only this factory's edge and devices have rights.
     """
     top, own = f"fedfloor/{park.name}", _allowed(park, factory, shut_out)
+    edges = park.factory if crosses else (factory,)
     parts: dict[str, list[str]] = {
         factory.name: [
             f"write {top}/in/{factory.name}/+", f"read {top}/out/+/{factory.name}", f"read {top}/status/+",
@@ -115,10 +118,11 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> str:
     }  # fmt: skip
     for device in own:
         parts[device] = [
-            f"read {top}/in/+/{device}", *(f"write {top}/out/{device}/{one.name}" for one in park.factory),
+            f"read {top}/in/{'+' if crosses else factory.name}/{device}",
+            *(f"write {top}/out/{device}/{one.name}" for one in edges),
             f"write {top}/status/{device}",
         ]  # fmt: skip
-    for other in park.factory[: park.factory.index(factory)]:  # these dial this one
+    for other in park.factory[: park.factory.index(factory)] if crosses else ():  # these dial this one
         theirs = _allowed(park, other, shut_out)
         parts[other.bridge] = [
             *(f"write {top}/in/{other.name}/{one}" for one in own), f"read {top}/out/+/{other.name}",

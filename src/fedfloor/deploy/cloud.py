@@ -17,10 +17,12 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import answers as answers_of
 from fedfloor.deploy import errands, joining, packing, ranges
 from fedfloor.deploy import facts as facts_of
+from fedfloor.deploy.asking import ENVELOPE, VECTOR_BYTES
+from fedfloor.deploy.device import foreign
 from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.gate import Gate
-from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, RefusedError, encode
 from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
@@ -73,7 +75,7 @@ class Cloud:
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
-        self._park: Mapping[str, Any] = {}  # what edges are told of devices, where samples stay with these
+        self._told: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
         self._gate, self._session, self._number = Gate(), time.time_ns(), 0
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
         self._round = 0
@@ -99,13 +101,15 @@ class Cloud:
             return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
 
         found = joining.wait(ask, self._settings.edges, facts, self._settings.deadlines.join_s)
-        self._factory_of, self._park = found[0], joining.told(facts, found)
+        self._factory_of = found[0]
         park = facts_of.park(experiment, facts, *found, here)
+        known, crosses = facts_of.known(facts, park), foreign(experiment, combined(experiment))
+        self._told = {factory: joining.told(known, found, None if crosses else factory) for factory in self._names}
         self._exchange(self._introduction(self._names))
         return park
 
     def _introduction(self, factories: Iterable[int]) -> dict[int, Asked]:
-        return {factory: ("park", self._park, {}) for factory in factories}
+        return {factory: ("park", self._told[factory], {}) for factory in factories}
 
     def walk(self, engine: Engine, errand: Errand) -> list[Shown]:
         """Deal the branches by the factory of their first devices, and let edges walk them."""
@@ -270,7 +274,7 @@ class Cloud:
         lacking = {
             factory: one for factory, one in asked.items() if factory in found and found[factory].kind == "lacks"
         }
-        if lacking and self._park:  # an edge that was started again
+        if lacking and self._told:  # an edge that was started again
             self._exchange(self._introduction(lacking))
             found |= self._exchange(lacking, scope)
         return found
@@ -287,7 +291,7 @@ class Cloud:
         came = self._edges.ask(frames, self._settings.deadlines.round_s)
         found, walked, broken = {}, [0.0], dict[int, FedfloorError]()
         for factory, frame in came.items():
-            answer = self._gate.take(frame, self._names[factory])
+            answer = self._gate.take(frame, self._names[factory], *_room(*asked[factory]))
             if answer is None or answer.answers not in (identities[factory], ""):
                 continue
             request = asked[factory][0]
@@ -322,6 +326,17 @@ class Cloud:
         log.error("%s could not do its part: %s", name, text)
         self._failed(factory, request, error if error in KINDS else "RunError", text)
         return KINDS.get(error, RunError)(f"{name}: {text}")
+
+
+def _room(kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+    """Return how many bytes, and how many arrays, the answer of an edge may have.
+
+    It shows at most a packet for each of its branches, or a vector of each device.
+    """
+    size, branches, devices = sum(one.nbytes for one in sent.values()), len(about.get("mine", ())), 0
+    if kind == "ask":
+        size, devices = max(size, VECTOR_BYTES), len(about["devices"])
+    return min(MOST_HEADER + ENVELOPE + (branches + devices) * size, MOST_BYTES), branches * len(sent) + devices
 
 
 def run(

@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -36,8 +38,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_S = 5.0
-WAITING = 64  # requests; more are refused
+WAITING = 64  # requests of one edge; more are refused
 WAITING_BYTES = 1 << 26  # of them together; a larger one waits alone
+OWN, FOREIGN, LEAVE = range(3)  # who is served first
+Asked = tuple[str, bytes]  # the edge, and its request
 
 
 class Agent:
@@ -64,8 +68,10 @@ class Agent:
         self._status = topics.status(settings.park, settings.name)
         will = self._status, encode(self._message("gone", about={"why": "lost"}))
         self._link = link(will) if link else Mqtt(settings.name, settings.broker, settings.tls, will)
-        self._asked: queue.Queue[tuple[str, bytes] | None] = queue.Queue(WAITING)
-        self._waiting, self._lock = 0, Lock()  # bytes of the requests that wait or are under way
+        self._asked: queue.PriorityQueue[tuple[int, int, Asked | None]] = queue.PriorityQueue()
+        self._order, self._lock = count(), Lock()
+        self._waiting = Counter[str]()  # requests of each edge that wait or are under way
+        self._held = Counter[str]()  # their bytes
         self._worker: Worker | None = None
         self._facts: Facts | None = None
         self._last: tuple[str, bytes] = ("", b"")  # what was answered last, if it is asked for again
@@ -78,21 +84,22 @@ class Agent:
                 self._attend(*asked)
             finally:
                 with self._lock:
-                    self._waiting -= len(asked[1])
+                    self._waiting[asked[0]] -= 1
+                    self._held[asked[0]] -= len(asked[1])
         self._say(self._status, self._message("gone", about={"why": "left"}), retain=True)
         self._link.stop()
 
-    def _next(self) -> tuple[str, bytes] | None:
+    def _next(self) -> Asked | None:
         """Wait for what is asked next; when nothing is for a while, memory goes back to the system."""
         try:
-            return self._asked.get(timeout=IDLE_S)
+            return self._asked.get(timeout=IDLE_S)[2]
         except queue.Empty:
             give_back()
-            return self._asked.get()
+            return self._asked.get()[2]
 
     def leave(self) -> None:
         """Let :meth:`run` end after what it is doing."""
-        self._asked.put(None)
+        self._asked.put((LEAVE, next(self._order), None))
 
     def _heard(self, topic: str, payload: bytes) -> None:
         kind, names = topics.parts(topic)
@@ -102,15 +109,23 @@ class Agent:
             said, _ = split(payload, self.gate.most, SHORT_HEADER)
             if said["about"].get("to") != self._session:
                 raise RefusedError("stale", "it is meant for this device before it was started again.")
-            with self._lock:
-                if self._waiting and self._waiting + len(payload) > WAITING_BYTES:
-                    raise RefusedError("busy", f"requests of {self._waiting} bytes wait already.")
-                self._asked.put_nowait((names[0], payload))
-                self._waiting += len(payload)
-        except queue.Full:
-            self.gate.refuse(names[0], RefusedError("busy", f"{WAITING} requests wait already."))
+            self._wait_for(names[0], payload)
         except RefusedError as error:
             self.gate.refuse(names[0], error)
+
+    def _wait_for(self, edge: str, payload: bytes) -> None:
+        """Let a request wait: each edge has room of its own, and that of the device's own factory is served first.
+
+        Raises:
+            RefusedError: there is no room.
+        """
+        with self._lock:
+            waiting, held = self._waiting[edge], self._held[edge]
+            if waiting >= WAITING or (held and held + len(payload) > WAITING_BYTES):
+                raise RefusedError("busy", f"{waiting} requests of {held} bytes wait already.")
+            self._waiting[edge], self._held[edge] = waiting + 1, held + len(payload)
+            rank = OWN if edge == self.settings.edge else FOREIGN
+            self._asked.put((rank, next(self._order), (edge, payload)))
 
     def _joined(self) -> None:
         """Say that this device is there."""

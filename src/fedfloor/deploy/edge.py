@@ -15,6 +15,7 @@ from fedfloor.deploy import errands, joining, names, packing, rights
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.asking import Line
 from fedfloor.deploy.broker import PID
+from fedfloor.deploy.device import foreign
 from fedfloor.deploy.door import Door
 from fedfloor.deploy.factory import Factory
 from fedfloor.deploy.facts import read as read_facts
@@ -50,12 +51,18 @@ class Edge:
         link: its connection to the broker.
 
     Raises:
-        SettingError: the experiment has fewer devices, or puts one into another factory.
+        SettingError: the experiment has fewer devices, or puts one into another factory; or its rounds cross factories
+            and the settings were provisioned for one whose rounds do not.
     """
 
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Link) -> None:
         self.settings, self.experiment = settings, experiment
         self._method, self._names = combined(experiment), names.table(experiment)
+        if settings.reach == "factory" and foreign(experiment, self._method):
+            raise SettingError(
+                f"method '{experiment.method.name}' crosses factories, but this edge was provisioned without: run "
+                "fedfloor provision again, copy what it names, and restart brokers and edges."
+            )
         self.gate = Gate(seen=settings.state / f"{settings.name}.seen.json")
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
         self.line = Line(settings.park, settings.name, link, everyone, cut=self._withdraw)

@@ -268,7 +268,7 @@ def _ends(
     samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}
     tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]
     for index in mine:
-        tree.add(index, {name: torch.zeros(0) for name in names}, rule.weight(samples[index]))
+        tree.add(index, {name: torch.zeros(0) for name in names}, mix.weigh(rule, samples[index]))
     wanted = [[i for i in mine if samples[i]] if rule.whole else [], json.loads(bytes(tree.unfinished()[0]))]
     indices = json.loads(bytes(blobs[1]))
     heads = json.loads(bytes(blobs[2 + len(indices)]))

@@ -186,8 +186,14 @@ class Factory:
                 self.line.devices[device].name,
                 Failure(kind, error if error in KINDS else "RunError", text),
             )
-        return answer if answer is not None and answer.kind in ("update", "answer", "lacks", "kept") else None
+            return None
+        if answer is not None and answer.kind not in ("update", "answer", "lacks", "kept"):
+            self._spoilt(device, kind, RefusedError("kind", f"'{shown(answer.kind)}' came; it answers no '{kind}'."))
+            return None
+        return answer
 
 
 def _told(work: Work) -> dict[str, Any]:
-    return {**asdict(work), "settings": dict(work.settings)}
+    told = {**asdict(work), "settings": dict(work.settings)}
+    del told["sends"]  # all do: see fedfloor.runs.loop
+    return told

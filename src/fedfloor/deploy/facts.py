@@ -22,7 +22,10 @@ from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.build import build
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import normaliser, prepared
+from fedfloor.park.own_scale import DeviceNormaliser
 from fedfloor.park.park import Park
+from fedfloor.park.quartiles import RobustNormaliser
+from fedfloor.park.regimes import RegimeNormaliser
 from fedfloor.park.roster import only_test
 from fedfloor.park.statistics import Told, device_sums, standard
 
@@ -72,6 +75,12 @@ class Facts:
 def of(experiment: Experiment, dataset: Dataset) -> Facts:
     """Return what a data set says of samples."""
     kind = experiment.data.normalise
+    part = normaliser(kind)
+    if isinstance(part, RobustNormaliser | RegimeNormaliser):
+        raise SettingError(
+            f"[data] normalise = '{part.kind}' takes many rounds of questions, which devices with samples of their own "
+            "do not answer yet. Set 'standard' or 'device'."
+        )
     sums = kind == "standard" or (kind == "auto" and dataset.inputs.kind != "image")
     return Facts(dataset.name, dataset.classes, dataset.shape, dataset.inputs, dataset.scale, sums)
 
@@ -109,6 +118,11 @@ class Holding:
     counts: tuple[int, ...]
     sums: tuple[Floats, ...]
     digest: str
+
+    def bare(self) -> Holding:
+        """Return how many samples there are, and nothing else of them."""
+        sums = tuple((0.0,) * len(one) for one in self.sums)
+        return Holding(self.samples, (0,) * len(self.counts), sums, "0" * len(self.digest))
 
 
 def holding(park: Park, device: int, facts: Facts) -> Holding:
@@ -173,14 +187,18 @@ def park(
     if wanted not in (None, len(held)):
         raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
     _plausible(experiment, held)
-    if experiment.evaluate.on == "validation":
-        raise SettingError("[evaluate] on = 'validation': the devices keep their samples. Use on = 'test'.")
+    if experiment.evaluate.on != "test":
+        said = f"[evaluate] on = '{experiment.evaluate.on}'"
+        raise SettingError(f"{said}: the devices keep their samples. Use on = 'test', without a [decide] table.")
     first = np.cumsum([0, *(one.samples for one in held)], dtype=np.int64)
     digests = [here.digest if here is not None else "", *(one.digest for one in held)]
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
-    known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale) if facts.sums else None  # type: ignore[misc]
+    known = facts.known.standard if facts.known is not None else None
+    if facts.sums and known is None:
+        known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale)  # type: ignore[misc]
     told = Told(np.array([one.counts for one in held], np.int64), known)
     part = normaliser(data.normalise)
+    away = part.away() if isinstance(part, DeviceNormaliser) else None
     if part is not None and here is not None:  # as in a simulation: by the rows of their devices that are here
         here = prepared(build(here, seed=experiment.seed), part).dataset
     dataset = _away(facts, first, digest, here)
@@ -189,7 +207,7 @@ def park(
     return Park(
         dataset, LocalSets(first), np.array(factory_of, np.int32), data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility, told=told,
-        normalised=None if part is None else part.away(),
+        normalised=away,
     )  # fmt: skip
 
 

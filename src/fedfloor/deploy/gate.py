@@ -64,16 +64,17 @@ class Gate:
         self._last: dict[str, tuple[int, int]] = _noted(seen)
         self._lock = Lock()
 
-    def take(self, data: bytes, sender: str) -> Message | None:
+    def take(self, data: bytes, sender: str, most: int = MOST_BYTES, arrays: int = MOST_ARRAYS) -> Message | None:
         """Return a message, or None where it is refused.
 
         Args:
             data: what arrived.
             sender: whose it must be, by the topic it came on.
+            most, arrays: the most bytes and arrays that this one may have, where that is less than any may have.
         """
         try:
             self.look(data, sender)
-            return decode(data, self.most, self.header, self.arrays)
+            return decode(data, min(most, self.most), self.header, min(arrays, self.arrays))
         except RefusedError as error:
             self.refuse(sender, error)
             return None

@@ -178,10 +178,11 @@ def _numbered(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gat
     return [factory_of[k] for k in order], [held[k] for k in order]
 
 
-def told(facts: Facts, gathered: Gathered) -> dict[str, Any]:
-    """Return what edges are told of all devices."""
+def told(facts: Facts, gathered: Gathered, factory: int | None = None) -> dict[str, Any]:
+    """Return what an edge is told of all devices; of other factories' than ``factory`` only how many samples."""
     factory_of, held = gathered
-    return {"facts": facts.told(), "factory_of": list(factory_of), "held": [asdict(one) for one in held]}
+    shown = [one if factory in (None, m) else one.bare() for m, one in zip(factory_of, held, strict=True)]
+    return {"facts": facts.told(), "factory_of": list(factory_of), "held": [asdict(one) for one in shown]}
 
 
 def read_told(about: Mapping[str, Any], facts: Facts) -> Gathered:

@@ -22,6 +22,7 @@ from fedfloor.deploy.settings import Address, CloudSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.places import with_paths
+from fedfloor.plan import walk
 
 HERE = "127.0.0.1"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -117,7 +118,9 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
     Raises:
         SettingError: fewer devices than factories, or more than one machine carries and none were given.
     """
+    from fedfloor.runs.checks import batches_fit
     from fedfloor.runs.parks import build_park
+    from fedfloor.runs.preview import plan_of
 
     require(factories is None or factories >= 1, "--factories", factories, "at least 1")
     given = experiment.park
@@ -132,6 +135,7 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
             f"the experiment has {park.devices:,} devices, and each is a process of its own here: name how many with "
             f"--devices N. More than {MOST_DEVICES} are started only where they are named."
         )
+    batches_fit(what, park, max(walk.batch_sizes(plan_of(what, park)), default=0))  # before processes are started
     stands = park.factory_of.tolist()
     own = tuple(stands) if park.factory_names else sized.assignment
     whole = replace(sized, devices=park.devices, factories=sized.factories or park.factories, assignment=own)

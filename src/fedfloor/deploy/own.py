@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data import own
+from fedfloor.data.categories import described
 from fedfloor.data.dataset import Dataset, Labels, Made, Owned, Pool, Values, pooled
 from fedfloor.data.reading import Own
 from fedfloor.data.samples import samples
@@ -124,7 +125,10 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
         return alone(whole, experiment, device, facts.known or Told())
     if source.kind == "function":
         return _sensed(settings, experiment, facts)
-    other = {"format": None, "classes": facts.classes, "split": None, "test": None}
+    columns = experiment.data.columns
+    if columns.categories is not None:  # the values are those of the park, not of this device alone
+        columns = replace(columns, categories=described(facts.inputs.coding.get("categories", {})))
+    other = {"columns": columns, "format": None, "classes": facts.classes, "split": None, "test": None}
     reading = Own(**(experiment.data.settings() | other))
     found = own.load(Path(str(source.path)), reading, experiment.seed, settings.name)
     _fits(str(source.path), found, facts)

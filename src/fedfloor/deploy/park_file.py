@@ -224,7 +224,9 @@ def _address(what: str, given: str) -> None:
         ipaddress.ip_address(given.partition("%")[0])
         require("%" not in given, what, given, "an address without a zone")
     except ValueError:
-        require(bool(HOST.fullmatch(given)), what, given, "a host name or an IP address, without a port")
+        numeric = given.rpartition(".")[2].isdecimal()  # no top-level domain is a number (RFC 3696)
+        host = bool(HOST.fullmatch(given)) and not numeric
+        require(host, what, given, "a host name or an IP address, without a port")
 
 
 def _port(what: str, port: int) -> None:

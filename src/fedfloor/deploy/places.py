@@ -59,12 +59,13 @@ def _distinct(address: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((address, *LOCAL)))
 
 
-def settings_files(park: ParkFile, shut_out: Sequence[str]) -> Files:
+def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = True) -> Files:
     """Return the settings of every process, with its units, its compose file and the experiment.
 
     Args:
         park: the park.
         shut_out: names that were revoked: they get none, and no edge speaks to them.
+        crosses: whether rounds cross factories; without that edges know their own devices only.
 
     Raises:
         SettingError: the experiment cannot be read.
@@ -79,7 +80,7 @@ def settings_files(park: ParkFile, shut_out: Sequence[str]) -> Files:
     _machine(files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(_cloud(park, shut_out)), units.cloud(park))
     files[PurePosixPath("cloud/state/flwr/config.toml")] = _connection(park)
     for one in park.factory:
-        place, text = PurePosixPath("factories", one.name), to_toml(_edge(park, one, shut_out))
+        place, text = PurePosixPath("factories", one.name), to_toml(_edge(park, one, shut_out, crosses=crosses))
         _machine(files, park, place, f"edge-{one.name}.toml", text, units.factory(park, one))
     for device in park.device:
         if device.name not in shut_out:
@@ -116,16 +117,17 @@ def _named(devices: Sequence[Device], shut_out: Sequence[str]) -> tuple[Named, .
     return tuple(Named(d.name, d.number or 0) for d in devices if d.name not in shut_out)
 
 
-def _edge(park: ParkFile, one: Factory, shut_out: Sequence[str]) -> EdgeSettings:
+def _edge(park: ParkFile, one: Factory, shut_out: Sequence[str], *, crosses: bool) -> EdgeSettings:
     near = [
         Named(d.name, d.number or 0, edge=d.factory)
         for d in park.device
-        if d.factory != one.name and d.name not in shut_out
+        if crosses and d.factory != one.name and d.name not in shut_out
     ]
     return EdgeSettings(
         park=park.name, name=one.name, factory=park.factory.index(one), broker=Address(one.address, one.port),
         listen=DOOR, experiment=EXPERIMENT, state=STATE, devices=_named(park.devices_of(one), shut_out),
         neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park), acl=Path(units.ACL),
+        reach="park" if crosses else "factory",
     )  # fmt: skip
 
 

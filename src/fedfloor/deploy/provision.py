@@ -16,6 +16,7 @@ from cryptography import x509
 from fedfloor import config
 from fedfloor.deploy import authority, broker
 from fedfloor.deploy.authority import Authority, Holder
+from fedfloor.deploy.device import foreign
 from fedfloor.deploy.issued import Index, issued, told
 from fedfloor.deploy.issued import read as read_index
 from fedfloor.deploy.park_file import Factory, ParkFile
@@ -64,7 +65,7 @@ def provision(
         RunError: something could not be written; nothing was changed.
     """
     moment = at or authority.now()
-    fits = tuple(_fits(park))  # an experiment that cannot be read ends it here
+    fits = tuple(f"warning: {one}" for one in misfits(park))  # an experiment that cannot be read ends it here
     index, ca = _authority(park, out, moment)
     holders = {one.holder.name: one for one in certified(park)}
     known = {*holders, *index.numbers, *index.out}
@@ -161,6 +162,7 @@ def _settings(
     files: Files, at: dt.datetime, user: str | None, *, renewed: bool,
 ) -> None:  # fmt: skip
     """Put all that is no certificate into ``files``."""
+    reach = crosses(park)
     listed = out / "authority" / "revoked.crl"
     serials = [(serial, dt.datetime.fromisoformat(when)) for _, serial, when in revoked]
     crl = listed.read_bytes() if listed.exists() and not renewed else authority.revocations(ca, serials, at)
@@ -168,14 +170,20 @@ def _settings(
     for one in park.factory:
         place = PurePosixPath("factories", one.name)
         files[place / "revoked.crl"] = crl
-        files[place / "mosquitto.conf"] = broker.conf(park, one, user).encode()
-        files[place / "acl"] = broker.acl(park, one, gone).encode()
+        files[place / "mosquitto.conf"] = broker.conf(park, one, user, crosses=reach).encode()
+        files[place / "acl"] = broker.acl(park, one, gone, crosses=reach).encode()
         _node(one, out, files)
     root = ca.pem()[0]
-    for path, text in settings_files(park, gone).items():
+    for path, text in settings_files(park, gone, crosses=reach).items():
         files[path] = text
         if path.suffix == ".yaml":  # one per machine
             files[path.parent / "ca.crt"] = root
+
+
+def crosses(park: ParkFile) -> bool:
+    """Return whether the experiment's rounds reach devices of other factories."""
+    experiment = config.read(park.experiment)
+    return bool(foreign(experiment, config.combined(experiment)))
 
 
 def _node(one: Factory, out: Path, files: Files) -> None:
@@ -232,8 +240,8 @@ def _put(path: Path, text: bytes, private: bool) -> None:
         os.fsync(file.fileno())
 
 
-def _fits(park: ParkFile) -> Iterator[str]:
-    """Say where the experiment speaks of another park."""
+def misfits(park: ParkFile) -> Iterator[str]:
+    """Yield where the experiment describes another park than the park file, and how to mend it."""
     said, where = config.read(park.experiment).park, park.experiment.name
     for what, count, mine in (
         ("devices", said.devices, len(park.device)),

@@ -70,6 +70,7 @@ class DataSource:
 
 
 SAMPLES = ("experiment", "devices")
+REACH = ("park", "factory")
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,8 @@ class EdgeSettings:
         samples: as the cloud's.
         acl: the access list of its factory's broker, where it runs on the same machine: a device that floods loses its
             rights there.
+        reach: ``"factory"`` where it was provisioned for experiments whose rounds stay within factories: then it may
+            say nothing to other factories' devices.
     """
 
     park: str
@@ -178,9 +181,11 @@ class EdgeSettings:
     deadlines: Deadlines = Deadlines()
     samples: str = "experiment"
     acl: Path | None = None
+    reach: str = "park"
 
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
+        require(self.reach in REACH, "reach", self.reach, " or ".join(REACH))
         _name(self.park, "park")
         _name(self.name, "name")
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")

@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -20,6 +21,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_BYTES = 1 << 24  # of a request; Flower sends what is larger in chunks of 5 MiB
 HELD_BYTES = 1 << 28  # of the bodies of all requests under way
+SHARE = 4  # of them: one address holds at most a quarter
 BODY_S = 60.0  # for a body to arrive
 OPEN = "/v1/fleet/"  # what SuperNodes call; each of their messages is signed with their key
 
@@ -33,7 +35,7 @@ class Fence:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.held = 0  # bytes of bodies under way, of all requests together
+        self.held = Counter[str]()  # bytes of bodies under way, by the address that they come from
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 403, or 413 where its body is too large: before it is known whose it is."""
@@ -49,6 +51,7 @@ class Fence:
 
     async def _passed(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; its body is cut off where it is late, or where all bodies together hold too much."""
+        caller = str((scope.get("client") or ("",))[0])
         taken, complete, until = 0, scope["type"] != "http", time.monotonic() + BODY_S
         received = bounded(receive)
 
@@ -61,15 +64,17 @@ class Fence:
             except TimeoutError:
                 return {"type": "http.disconnect"}
             size, complete = len(event.get("body", b"")), not event.get("more_body", False)
-            if self.held + size > HELD_BYTES:
+            if self.held[caller] + size > HELD_BYTES // SHARE or self.held.total() + size > HELD_BYTES:
                 return {"type": "http.disconnect"}
-            taken, self.held = taken + size, self.held + size
+            taken, self.held[caller] = taken + size, self.held[caller] + size
             return event
 
         try:
             await self.app(scope, receiving, send)
         finally:
-            self.held -= taken
+            self.held[caller] -= taken
+            if not self.held[caller]:
+                del self.held[caller]
 
 
 async def _refuse(send: Send, status: int) -> None:

@@ -26,13 +26,17 @@ from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Probe, Work
+from fedfloor.plan.nodes import Probe, Scalar, Work
 from fedfloor.runs import made
 
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
 EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
 NEWEST, FOREIGN_NEWEST = 4, 64  # files that stay whatever a message keeps: of the own edge, of another
 HASHES = 4096  # of one answer
+NAMED = 4  # memories that checkpoints name: a run keeps two
+MEMORY_BYTES = 1 << 26  # of what a device keeps; ten models, where these are more
+BATCH = 100  # samples of a mini-batch of which ten times as many are always accepted
+ASKED = ("extractor", "weights", "hashes", "width")  # what a method sets of questions for features
 
 
 class Worker:
@@ -55,6 +59,9 @@ class Worker:
         self.engine, _ = made.engine(experiment, method, park, Alone(), memory, live=True)
         self.layout = packing.layout(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
+        self._batch, self._features = largest_batch(method), asked_features(method)
+        self._keeps = method.remembers or method.objective.remembers or not of_the_house(method)
+        self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.flat.nbytes)
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
 
     def reply(self, message: Message) -> Reply:
@@ -91,6 +98,8 @@ class Worker:
         rest = about.get("rest", "")
         if rest and (self._held is None or packing.rest(self._held, within) != rest):
             return "lacks", {}, {}
+        if goal.remembers:
+            self._may_keep(work, about)
         around = {"w": self._held if self._held is not None else network.flat}
         packet = packing.whole(message.arrays, around, within)
         if not rest:
@@ -109,10 +118,30 @@ class Worker:
             RefusedError: it is no work, or has too many mini-batches.
         """
         work = names_of.work(value, self._names)
-        batches = work.batches(int(self.engine.park.holdings[self.device]))
+        samples = int(self.engine.park.holdings[self.device])
+        batches, batch = work.batches(samples), min(work.batch_size, samples)
         if batches > self._batches:
             raise RefusedError("work", f"{batches} mini-batches; at most {self._batches} by this device's experiment.")
+        if batch > self._batch:
+            raise RefusedError(
+                "work", f"mini-batches of {batch} samples; at most {self._batch} by this device's experiment."
+            )
         return work
+
+    def _may_keep(self, work: Work, about: Mapping[str, Any]) -> None:
+        """Refuse a visit that lets a device keep what its experiment's method does not, or too much.
+
+        Raises:
+            RefusedError: it does.
+        """
+        kept = about.get("kept")
+        if not self._keeps:
+            raise RefusedError("work", f"'{work.objective}' keeps something; this device's experiment keeps nothing.")
+        if isinstance(kept, list) and len(kept) > NAMED:
+            raise RefusedError("header", f"checkpoints name {len(kept)} memories; at most {NAMED}.")
+        size = self.engine.memory.size(self.device)
+        if size > self._most:
+            raise RefusedError("work", f"this device keeps {size} bytes; at most {self._most}.")
 
     def _hand(self, message: Message) -> Reply:
         """Hold the model, or a part of it, that is handed out, so that later visits need not bring it."""
@@ -146,6 +175,8 @@ class Worker:
         hashes = settings.get("hashes", 1)
         if type(hashes) is not int or not 1 <= hashes <= HASHES:
             raise RefusedError("header", f"{shown(repr(hashes))} hashes; must be a whole number from 1 to {HASHES}.")
+        if node.what in ("features", "hash") and self._features not in (None, settings):
+            raise RefusedError("work", f"the method of this device's experiment does not ask for such a '{node.what}'.")
         packet = packing.tensors(message.arrays)
         if packet:
             packing.check_visit(
@@ -155,6 +186,27 @@ class Worker:
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}
         return "answer", {"answer": said}, {}
+
+
+def of_the_house(method: Combined) -> bool:
+    """Return whether a method is built in: what it asks and lets devices keep is then known."""
+    return type(method.method).__module__.startswith("fedfloor.")
+
+
+def asked_features(method: Combined) -> dict[str, Scalar] | None:
+    """Return the settings of the questions for features that a method asks, none where it asks none; None: any."""
+    if not of_the_house(method):
+        return None
+    settings = {name: getattr(method.method, name, None) for name in ASKED}
+    return {name: one for name, one in settings.items() if one is not None}
+
+
+def largest_batch(method: Combined) -> int:
+    """Return the most samples of a mini-batch, whatever a message requires; a method of one's own may have any."""
+    settings = getattr(method.method, "work", None)
+    if not isinstance(settings, WorkSettings):
+        return names_of.MOST
+    return EXCESS * max(BATCH, settings.at(1, 1).batch_size)
 
 
 def most_batches(method: Combined, samples: int) -> int:

@@ -13,6 +13,7 @@ from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key, Trained, train
+from fedfloor.errors import SettingError
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
@@ -20,6 +21,9 @@ from fedfloor.plan.outcome import Receipt
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
+
+
+OWN = "own"  # a device's own model among what it keeps
 
 
 @dataclass
@@ -53,6 +57,8 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
     flat, samples, device = engine.network.flat, engine.samples(key.device, key.tick), key.device
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
+    if not work.sends:
+        return _at_home(engine, work, packet, key, goal, samples)
     kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if goal.remembers else {}
     goal.arrive(flat, kept, engine.network)
     beside = objectives.beside(goal, work.objective, packet)
@@ -69,6 +75,34 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
     said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
     return {**packet, "w": flat, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
+
+
+def _at_home(
+    engine: Engine, work: Work, packet: Packet, key: Key, goal: Objective, samples: Samples
+) -> tuple[Packet, Receipt]:
+    """Train the device's own model, in place of the one that arrived, which goes on as it was.
+
+    Raises:
+        SettingError: work or an objective that such a visit cannot do.
+        RunError: the loss became infinite or not a number, or the device's memory is gone.
+    """
+    if goal.remembers or goal.travels or work.scope != "all":
+        raise SettingError(
+            f"objective '{work.objective}' with scope '{work.scope}', in visits that send nothing: a device keeps its "
+            "whole model, and nothing else. Use an objective that keeps and sends nothing beside it."
+        )
+    flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
+    own = engine.memory.load(device).get(OWN)
+    if own is not None:
+        flat.copy_(own)
+    before = flat.clone() if goal.needs_start else None
+    gradient = partial(full, engine.network, samples)
+    about = Visit(before, {}, engine.network, {}, work, work.batches(len(samples)), gradient)
+    got = train(engine.network, samples, replace(work, sends=True), goal, about, key, shortcuts=engine.shortcuts)
+    engine.memory.visits[device] += 1
+    digest = engine.memory.commit(device, {OWN: flat})
+    said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
+    return {**packet, "w": start}, Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
 
 
 def before_features(

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.data.dataset import Indices
+from fedfloor.data.dataset import Indices, Labels
 from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
-from fedfloor.figures import ACCURACY, Figure, Predictions, macro_f1, ranking, recalls
+from fedfloor.figures import ACCURACY, Counts, Figure, Predictions, macro_f1, ranking, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
@@ -94,7 +95,25 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
     scores = np.empty((total, len(scored)), np.float32)
     if scored:
         scores[place] = np.concatenate([np.frombuffer(one[2], np.float32) for one in said]).reshape(scores.shape)
-    return _score(engine, float(sum(every.tolist())) / total, found, headline, dict(zip(scored, scores.T, strict=True)))
+    loss, y = float(sum(every.tolist())) / total, engine.park.dataset.y_test
+    tested = predictions(engine, loss, y, found, dict(zip(scored, scores.T, strict=True)))
+    return score(engine, loss, found == y, [tested], headline, tested.table)
+
+
+def predictions(
+    engine: Engine, loss: float, y: Labels, found: Labels, scores: Mapping[int, NDArray[Any]]
+) -> Predictions:
+    """Return what a model made of samples.
+
+    Args:
+        engine: whose classes they are.
+        loss: mean loss.
+        y: int64 [n], the true classes.
+        found: int64 [n], those that were predicted.
+        scores: class → [n], higher where a sample looks more like it.
+    """
+    table = metrics.confusion(y, found, len(engine.park.dataset.classes))
+    return Predictions(table, loss, {c: ranking(one, y == c) for c, one in scores.items()})
 
 
 def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:
@@ -137,20 +156,33 @@ def _become(engine: Engine, model: Tensor, objective: Objective | None, device: 
     return device
 
 
-def _score(
-    engine: Engine, loss: float, predicted: np.ndarray, headline: Figure, scores: Mapping[int, np.ndarray]
+def score(
+    engine: Engine, loss: float, right: NDArray[Any], views: Sequence[Predictions], headline: Figure, table: Counts
 ) -> Score:
-    park = engine.park
-    y = park.dataset.y_test
-    table = metrics.confusion(y, predicted, len(park.dataset.classes))
-    hits, by_class = predicted == y, recalls(table)
-    every = device_accuracy(park, hits, by_class)
+    """Return what predictions come to.
+
+    Args:
+        engine: whose park they are for.
+        loss: the mean over the test samples.
+        right: [test samples], whether each was classified rightly, or which share of several models did so.
+        views: what a model made of them, or each of several: macro-F1 and headline are means over these.
+        headline: the figure that the run is judged by.
+        table: int64 [F, F], the confusion matrix of all of them.
+    """
+    park, by_class = engine.park, recalls(table)
+    every = device_accuracy(park, right, by_class)
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]
     tell = partial(metrics.describe, park, table, every)
     figures: dict[str, float | None] = {}
     if headline != ACCURACY:
-        tested = Predictions(table, loss, {c: ranking(score, y == c) for c, score in scores.items()})
-        figures = {headline.name: headline.value(tested, park.dataset.classes)}
-    return Score(float(hits.mean()), loss, macro_f1(table), named, points, tell, figures)
+        values = [headline.value(one, park.dataset.classes) for one in views]
+        known_values = [value for value in values if value is not None]
+        figures = {headline.name: _mean(known_values) if len(known_values) == len(values) else None}
+    f1 = _mean([macro_f1(one.table) for one in views])
+    return Score(float(right.mean()), loss, f1, named, points, tell, figures)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

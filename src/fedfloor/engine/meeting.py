@@ -55,7 +55,7 @@ class Meeting:
             if samples:
                 self._models[index] = packet["w"].clone()
             packet = {name: value for name, value in packet.items() if name != "w"}
-        self._sums.add(index, packet, self._rule.weight(samples))
+        self._sums.add(index, packet, mix.weigh(self._rule, samples))
 
     def unfinished(self) -> list[bytes | memoryview]:
         """Return what is held here as byte strings, for the other ranks' :meth:`take`."""

@@ -61,6 +61,11 @@ class DeviceMemory:
         digest = self.held[device].partition(TO)[0]
         return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
+    def size(self, device: int) -> int:
+        """Return the bytes of what a device keeps; 0 where it keeps nothing, or its file is gone."""
+        path = self._path(device, self.held[device].partition(TO)[0]) if device in self.held else None
+        return path.stat().st_size if path is not None and path.is_file() else 0
+
     def verify(self) -> None:
         """Check that every file that is held is there and has the content that its digest names.
 

@@ -282,7 +282,7 @@ class _Walk:
         device = node.site.index if node.site.kind == "device" else -1
         key = Key(engine.seed, self.round, tick, device, self.visits[device])
         self.visits[device] += 1
-        size = scopes.sent_bytes(engine.network, node.work.scope, packet)
+        size = scopes.sent_bytes(engine.network, node.work.scope, packet) if node.work.sends else 0
         others = self.beside.pop(0) if self.beside else ()  # of the cloud's visits, too, so that the next finds its own
         lost = device >= 0 and self._is_lost(node, others, key)
         judged = self.limit is not None and not lost and device >= 0

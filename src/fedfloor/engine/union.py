@@ -24,7 +24,7 @@ from fedfloor.engine.visit import Key, check_finite, stepper
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
-from fedfloor.parts.mix import Mix
+from fedfloor.parts.mix import Mix, weigh
 from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, at_defaults, only, remaining_fields
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     x, y, rows, sizes = _batches(engine, work, keys)
     samples = engine.wrap(x, y)
     mean = rule(node)
-    weights = [mean.weight(int(engine.park.holdings[key.device])) for key in keys]
+    weights = [weigh(mean, int(engine.park.holdings[key.device])) for key in keys]
     share = np.array(weights) / (sum(weights) * sizes)
     if not network.module.training:  # asked, as setting it costs as much as a layer
         network.module.train()

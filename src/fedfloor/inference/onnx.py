@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fedfloor._version import __version__
 from fedfloor.errors import SettingError
 from fedfloor.inference.own_scale import AtDevice
 from fedfloor.inference.trained import Trained
 from fedfloor.park.own_scale import scaled
+from fedfloor.parts.decision import Decision
 from fedfloor.runs.folder import write
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Exported:
 
 def export(trained: Trained, out: Path) -> Exported:
     """Write a model as ONNX: ``x`` [n, *shape] as it stands in files → ``probabilities`` [n, F], ``logits`` [n, F].
+
+    A model with a decision gives ``decision`` int64 [n], too: the number of the class decided for.
 
     ``x`` is uint8 for pictures, float32 for sensors. Class names, columns and window stand in the file's metadata. Of a
     model with ``normalise = "device"`` ``mean`` and ``std`` [C] are inputs, too: the statistics of the device it runs
@@ -135,15 +139,45 @@ def _torch(trained: Trained, given: Inputs) -> tuple[NDArray[Any], NDArray[Any]]
     return probabilities.numpy(), logits.numpy()
 
 
+class Deciding(nn.Module):
+    """A model that gives its decision, int64 [n], beside probabilities and logits.
+
+    Args:
+        raw: gives probabilities and logits [n, F].
+        decision: by its threshold.
+        classes: F.
+    """
+
+    mask: Tensor
+
+    def __init__(self, raw: nn.Module, decision: Decision, classes: int) -> None:
+        super().__init__()
+        self.raw, self.positive, self.threshold = raw, decision.positive, decision.threshold
+        mask = torch.zeros(classes)
+        mask[[] if self.positive is None else self.positive] = 2.0
+        self.register_buffer("mask", mask)
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return probabilities, logits and decisions."""
+        probabilities, logits = self.raw(*given)
+        others = (probabilities - self.mask).argmax(1)
+        if self.positive is None:
+            return probabilities, logits, others
+        alarm = probabilities[:, self.positive] >= self.threshold
+        return probabilities, logits, torch.where(alarm, self.positive, others)
+
+
 def _translated(trained: Trained, given: Inputs) -> onnx.ModelProto:
     """Return the model in ONNX, any number of samples at a time."""
-    module = trained.raw if trained.own is None else AtDevice(trained.raw)
-    shapes = ({0: torch.export.Dim("n")}, *({} for _ in range(len(given) - 1)))
+    module: nn.Module = trained.raw if trained.own is None else AtDevice(trained.raw)
+    shapes: tuple[Any, ...] = ({0: torch.export.Dim("n")}, *({} for _ in range(len(given) - 1)))
+    if trained.decision is not None:
+        module, shapes = Deciding(module, trained.decision, len(trained.classes)), (shapes,)
     try:
         with _quiet():
             program = torch.onnx.export(
                 module, tuple(map(torch.from_numpy, given.values())), dynamo=True, opset_version=OPSET, verbose=False,
-                input_names=list(given), output_names=["probabilities", "logits"], dynamic_shapes=shapes,
+                input_names=list(given), output_names=_outputs(trained), dynamic_shapes=shapes,
             )  # fmt: skip
     except Exception as error:  # the exporter's own errors are many
         raise SettingError(
@@ -153,6 +187,10 @@ def _translated(trained: Trained, given: Inputs) -> onnx.ModelProto:
     if program is None:
         raise SettingError(f"network '{trained.name}' cannot be exported: PyTorch's exporter returned nothing.")
     return program.model_proto
+
+
+def _outputs(trained: Trained) -> list[str]:
+    return ["probabilities", "logits", *(() if trained.decision is None else ("decision",))]
 
 
 @contextlib.contextmanager
@@ -202,6 +240,8 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
     model.producer_name, model.producer_version = "fedfloor", __version__
     about: dict[str, Any] = {"classes": list(trained.classes), "shape": list(trained.shape)}
     about |= {"model": trained.name, "round": trained.round}
+    if trained.threshold is not None:
+        about["decide"] = dict(zip(("positive", "threshold"), trained.threshold, strict=True))
     if trained.sensors is not None:
         window = trained.sensors.window
         about |= {"columns": list(trained.sensors.columns), "missing": trained.sensors.missing}
@@ -230,13 +270,15 @@ def _compare(
     try:
         onnx.checker.check_model(data, full_check=True)
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        got = [session.run(["probabilities", "logits"], given) for given in batches]
+        got = [session.run(_outputs(trained), given) for given in batches]
     except Exception as error:  # their errors have no common base
         raise SettingError(
             f"network '{trained.name}' was translated, but ONNX Runtime does not run it: {_first(error)} Not written."
         ) from error
-    worst = [0.0, 0.0]
-    for (p, z), (p_torch, z_torch) in zip(got, expected, strict=True):
+    worst, decision = [0.0, 0.0], trained.decision
+    if decision is not None and any((decided != decision.of(p)).any() for p, _, decided in got):
+        raise SettingError(f"network '{trained.name}' decides differently in ONNX Runtime. Not written.")
+    for (p, z, *_), (p_torch, z_torch) in zip(got, expected, strict=True):
         # sums of large numbers err by a share of the largest: a dead sensor's 0 may be 1,000 deviations from its mean
         size = np.maximum(1, np.abs(z_torch).max(axis=1, keepdims=True))
         usual = trained.sensors is None or p is not got[-1][0]

@@ -55,7 +55,7 @@ def predict(
     found: list[Prediction] = []
     for held in _gathered(parts, follow):
         probabilities, logits = (one.numpy() for one in trained.outputs(np.concatenate([part.x for part in held])))
-        order = np.argsort(-logits, axis=1, kind="stable")[:, :top]  # of equal ones the first, like argmax
+        order = _order(trained, probabilities, logits)[:, :top]
         first = 0
         for part in held:
             mine = slice(first, first + len(part.x))
@@ -68,6 +68,17 @@ def predict(
                 raise SettingError(error)
             failed[part.file] = error
     return found
+
+
+def _order(
+    trained: Trained, probabilities: NDArray[np.floating[Any]], logits: NDArray[np.floating[Any]]
+) -> NDArray[np.int64]:
+    """Return the classes of each sample [n, F]: that which is decided on, then the others, the likeliest first."""
+    order = np.argsort(-logits, axis=1, kind="stable")  # of equal ones the first, like argmax
+    if trained.decision is None or trained.decision.positive is None:
+        return order
+    decided = trained.decision.of(probabilities)[:, None]
+    return np.concatenate([decided, order[order != decided].reshape(len(order), -1)], axis=1)
 
 
 def _gathered(parts: Iterable[Samples], follow: Callable[[int], None] | None) -> Iterator[list[Samples]]:
@@ -99,6 +110,26 @@ def accuracy(found: Sequence[Prediction]) -> tuple[float | None, int]:
     """Return the share of right predictions among those whose label is known, and how many these are."""
     known = [one for one in found if one.label is not None]
     return (sum(one.label == one.best[0][0] for one in known) / len(known) if known else None), len(known)
+
+
+def by(found: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
+    """Return a row per file or device: samples, the class predicted most with its share, the accuracy if labelled.
+
+    Args:
+        found: predictions.
+        key: a prediction's file or device; those without one are left out.
+        name: of the first column.
+    """
+    groups: dict[str, list[Prediction]] = {}
+    for one in found:
+        if (of := key(one)) is not None:
+            groups.setdefault(of, []).append(one)
+    rows = []
+    for of, mine in groups.items():
+        most = by_class(mine)[0]
+        row = {name: of, "samples": len(mine), "mostly": most["class"], "share": most["share"]}
+        rows.append(row | {"accuracy": accuracy(mine)[0]})
+    return rows
 
 
 def by_class(found: Sequence[Prediction]) -> list[Row]:

@@ -26,6 +26,7 @@ class Samples:
         y: int64 [n], classes as far as they are known, else :data:`UNKNOWN`.
         devices: who took each, where a table says so.
         first: int64 [n], the first row of each, where samples may share rows.
+        left_out: what of the file has no answer, and why; each a sentence that names the place.
     """
 
     file: Path
@@ -34,6 +35,7 @@ class Samples:
     y: NDArray[np.int64]
     devices: Sequence[str] | None = None
     first: NDArray[np.int64] | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def named(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:

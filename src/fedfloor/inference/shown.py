@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fedfloor.errors import RunError, SettingError, require
-from fedfloor.inference import inputs, onnx
+from fedfloor.inference import inputs, onnx, unlike
 from fedfloor.inference import predict as predicting
 from fedfloor.inference.predict import Prediction
+from fedfloor.inference.samples import Samples
 from fedfloor.inference.trained import Trained, load_model
 from fedfloor.runs.folder import write
 from fedfloor.terminal import show
+
+log = logging.getLogger(__name__)
 
 FIRST = 20  # rows that are printed where there are more
 
@@ -31,6 +35,7 @@ class How:
         every: print all rows.
         table: a CSV file to write them to.
         own: import a model or objective of one's own that the file names.
+        which: the ``last`` round's model, or the ``best`` one's.
     """
 
     top: int = 1
@@ -39,6 +44,7 @@ class How:
     every: bool = False
     table: Path | None = None
     own: bool = False
+    which: str = "last"
 
 
 def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> None:
@@ -54,7 +60,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         SettingError: an option that cannot be, or no file that is a sample of this model.
         RunError: some files are no samples of it; the others are answered, and these are named at the end.
     """
-    trained = load_model(run, how.own)
+    trained = load_model(run, how.own, how.which)
     require(1 <= how.top <= len(trained.classes), "--top", how.top, f"from 1 to {len(trained.classes)}")
     if how.table is not None:
         _check_writable("--csv", how.table)
@@ -65,31 +71,60 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
             print(f"{done} of {len(paths)} files", file=sys.stderr, flush=True)
 
     failed: dict[Path, str] = {}
+    left: list[str] = []
+    warnings: list[str] = []
+
+    def watched(parts: Iterator[Samples]) -> Iterator[Samples]:
+        for part in parts:
+            left.extend(part.left_out)
+            warnings.extend(unlike.values(trained, part))
+            yield part
+
     parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert, failed=failed)
-    found = predicting.predict(trained, parts, how.top, follow, failed)
+    found = predicting.predict(trained, watched(parts), how.top, follow, failed)
     if len(failed) == len(paths):
         raise SettingError("\n".join(failed.values()))
     if how.table is not None:
         write(how.table, _text(found))
     right, known = predicting.accuracy(found)
+    counts = {row["class"]: row["samples"] for row in predicting.by_class(found)}
+    warnings += [said for said in [unlike.mix(trained, counts, run if run.is_dir() else run.parent)] if said]
+    groups = {
+        "by_file": predicting.by(found, lambda one: str(one.file), "file"),
+        "by_device": predicting.by(found, lambda one: one.device, "device"),
+    }
     if as_json:
         more: dict[str, Any] = {
             "samples": len(found),
             "accuracy": right,
             "labelled": known,
             "by_class": predicting.by_class(found),
+            **groups,
             "failed": [{"file": str(path), "error": error} for path, error in failed.items()],
+            "left_out": left,
+            "warnings": warnings,
         }
+        if trained.threshold is not None:
+            more["decide"] = dict(zip(("positive", "threshold"), trained.threshold, strict=True))
         show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **more)
     else:
         _print(trained, found, how)
+        for name, rows in groups.items():
+            if len(found) > FIRST and 1 < len(rows) <= FIRST:
+                show(rows, as_json=False, title=name.replace("_", " "))
+        if trained.threshold is not None:
+            name, least = trained.threshold
+            print(f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose")
         if right is not None:
             print(f"accuracy: {right:.4f} on {known:,} samples with a label")
         if how.table is not None:
             print(f"table: {how.table}")
-    if failed:
-        listed = "\n".join(failed.values())
-        raise RunError(f"{len(failed)} of {len(paths)} files have no answer:\n{listed}")
+    for said in warnings:
+        log.warning("%s", said)
+    if failed or left:
+        of_files = [f"{len(failed)} of {len(paths)} files have no answer:", *failed.values()] if failed else []
+        of_rows = ["rows without an answer in files that have some:", *left] if left else []
+        raise RunError("\n".join(of_files + of_rows))
 
 
 def _print(trained: Trained, found: Sequence[Prediction], how: How) -> None:
@@ -123,7 +158,7 @@ def _check_writable(option: str, path: Path) -> None:
         )
 
 
-def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
+def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last") -> None:
     """Export a run's model, and print what came of it.
 
     Args:
@@ -131,8 +166,9 @@ def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> 
         out: the file to write; ``model.onnx`` in the run's folder where it is left out.
         as_json: print JSON.
         own: import a model or objective of one's own that the file names.
+        which: the ``last`` round's model, or the ``best`` one's.
     """
-    trained = load_model(run, own)
+    trained = load_model(run, own, which)
     where = out or (run if run.is_dir() else run.parent) / "model.onnx"
     _check_writable("--out", where)
     done = onnx.export(trained, where)
@@ -144,7 +180,8 @@ def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> 
         show([row | {"tolerance": onnx.TOLERANCE}], as_json=True)
         return
     print(f"model: {done.file} ({done.size_bytes:,} bytes, opset {done.opset})")
-    print(f"takes {row['input']} as it stands in files; gives probabilities and logits [n, {len(trained.classes)}]")
+    print(f"takes {row['input']} as it stands in files; gives probabilities and logits [n, {len(trained.classes)}]"
+          f"{'' if trained.decision is None else ', and the decision [n]'}")  # fmt: skip
     print(
         f"ONNX Runtime and PyTorch differ by at most {done.probabilities:.1e} in probabilities, {done.logits:.1e} in "
         f"logits ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)"

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.bins import binned
+from fedfloor.data.categories import columns_of, described, encoded
 from fedfloor.data.files import content
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
@@ -23,6 +24,7 @@ from fedfloor.inference.arrays import Sensors
 from fedfloor.inference.samples import UNKNOWN, Samples, named
 
 MATRIX = ".dat"
+NAMED = 5  # places in a file that are left out, before they are only counted
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +34,19 @@ Numbers = NDArray[np.int64]
 def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns must be there.
 
+    Rows without a value that the model needs, and devices with too few rows, are left out and named.
+
     Args:
         path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
         sensors: the columns, windows, and what is done about missing values.
         classes: F names.
 
     Raises:
-        SettingError: a mistake in the table; the message names file, row and column.
+        SettingError: a mistake in the table, or nothing left to answer; the message names file, row and column.
     """
-    names: dict[str, Any] = {**sensors.names, "values": sensors.columns}
+    categories = described(sensors.coding.get("categories", {}))
+    numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
+    names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
     if sensors.window is None:
         names["time"] = ""  # rows by themselves need no times
     columns = Columns(**names)
@@ -48,14 +54,20 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
         sheet = _matrix(path, sensors.columns)
     else:
         reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
-        sheet = read(path, reading, (), lenient=True)
+        (sheet,) = encoded([read(path, reading, (), lenient=True)], categories, known=True)
     none = [""] * len(sheet.line)
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either
     device = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
     order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
-    x = _without_holes(sheet, sensors, order, device)
-    first, length = _cut(sheet, sensors, order, device)
+    x = _filled(sheet, sensors, order, device)
+    first, length, left = _cut(sheet, sensors, order, device)
     rows = order[first[:, None] + np.arange(length)]
+    if sensors.missing in ("refuse", "previous"):
+        whole = ~np.isnan(x[rows]).any(axis=(1, 2))
+        left += _holes(sheet, sensors, x, rows[~whole])
+        if not whole.any() and len(whole):
+            raise SettingError(left[-1] if len(whole) == 1 else "\n".join(left))
+        rows, first = rows[whole], first[whole]
     if sensors.missing == "drop":
         whole = ~np.isnan(x[rows]).any(axis=(1, 2))
         if not whole.all():
@@ -67,7 +79,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     return Samples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)),
         _labels(sheet, last, classes, columns.label, sensors.coding.get("bins")),
-        [sheet.text["device"][row] for row in last] if "device" in sheet.text else None, first,
+        [sheet.text["device"][row] for row in last] if "device" in sheet.text else None, first, tuple(left),
     )  # fmt: skip
 
 
@@ -89,34 +101,43 @@ def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
     return Sheet(path, columns, x.astype(np.float32), np.arange(1, len(x) + 1), {}, None)
 
 
-def _without_holes(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
-    """Return the table's values with holes filled where that is how the model was trained.
-
-    Raises:
-        SettingError: a hole that the model cannot take.
-    """
+def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
+    """Return the table's values with holes filled where that is how the model was trained."""
     x = known = np.asarray(sheet.x, np.float32)
     if sensors.missing == "previous":
         x = np.empty_like(known)
         x[order] = fill(known[order], device[order].astype(np.int32))
-    if sensors.missing in ("refuse", "previous") and np.isnan(x).any():
-        row, column = np.argwhere(np.isnan(x))[0]
-        why = {
-            "refuse": "The model was trained on tables without missing values. Fill it in, or leave the row out.",
-            "previous": "And this device has no other value of this sensor that could stand for it.",
-        }[sensors.missing]
-        raise SettingError(f"{sheet.place(int(row), sensors.columns[column])}: no value. {why}")
     return x
 
 
-def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tuple[Numbers, int]:
-    """Return where samples begin in ``order``, and how many rows each has.
+def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers) -> list[str]:
+    """Return which cells keep samples from being answered, the first few by name.
+
+    Args:
+        sheet: the table.
+        sensors: of the model.
+        x: its values as far as holes are filled, [rows, C].
+        rows: int64 [n, length], the rows of the samples that hold one.
+    """
+    why = {
+        "refuse": "The model was trained on tables without missing values. Fill it in, or leave the row out.",
+        "previous": "And this device has no other value of this sensor that could stand for it.",
+    }[sensors.missing]
+    mine = np.unique(rows)
+    cells = [(row, column) for row in mine.tolist() for column in np.flatnonzero(np.isnan(x[row])).tolist()]
+    named = [f"{sheet.place(row, sensors.columns[column])}: no value. {why}" for row, column in cells[:NAMED]]
+    more = len(cells) - len(named)
+    return named + ([f"{sheet.path.name}: {more:,} more cells without a value."] if more else [])
+
+
+def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tuple[Numbers, int, list[str]]:
+    """Return where samples begin in ``order``, how many rows each has, and which devices have too few rows for one.
 
     Raises:
-        SettingError: rows of one device that are not in the order of their times, or too few rows for a window.
+        SettingError: rows of one device that are not in the order of their times, or too few rows for any window.
     """
     if sensors.window is None:
-        return np.argsort(order), 1  # in the table's order
+        return np.argsort(order), 1, []  # in the table's order
     length, step = sensors.window
     if sheet.time is not None:
         same = np.diff(device[order]) == 0
@@ -130,13 +151,19 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     edges = [0, *(np.flatnonzero(np.diff(device[order])) + 1).tolist(), len(order)]
     runs = list(pairwise(edges))
     starts = np.concatenate([np.arange(first, end - length + 1, step) for first, end in runs])
-    short = sum(end - first < length for first, end in runs)
+    short = [(first, end - first) for first, end in runs if end - first < length]
     if not len(starts):
         most = max(end - first for first, end in runs)
         raise SettingError(f"{sheet.path.name}: {most} rows of a device at most: the model takes windows of {length}.")
-    if short:
-        log.info("%s: %d devices have fewer than %d rows and are left out.", sheet.path.name, short, length)
-    return starts.astype(np.int64), length
+    whose = sheet.text.get("device", [""] * len(sheet.line))
+    left = [
+        f"{sheet.path.name}, row {sheet.line[order[first]]}: device '{whose[order[first]]}' has {many} rows from here "
+        f"on; the model takes windows of {length}."
+        for first, many in short[:NAMED]
+    ]
+    more = len(short) - len(left)
+    left += [f"{sheet.path.name}: {more:,} more devices have fewer than {length} rows."] if more > 0 else []
+    return starts.astype(np.int64), length, left
 
 
 def _labels(

@@ -12,50 +12,22 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError, shown
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.inference.own_scale import OwnScale
+from fedfloor.inference.raw import Raw, by_regimes
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
 from fedfloor.outside import load
+from fedfloor.parts.decision import Decision
 from fedfloor.parts.objectives import objective
 from fedfloor.threads import one_thread
 
 MOST = 10**8  # numbers in a sample
 BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products
-
-
-class Raw(nn.Module):
-    """A network that takes numbers as they stand in files: value = (scale·x − mean)/std, a hole is the mean.
-
-    Args:
-        network: takes values [n, …], gives logits [n, F].
-        scale: factor from a stored number to its value.
-        mean, std: [C], per channel.
-        holes: whether numbers may be missing (NaN).
-        dims: number of dimensions of a batch.
-    """
-
-    factor: Tensor
-    shift: Tensor
-
-    def __init__(self, network: nn.Module, scale: float, mean: Tensor, std: Tensor, *, holes: bool, dims: int) -> None:
-        super().__init__()
-        form = (1, -1, *(1,) * (dims - 2))
-        self.network, self.holes = network, holes
-        self.register_buffer("factor", (scale / std).view(form))  # one multiplication, one addition: as in training
-        self.register_buffer("shift", (-mean / std).view(form))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities [n, F] and logits [n, F] of stored numbers [n, …]."""
-        values = x.to(self.factor.dtype) * self.factor + self.shift
-        if self.holes:
-            values = torch.where(torch.isnan(values), 0.0, values)  # the mean, by now
-        logits = self.network(values)
-        return torch.softmax(logits, 1), logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +44,7 @@ class Trained:
         channels_last: whether pictures are laid out channels-last in memory, as they were in training.
         scaled: whether pictures of other sizes are scaled, as they were in training.
         own: how samples are normalised device by device, before ``raw``; None where they are not.
+        decision: what becomes of its probabilities; None: the likeliest class.
     """
 
     name: str
@@ -83,6 +56,14 @@ class Trained:
     channels_last: bool
     scaled: bool = False
     own: OwnScale | None = None
+    decision: Decision | None = None
+
+    @property
+    def threshold(self) -> tuple[str, float] | None:
+        """The class that has a threshold, and this; None where the likeliest class is the decision."""
+        if self.decision is None or self.decision.positive is None:
+            return None
+        return self.classes[self.decision.positive], self.decision.threshold
 
     def predict(self, x: NDArray[Any], device: str = "") -> NDArray[np.floating[Any]]:
         """Return the classes' probabilities [n, F].
@@ -151,8 +132,9 @@ class NormaliseHeader:
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    kind: Literal["device"] | None = None
+    kind: Literal["device", "regime"] | None = None
     rows: int | None = None
+    regimes: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +148,7 @@ class Header:
     normalise: NormaliseHeader
     inputs: InputsHeader | None = None
     made: MadeHeader = MadeHeader()
+    decide: Decision | None = None
 
     def __post_init__(self) -> None:
         if not self.classes or not self.shape or min(self.shape) < 1 or math.prod(self.shape) > MOST:
@@ -175,23 +158,26 @@ class Header:
             raise ValueError(f"{len(mean)} means and {len(std)} deviations for {channels} channels")
         if not all(map(math.isfinite, (self.normalise.scale, *mean, *std))) or min(std) <= 0:
             raise ValueError("a mean that is not finite, or a deviation that is not above 0")
+        if self.decide is not None and (self.decide.positive or 0) >= len(self.classes):
+            raise ValueError(f"a decision on class {self.decide.positive} of {len(self.classes)}")
         if self.inputs is not None and self.inputs.kind == "table" and not self.inputs.columns:
             raise ValueError("a table without columns")
 
 
-def load_model(folder: Path | str, own: bool = False) -> Trained:
+def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Trained:
     """Read a trained model.
 
     Args:
         folder: a run's folder, or a ``model.safetensors`` itself.
         own: whether a model or objective of one's own that the file names (``module:Name``) is imported and run; only
             for a file that is trusted.
+        which: of a run's folder, the ``last`` round's model, or the ``best`` one's by validation data.
 
     Raises:
         SettingError: there is none, it is damaged or of another format, it names code of one's own and ``own`` is
             false, or the network of one's own has changed.
     """
-    path = found(Path(folder))
+    path = found(Path(folder), which)
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])
@@ -207,6 +193,12 @@ def load_model(folder: Path | str, own: bool = False) -> Trained:
         for what, spec in outside:
             load(spec, what)
         goal = objective(*header.made.objective)
+        if not outside:  # without memory first: a header may state any size
+            with torch.device("meta"):
+                bare = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)[0]
+            numbers = sum(one.numel() for one in bare.parameters())
+            if numbers > (held := sum(one.numel() for one in tensors.values())):
+                raise SettingError(f"it has {numbers} numbers, and the file {held}.")
         with torch.random.fork_rng(devices=[]):
             parts = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)
             network = Network(*parts)
@@ -216,13 +208,16 @@ def load_model(folder: Path | str, own: bool = False) -> Trained:
     kind, scale = network.flat.dtype, header.normalise.scale
     centre, spread = (torch.tensor(values, dtype=kind) for values in (header.normalise.mean, header.normalise.std))
     holes = sensors is not None and sensors.missing == "mean"
-    raw = Raw(network.module, scale, centre, spread, holes=holes, dims=len(shape) + 1)
+    heat = 1.0 if header.decide is None else header.decide.temperature
+    raw = Raw(network.module, scale, centre, spread, holes=holes, dims=len(shape) + 1, temperature=heat)
+    if header.normalise.kind == "regime":
+        raw = by_regimes(raw, header.normalise.regimes or {}, shape, str(path))
     raw.eval().requires_grad_(False)
     scaled = header.inputs is not None and bool(header.inputs.scaled)
     given = header.normalise
     scale_of = OwnScale.read(given.rows, path.parent, shape[0]) if given.kind == "device" else None
-    last = network.channels_last
-    return Trained(header.model, header.round, header.classes, shape, sensors, raw, last, scaled, scale_of)
+    known, last = (header.model, header.round, header.classes, shape, sensors), network.channels_last
+    return Trained(*known, raw, last, scaled, scale_of, header.decide)
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.astraea import Astraea
+from fedfloor.methods.boosting import GradientBoosting
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import Method
@@ -29,6 +30,7 @@ from fedfloor.methods.hfedms import HFedMS
 from fedfloor.methods.hierfavg import HierFAVG
 from fedfloor.methods.ida import Ida
 from fedfloor.methods.kcenter import KCenter
+from fedfloor.methods.local_only import LocalOnly
 from fedfloor.methods.moon import Moon
 from fedfloor.methods.qffl import QFFL
 from fedfloor.methods.rafed import RaFed
@@ -65,6 +67,8 @@ METHODS: dict[str, type[Method]] = {
     "hierfavg": HierFAVG,
     "centralized": Centralized,
 }
+# what methods are compared with, and no federation
+REFERENCES: dict[str, type[Method]] = {"local-only": LocalOnly, "scikit-learn": GradientBoosting}
 
 
 def find(name: str) -> type[Method]:
@@ -91,6 +95,8 @@ def find(name: str) -> type[Method]:
         except TypeError as error:
             raise SettingError(f"method '{name}': plan must take (self, state, view, rng): {error}.") from error
         return method
+    if name in REFERENCES:
+        return REFERENCES[name]
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
@@ -102,7 +108,8 @@ def title(name: str) -> str:
     >>> title("fedsr"), title("qffl"), title("mine:Halves")
     ('FedSR', 'q-FFL', 'mine:Halves')
     """
-    return METHODS[name].title or METHODS[name].__name__ if name in METHODS else name
+    kind = METHODS.get(name) or REFERENCES.get(name)
+    return name if kind is None else kind.title or kind.__name__
 
 
 def card(name: str) -> tuple[str, list[dict[str, Any]]]:

@@ -75,6 +75,10 @@ class Combined(Method):
                 f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave "
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
+        if method.separate and (parts.mix or parts.edge_mix or parts.server):
+            raise SettingError(
+                f"method '{name}' lets no models meet: leave mix, edge_mix and server out of its table and [method]."
+            )
         if method.remembers and parts.objective is not None and parts.objective.remembers:
             kind = objectives.spoken(parts.objective)[0]
             raise SettingError(
@@ -123,6 +127,11 @@ class Combined(Method):
     def chooses_by_labels(self) -> bool:
         """Whether the method chooses or groups devices by their classes alone."""
         return self.method.chooses_by_labels
+
+    @property
+    def separate(self) -> bool:
+        """Whether every device trains a model of its own."""
+        return self.method.separate
 
     @property
     def scopes(self) -> frozenset[str]:

@@ -165,6 +165,11 @@ class Method(Protocol):
         return False
 
     @property
+    def separate(self) -> bool:
+        """Whether every device trains a model of its own: these never meet, and are what is evaluated."""
+        return False
+
+    @property
     def scopes(self) -> frozenset[str]:
         """Which parts of the model it trains in any round; the network must have them."""
         return frozenset({"all"})

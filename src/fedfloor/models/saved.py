@@ -4,33 +4,54 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.errors import SettingError, nearest, unknown
+from fedfloor.references import REFERENCES
 
 FORMAT = "fedfloor 1"
+FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
 DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
 
-def found(path: Path) -> Path:
+def found(path: Path, which: str = "last") -> Path:
     """Return the model's file of a run's folder, or that file itself.
+
+    Args:
+        path: a folder or a file.
+        which: the last round's model, or the best one's by validation data.
 
     Raises:
         SettingError: there is none; why is told.
     """
+    if which not in FILES:
+        raise unknown("--which", which, FILES)
     if path.is_file():
+        if which != "last":
+            raise SettingError(f"--which {which}: {path} is a model's file. Give its run's folder.")
         return path
     if not path.is_dir():
         beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         near = nearest(path.name, beside)
         raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.{near}")
-    model = path / "model.safetensors"
+    model = path / FILES["last"]
     if model.is_file():
-        return model
+        if not (path / FILES[which]).is_file():
+            raise SettingError(
+                f"--which {which}: {path} keeps the last round's model alone. Which round is best is chosen by "
+                'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
+            )
+        return path / FILES[which]
+    if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
+        raise SettingError(
+            f"{path} keeps no model: it is a reference (local training only keeps one for each device, in memory/; "
+            "scikit-learn none). Give the run of a method."
+        )
     if (path / "experiment.toml").exists():
         raise SettingError(
             f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or go on with "
@@ -39,6 +60,14 @@ def found(path: Path) -> Path:
     inside = sorted(str(one.parent) for one in path.glob("*/model.safetensors"))
     more = f" Runs in it: {', '.join(inside)}." if inside else ""
     raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
+
+
+def _is_reference(path: Path) -> bool:
+    try:
+        method = tomllib.loads(path.read_text(encoding="utf-8"))["method"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return method in REFERENCES
 
 
 def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -53,7 +82,10 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             header = (file.metadata() or {}).get("fedfloor", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
     except (SafetensorError, OSError) as error:
-        raise SettingError(f"{path} is damaged, or no safetensors file: {error}. Give a run's folder.") from error
+        raise SettingError(
+            f"{path} is no trained model, or damaged (not to be read as a safetensors file: {error}). "
+            "Give a run's folder."
+        ) from error
     try:
         about = json.loads(header)
         kind = about.get("format", "none")

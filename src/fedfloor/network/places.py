@@ -36,6 +36,8 @@ def surveyed(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool
     def go(node: Node) -> int:
         nonlocal parts
         if isinstance(node, Train):
+            if not node.work.sends:
+                raise SettingError("visits that send nothing have no price. Leave [network] out.")
             if node.work.scope != "all":
                 parts = True
             if node.site.kind == "device":

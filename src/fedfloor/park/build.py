@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from fedfloor.park.park import Park
 from fedfloor.park.partition import Natural, Partition, no_owners
 from fedfloor.park.stream import Static, Stream
 from fedfloor.park.validation import hold_out
+
+log = logging.getLogger(__name__)
 
 
 def build(
@@ -110,6 +113,12 @@ def _factories(
     if factories is None and owners is not None and data.owned.factory is not None:
         there, factory_of = np.unique(data.owned.factory[owners], return_inverse=True)  # those that have a device
         return factory_of.astype(np.int32), tuple(data.owned.factories[m] for m in there)
+    if owners is not None and data.owned.factory is not None and not isinstance(how, tuple):
+        log.warning(
+            "[park] factories = %d: the factories that the data name (%d) are not used, and devices are put together "
+            "anew (assignment = '%s'). Leave park.factories out to keep them.",
+            factories, len(np.unique(data.owned.factory[owners])), how,
+        )  # fmt: skip
     return assign(len(parts), factories or 1, how, generator(seed, "factories")), ()
 
 

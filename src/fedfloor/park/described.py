@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DIGESTED = 1000  # test samples whose values are in the digest
 
 
-def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
+def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return float64 [n]: the accuracy of each device of the park's roster, NaN where there is none.
 
     Measured: the share of the device's own test samples that is right; NaN for a device that only trains. Expected:
@@ -26,7 +26,7 @@ def device_accuracy(park: Park, right: NDArray[np.bool_], by_class: NDArray[np.f
 
     Args:
         park: the devices.
-        right: bool [test samples], whether each was classified rightly.
+        right: [test samples], whether each was classified rightly, or which share of several models did so.
         by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
     """
     if park.roster.figures == "measured" and park.dataset.owner_test is not None:

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from fedfloor.errors import unknown
 from fedfloor.park.own_scale import DeviceNormaliser
+from fedfloor.park.quartiles import RobustNormaliser
+from fedfloor.park.regimes import RegimeNormaliser
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
 
 Alike = Literal["auto", "unit", "standard"]  # value = (scale·stored − mean)/std, with one mean and std for all devices
-Normalise = Alike | Literal["device"] | DeviceNormaliser
-KINDS = {"device": DeviceNormaliser}
+Normaliser = DeviceNormaliser | RobustNormaliser | RegimeNormaliser
+Normalise = Alike | Literal["device", "robust"] | Normaliser
+KINDS: dict[str, type[DeviceNormaliser | RobustNormaliser]] = {"device": DeviceNormaliser, "robust": RobustNormaliser}
 
 
-def normaliser(normalise: Normalise) -> DeviceNormaliser | None:
+def normaliser(normalise: Normalise) -> Normaliser | None:
     """Return the normaliser of a setting; None where one mean and deviation are enough.
 
     >>> normaliser("device"), normaliser("standard")
@@ -39,5 +42,5 @@ def prepared(park: Park, normalise: Normalise) -> Park:
     Raises:
         SettingError: the normaliser does not fit the data.
     """
-    part = normaliser(normalise)
+    part = None if park.normalised is not None else normaliser(normalise)
     return park if part is None else part.prepare(park)

@@ -24,17 +24,19 @@ UNMEASURED = float(np.finfo(np.float32).max)  # the deviation that makes 0 of ev
 
 @dataclass(frozen=True, eq=False)
 class Normalised:
-    """What was done to a park's samples before the network's own scaling, which then does nothing.
+    """What was done to a park's samples before the network's own scaling, and what is left to that.
 
     Args:
         about: the keys that a model's header has of it.
         apply: (samples as they are stored, device) → the same, normalised as that device's are.
         statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
+        alike: the centre and the scale [C] that the network's scaling then has; None: 0 and 1.
     """
 
     about: Mapping[str, Any]
     apply: Callable[[Values, int], Values]
     statistics: Callable[[], Mapping[str, Statistics]]
+    alike: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ class Park:
         census_epsilon: ε of a census; None for counts without noise.
         mobility: which devices are guests in other factories when; None: all stay at home.
         told: what devices say of samples that stay with them; None: the samples are here.
+        validating: the same park with the samples held out for validation as its test samples; None: none are, beside
+            the test samples.
         secret: of a real device: the key of its census's noise, in the seed's place.
         normalised: what its samples were normalised by already; None: :meth:`normalisation` scales all alike.
     """
@@ -56,6 +58,7 @@ class Park:
     told: Told | None = None
     secret: int | None = field(default=None, repr=False)
     normalised: Normalised | None = None
+    validating: Park | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", LocalSets.of(self.indices))
@@ -237,7 +240,7 @@ class Park:
 
         ``unit``: mean 0, std 1. ``standard``: those of all devices' training samples, from per-device sums; see
         :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. Of samples that a
-        normaliser has scaled: mean 0, std 1.
+        normaliser has scaled: what that leaves to do.
 
         Raises:
             SettingError: another kind; or ``unit`` where missing values are to become their channel's mean.
@@ -248,7 +251,7 @@ class Park:
                 "this park is not normalised: fedfloor.park.normalise.prepared(park, normalise) does it."
             )
         if self.normalised is not None:
-            return np.zeros(channels), np.ones(channels)
+            return self.normalised.alike or (np.zeros(channels), np.ones(channels))
         if kind == "unit" and inputs.missing == "mean":
             raise SettingError(
                 "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."

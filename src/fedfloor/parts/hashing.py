@@ -24,6 +24,6 @@ def told(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:
     """
     from fedfloor.solvers.clustering.lsh import functions, hashed
 
-    require_memory(f"hashes = {hashes}", 8 * hashes * len(vector), "Set fewer hashes.")
+    require_memory(f"hashes = {hashes}", 16 * hashes * len(vector), "Set fewer hashes.")
     family = functions(len(vector), hashes, width, seed)
     return [int(one) for one in hashed(family, vector[None])[0]]

@@ -85,6 +85,28 @@ class Mix(Protocol):
         raise SettingError(f"mixing rule {type(self).__name__} has no 'mixed': one that is 'whole' must write it.")
 
 
+def weigh(rule: Mix, samples: int) -> float:
+    """Return the weight that a rule gives to a branch.
+
+    Args:
+        rule: the rule; one of your own may return anything.
+        samples: of the distinct devices that trained in the branch.
+
+    Raises:
+        SettingError: the weight is no finite number of at least 0.
+    """
+    weight = rule.weight(samples)
+    if type(weight) is float and 0 <= weight < math.inf:
+        return weight
+    try:
+        number = float(weight)
+    except (TypeError, ValueError):
+        number = math.nan
+    allowed = "a finite number of at least 0"
+    require(0 <= number < math.inf, f"mixing rule {type(rule).__name__}: weight({samples})", weight, allowed)
+    return number
+
+
 @dataclass(frozen=True)
 class BySamples(Mix):
     """Σ_k n_k w_k / Σ_k n_k: each branch weighs as many samples as the distinct devices that trained in it hold."""

@@ -95,6 +95,8 @@ class Work:
         scope: which parameters are trained and sent: ``all``, or the layer that is the network's ``classifier``; the
             rest of the model, its statistics included, then stays as it arrived.
         settings: the objective's own numbers, such as FedProx's μ.
+        sends: whether the trained model goes on. Otherwise it stays with the device as its own, which its next such
+            visit starts from, and the model that arrived goes on as it was.
     """
 
     objective: str = "plain"
@@ -106,6 +108,7 @@ class Work:
     weight_decay: float = 0.0
     scope: str = "all"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
+    sends: bool = True
 
     def batches(self, samples: int) -> int:
         """Return the number of mini-batches a visit to a device with so many samples takes.

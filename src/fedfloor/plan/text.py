@@ -64,7 +64,7 @@ def _value_to_json(value: Any) -> Any:
     if type(value) in NAMES:
         return to_json(value)
     if isinstance(value, (Work, Radio)):
-        return {k: dict(v) if k == "settings" else v for k, v in vars(value).items()}
+        return {k: dict(v) if k == "settings" else v for k, v in vars(value).items() if (k, v) != ("sends", True)}
     if isinstance(value, tuple):
         return [_value_to_json(v) for v in value]
     return value

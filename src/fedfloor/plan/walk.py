@@ -221,6 +221,11 @@ def scopes(node: Node) -> set[str]:
     return fold(node, found)
 
 
+def sends(node: Node) -> bool:
+    """Return whether all visits send what they trained."""
+    return fold(node, lambda at, below: all(below) and (not isinstance(at, (Select, Train)) or at.work.sends))
+
+
 def handed(node: Node) -> set[str]:
     """Return the parts of the model that are handed to devices to keep."""
     return fold(node, lambda at, below: {at.scope} if isinstance(at, Broadcast) else set[str]().union(*below))

@@ -30,6 +30,8 @@ def work_words(work: Work) -> str:
         parts.append(work.objective + (f" ({settings})" if settings else ""))
     if work.scope != "all":
         parts.append(f"only {work.scope}")
+    if not work.sends:
+        parts.append("sends nothing")
     return ", ".join(parts)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.report.groups import Group, accuracy, groups, half_width
+from fedfloor.figures import ACCURACY, Figure
+from fedfloor.report.groups import Group, groups, half_width, judged
 from fedfloor.report.ledger import Round, Run
 from fedfloor.report.price import KINDS, UNITS, amount, spent, unit
 from fedfloor.report.table import Row, paired
@@ -48,7 +49,7 @@ class Budget:
         return f"{exact} on the network" if self.kind == "seconds" else exact
 
 
-def reached(run: Run, budget: Budget) -> Round | None:
+def reached(run: Run, budget: Budget, figure: Figure = ACCURACY) -> Round | None:
     """Return the last evaluated round of a run that was complete within a budget.
 
     None if there is none, if the rounds have no price, or if training diverged while some of the budget was left: there
@@ -59,14 +60,14 @@ def reached(run: Run, budget: Budget) -> Round | None:
     if not costs or len(costs) < len(run.rounds) or (run.diverged and costs[-1] < budget.most):
         return None
     within = [line for line, used in zip(run.rounds, costs, strict=True) if used <= budget.most]
-    return next((line for line in reversed(within) if line.accuracy is not None), None)
+    return next((line for line in reversed(within) if figure.read(line) is not None), None)
 
 
 def at(runs: Iterable[Run], budget: Budget) -> list[Row]:
-    """Return one row of JSON scalars per experiment: its accuracy when a budget is used.
+    """Return one row of JSON scalars per experiment: its headline when a budget is used.
 
-    ``accuracy`` is the mean over the seeds, None unless each has one; ``in_rounds`` the round it was measured in, seed
-    by seed; ``ended`` the seeds whose runs ended before the budget was used.
+    ``accuracy``, or the key of another headline, is the mean over the seeds, None unless each has one; ``in_rounds``
+    the round it was measured in, seed by seed; ``ended`` the seeds whose runs ended before the budget was used.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
@@ -81,17 +82,17 @@ def at(runs: Iterable[Run], budget: Budget) -> list[Row]:
             f"--at {budget.kind}: these runs have no price, because their experiments have no network. Run them with a "
             "[network], or give --at rounds=N."
         )
-    return [_row(group, budget) for group in groups(runs)]
+    return [_row(group, budget, judged(runs)) for group in groups(runs)]
 
 
-def _row(group: Group, budget: Budget) -> Row:
-    lines = [reached(run, budget) for run in group.runs]
-    known = [line.accuracy for line in lines if line is not None and line.accuracy is not None]
+def _row(group: Group, budget: Budget, figure: Figure) -> Row:
+    lines = [reached(run, budget, figure) for run in group.runs]
+    known = [value for line in lines if line is not None and (value := figure.read(line)) is not None]
     whole = len(known) == len(group.runs)
     return {
         "method": group.label,
         "seeds": [run.seed for run in group.runs],
-        "accuracy": sum(known) / len(known) if whole else None,
+        figure.key: sum(known) / len(known) if whole else None,
         "half_width": half_width(known) if whole else None,
         "in_rounds": [None if line is None else line.number for line in lines],
         "ended": [run.seed for run, line in zip(group.runs, lines, strict=True) if line and _early(run, budget)],
@@ -104,15 +105,17 @@ def _early(run: Run, budget: Budget) -> bool:
 
 
 def paired_at(runs: Sequence[Run], budget: Budget) -> list[Row]:
-    """Return :func:`~fedfloor.report.table.paired` differences between accuracies when a budget is used.
+    """Return :func:`~fedfloor.report.table.paired` differences between headlines when a budget is used.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
         budget: of each run.
     """
 
+    figure = judged(runs)
+
     def difference(one: Run, other: Run) -> tuple[int, float] | None:
-        a, b = reached(one, budget), reached(other, budget)
-        return None if a is None or b is None else (0, (accuracy(a) or 0.0) - (accuracy(b) or 0.0))
+        a, b = reached(one, budget, figure), reached(other, budget, figure)
+        return None if a is None or b is None else (0, (figure.read(a) or 0.0) - (figure.read(b) or 0.0))
 
     return [{name: value for name, value in row.items() if name != "rounds"} for row in paired(runs, difference)]

@@ -5,36 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedfloor.report.groups import Against, Group, accuracy, curve, loss, values
+from fedfloor.figures import LOSS
+from fedfloor.report.groups import Against, Group, curve, judged, spoken, values
 from fedfloor.report.ledger import Round, Run
 from fedfloor.report.looks import COLOURS, DASHES, GREY, SYMBOLS, faint, layout
 from fedfloor.report.price import NAMES, spent, unit
-from fedfloor.report.story import spoken
 from fedfloor.report.table import cost
 
 MARKED = 12  # symbols along a curve: enough to tell curves apart without their colours
 
 
-def accuracy_figure(found: Sequence[Group], target: float | None = None) -> Any | None:
-    """Draw accuracy against rounds; None if nothing was evaluated.
+def headline_figure(found: Sequence[Group], target: float | None = None) -> Any | None:
+    """Draw the headline against rounds; None if nothing was evaluated.
 
     Args:
         found: the runs, grouped by experiment.
-        target: an accuracy to mark with a line.
+        target: a value to mark with a line.
     """
-    figure = _curves(found, accuracy, "accuracy (share right)", share=True)
+    of = judged(run for group in found for run in group.runs)
+    figure = _curves(found, of.read, of.axis, share=of.share)
     if figure is not None and target is not None:
         figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
     return figure
 
 
 def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) -> Any | None:
-    """Draw accuracy against what the rounds cost; None if nothing was evaluated or no run cost anything of it.
+    """Draw the headline against what the rounds cost; None if nothing was evaluated or no run cost anything of it.
 
     Args:
         found: the runs, grouped by experiment.
         kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
-        target: an accuracy to mark with a line.
+        target: a value to mark with a line.
     """
     most = max((cost(run, kind) or 0.0 for group in found for run in group.runs), default=0.0)
     if not most:
@@ -46,7 +47,8 @@ def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) 
         used = use(line)
         return None if used is None else used / size
 
-    figure = _curves(found, accuracy, "accuracy (share right)", share=True, against=scaled)
+    of = judged(run for group in found for run in group.runs)
+    figure = _curves(found, of.read, of.axis, share=of.share, against=scaled)
     if figure is not None:
         figure.update_layout(xaxis_title_text=f"{NAMES[kind]} on the network ({symbol})", hovermode="closest")
         figure.update_xaxes(tickformat="", dtick=None, rangemode="tozero")
@@ -57,7 +59,7 @@ def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) 
 
 def loss_figure(found: Sequence[Group]) -> Any | None:
     """Draw the loss against rounds; None if nothing was evaluated."""
-    return _curves(found, loss, "loss (nats)", share=False)
+    return _curves(found, LOSS.read, LOSS.axis, share=False)
 
 
 def _curves(

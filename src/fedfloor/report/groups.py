@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fedfloor.figures import ACCURACY, Figure
+from fedfloor.references import REFERENCES
 from fedfloor.report.ledger import Round, Run
 from fedfloor.report.records import Figures
 
@@ -16,6 +18,11 @@ class Label(str):
     """A group's label; ``shown`` is the same with the method's name as papers write it."""
 
     shown: str
+
+
+def spoken(label: str) -> str:
+    """Return a group's label with the method's name as papers write it."""
+    return label.shown if isinstance(label, Label) else label
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,11 @@ def groups(runs: Iterable[Run]) -> tuple[Group, ...]:
     return tuple(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
 
 
+def contestants(found: Sequence[Group]) -> list[Group]:
+    """Return the groups of methods, without references; all where references stand alone."""
+    return [group for group in found if group.runs[0].method not in REFERENCES] or list(found)
+
+
 def _shown(text: str, run: Run) -> Label:
     label = Label(text)
     label.shown = run.title + text.removeprefix(run.method)
@@ -102,6 +114,16 @@ def composed(run: Run) -> str:
         if given is not None:
             names.append(given if isinstance(given, str) else str(given.get("kind", "?")))
     return " + ".join(names)
+
+
+def judged(runs: Iterable[Run]) -> Figure:
+    """Return the figure that all runs are judged by: the accuracy, which every run has, where they differ.
+
+    >>> judged([]).name
+    'accuracy'
+    """
+    found = {run.headline for run in runs}
+    return found.pop() if len(found) == 1 else ACCURACY
 
 
 def figures_of(runs: Iterable[Run]) -> Figures | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
+from fedfloor.figures import ACCURACY, Figure, named
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
@@ -53,6 +54,8 @@ class Round:
         accuracy: share of the test samples that the global model gets right.
         loss: its mean loss on them.
         train_loss: mean loss on the devices while they trained.
+        macro_f1: mean of F1 over the classes.
+        figures: name → value of the headline, where that is not the accuracy.
         by_class: accuracy per class.
         by_device: how the accuracy is spread over devices.
         wall_s: seconds the round took.
@@ -71,6 +74,8 @@ class Round:
     participants: int = 0
     lost: int = 0
     spent: Price | None = None
+    macro_f1: float | None = None
+    figures: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,7 @@ class Run:
         evaluation: what is known about the final model, where the run wrote it.
         diverged: the round in which training diverged; None where it did not.
         title: the method's name as papers write it, as far as the run records it.
+        headline: the figure that it is judged by.
     """
 
     folder: Path
@@ -145,6 +151,7 @@ class Run:
     evaluation: Evaluation | None = None
     diverged: int | None = None
     title: str = ""
+    headline: Figure = ACCURACY
 
     @property
     def figures(self) -> Figures | None:
@@ -212,6 +219,7 @@ def read_run(folder: Path) -> Run:
         SettingError: a file is missing or damaged; the message names the file and the line.
     """
     config, tables, settings = experiment(folder / "experiment.toml")
+    headline = settings.evaluate.headline
     own = {name: value for name, value in tables.items() if name not in NOT_THE_EXPERIMENT}
     diverged, park = _diverged(folder / DIVERGED), _park(folder / "park.json")
     plan, title = _plan(folder / "plan.json", park)
@@ -228,10 +236,11 @@ def read_run(folder: Path) -> Run:
         config=config,
         settings=settings,
         planned=settings.rounds,
-        on=final.on if final else settings.evaluate.on,
+        on=final.on if final else "validation" if settings.evaluate.on == "validation" else "test",
         evaluation=final,
         diverged=diverged,
         title=title or settings.method.name,
+        headline=ACCURACY if headline is None else named(headline, f"{folder / 'experiment.toml'}: evaluate.headline"),
     )
 
 
@@ -280,6 +289,8 @@ def _round(line: LineRecord, spent: Price | None) -> Round:
         participants=line.participants or 0,
         lost=line.lost or 0,
         spent=spent,
+        macro_f1=line.macro_f1,
+        figures=line.figures,
     )
 
 

@@ -5,38 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fedfloor.report.budget import Budget, at
+from fedfloor.report.groups import judged
 from fedfloor.report.ledger import Run
 from fedfloor.report.numbers import figure, interval
 from fedfloor.report.price import KINDS, NAMES, amount
 from fedfloor.report.table import Row, paired, summary
 from fedfloor.report.words import diverged
 
-HEAD = ("method", "accuracy", "minus {first}", "macro-F1", "loss", "rounds", "seeds", "s per run")
+HEAD = ("method", "{headline}", "minus {first}", "macro-F1", "loss", "rounds", "seeds", "s per run")
 
 
 def table(runs: Iterable[Run], target: float | None = None, budget: Budget | None = None) -> str:
-    """Return one line per method: accuracy and its paired difference to the first method, each with its 95 % interval.
+    """Return a line per method: the headline and its paired difference to the first method, with 95 % intervals.
 
-    Further columns: what the target and all rounds cost where rounds have a price, the accuracy when a budget is used,
-    and the runs that diverged, if any did.
+    Further columns: what the target and all rounds cost where rounds have a price, the headline when a budget is
+    used, and the runs that diverged, if any did.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
-        target: an accuracy, such as 0.8.
+        target: a value of the headline, such as an accuracy of 0.8.
         budget: how much of something each run may use up.
     """
     runs = list(runs)
-    rows = summary(runs, target)
+    rows, of = summary(runs, target), judged(runs)
     first = rows[0]["method"]
     apart = {row["against"]: row for row in paired(runs) if row["method"] == first}
     more = _costs(rows, target) + _budget(runs, budget) + _lost(rows)
-    head = [*[name.format(first=first) for name in HEAD], *[name for name, _ in more]]
+    head = [*[name.format(first=first, headline=of.name) for name in HEAD], *[name for name, _ in more]]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for i, row in enumerate(rows):
         other = apart.get(row["method"])
         minus = "" if other is None else interval(-other["difference"], other["half_width"])
         cells = [
-            row["method"], interval(row["accuracy"], row["half_width"]), minus, figure(row["macro_f1"], 4),
+            row["method"], interval(row[of.key], row["half_width"]), minus, figure(row["macro_f1"], 4),
             figure(row["loss"], 3), str(row["rounds"]), str(len(row["seeds"])), figure(row["wall_s"], 1),
             *[column[i] for _, column in more],
         ]  # fmt: skip
@@ -59,7 +60,8 @@ def _costs(rows: Sequence[Row], target: float | None) -> list[tuple[str, list[st
 def _budget(runs: Sequence[Run], budget: Budget | None) -> list[tuple[str, list[str]]]:
     if budget is None:
         return []
-    return [(f"after {budget.words}", [interval(row["accuracy"], row["half_width"]) for row in at(runs, budget)])]
+    key = judged(runs).key
+    return [(f"after {budget.words}", [interval(row[key], row["half_width"]) for row in at(runs, budget)])]
 
 
 def _lost(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:

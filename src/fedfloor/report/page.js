@@ -14,11 +14,21 @@
   const resize = (inside) => {
     for (const chart of inside.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(chart);
   };
+  // what is wider than the screen says so
+  const hint = () => {
+    for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1);
+  };
+  hint();
+  addEventListener("resize", hint);
   // a picture wider than the screen starts at its middle, where the cloud is
   for (const box of document.querySelectorAll("#s-plan .scroll")) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
   for (const fold of document.querySelectorAll("details.figure")) fold.addEventListener("toggle", () => resize(fold));
+  for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", hint);
   const all = Object.entries(figures).map(([id, figure]) => draw(id, figure));
-  Promise.all(all).then(() => document.documentElement.setAttribute("data-drawn", String(all.length)));
+  Promise.all(all).then(() => {
+    hint();
+    document.documentElement.setAttribute("data-drawn", String(all.length));
+  });
 
   let opened = [];
   addEventListener("beforeprint", () => {

@@ -35,7 +35,7 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None, budget:
     Args:
         paths: run folders, or folders that contain run folders.
         out: the page; replaced as a whole, so that it is never half written.
-        target: the accuracy whose first round is compared; by default the highest round figure that was reached.
+        target: the value of the headline whose first round is compared; by default the best round one that was reached.
         budget: the methods are also compared when so much is used up.
 
     Returns:

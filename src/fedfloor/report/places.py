@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedfloor.report.evaluation import by_place
-from fedfloor.report.groups import Group, figures_of, half_width, last_lines
+from fedfloor.report.groups import Group, figures_of, half_width, last_lines, spoken
 from fedfloor.report.looks import COLOURS, GREY, HATCHES, SYMBOLS, faint, layout
-from fedfloor.report.story import spoken
 
 Samples = list[list[float]]  # the seeds' values, a list for each name
 

@@ -55,6 +55,7 @@ class EvaluateRecord:
     """``[evaluate]`` of ``experiment.toml``."""
 
     on: str = "test"
+    headline: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class LineRecord:
     accuracy: OptionalShare = None
     loss: Loss = None
     train_loss: Loss = None
+    macro_f1: OptionalShare = None
+    figures: dict[str, Loss] | None = None
     by_class: tuple[OptionalShare, ...] | None = None
     by_device: SpreadRecord | None = None
     priced: PricedRecord | None = None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from fedfloor.figures import LOSS, MACRO_F1
 from fedfloor.plan.draw import svg, tree
 from fedfloor.report import figures, holdings, places, words
 from fedfloor.report.confusion import FEW, heat_map
 from fedfloor.report.evaluation import Place, added, by_place
-from fedfloor.report.groups import Group
+from fedfloor.report.groups import Group, contestants, judged, spoken
 from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
 from fedfloor.report.ledger import Park, Run
 from fedfloor.report.numbers import count, figure
-from fedfloor.report.story import spoken
 from fedfloor.report.table import paired, shown, summary
 
 LONG_PX = 900  # a taller chart is folded away
@@ -21,26 +21,29 @@ LONG_PX = 900  # a taller chart is folded away
 
 def summary_section(runs: Sequence[Run], target: float | None, *, hindsight: bool) -> str:
     """Return the summary's tables."""
-    rows = summary(runs, target)
-    f1 = any(row["macro_f1"] is not None for row in rows)
-    caption = words.summary_caption(rows, words.on(runs), hindsight=hindsight)
+    rows, of = summary(runs, target), judged(runs)
+    f1 = of != MACRO_F1 and any(row["macro_f1"] is not None for row in rows)
+    caption = words.summary_caption(rows, words.on(runs), of, hindsight=hindsight)
     lost = any(row["diverged"] for row in rows)
-    cells = [words.summary_cells(row, f1=f1, lost=lost) for row in rows]
-    body = table(caption, words.summary_head(rows, target), cells)
+    cells = [words.summary_cells(row, of, f1=f1, lost=lost) for row in rows]
+    body = table(caption, words.summary_head(rows, target, of), cells)
     pairs = paired(runs)
     listed = shown(runs, pairs)
     if pairs:
         head = ["methods", "common seeds", "in round", "difference"]
-        note = words.fewer(len(pairs), listed) + words.PAIRED
+        note = words.fewer(len(pairs), listed) + words.paired_caption(of)
         body += "<h3>Method against method</h3>" + table(note, head, [words.paired_cells(row) for row in listed])
     return section("Summary", body, "summary")
 
 
 def curve_sections(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:
-    """Return the curves of accuracy and loss."""
-    upper = chart("accuracy", figures.accuracy_figure(found, target), words.accuracy_caption(found, target), drawn)
+    """Return the curves of the headline and of the loss."""
+    of = judged(words.members(found))
+    upper = chart("accuracy", figures.headline_figure(found, target), words.headline_caption(found, target), drawn)
+    if of == LOSS:
+        return section("Loss against rounds", upper, "loss")
     lower = chart("loss", figures.loss_figure(found), words.loss_caption(found), drawn)
-    both = section("Accuracy against rounds", upper, "accuracy") + section("Loss against rounds", lower, "loss")
+    both = section(f"{of.title} against rounds", upper, "accuracy") + section("Loss against rounds", lower, "loss")
     return f'<div class="pair">{both}</div>'
 
 
@@ -136,7 +139,7 @@ def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
 def plan_section(found: Sequence[Group]) -> str:
     """Return each method's first round as a picture and as text."""
     parts = []
-    for group in found:
+    for group in contestants(found):
         run = group.runs[0]
         parts.append(f"<h3>{escape(spoken(group.label))}</h3>")
         if run.plan is None:

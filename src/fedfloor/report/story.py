@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfloor.report.groups import Group, Label, accuracy, figures_of, last_lines
+from fedfloor.figures import ACCURACY, Figure
+from fedfloor.report.contrast import contrast
+from fedfloor.report.groups import Group, contestants, figures_of, judged, last_lines, spoken
 from fedfloor.report.numbers import count, figure, interval, listed
 from fedfloor.report.price import KINDS, amount
 from fedfloor.report.privacy import privacy
+from fedfloor.report.remarks import remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 
 LEAST = {
@@ -17,52 +20,57 @@ LEAST = {
 MOST = 4  # methods that are named one by one
 
 
-def spoken(label: str) -> str:
-    """Return a group's label with the method's name as papers write it."""
-    return label.shown if isinstance(label, Label) else label
-
-
 def story(found: Sequence[Group], target: float | None) -> list[str]:
     """Tell what the runs came to; every element is a paragraph of one or two sentences.
 
     Args:
         found: the runs, grouped by experiment.
-        target: the accuracy whose first round is compared.
+        target: the value of the headline whose first round is compared.
     """
-    runs = [run for group in found for run in group.runs]
-    rows = summary(runs, target)
-    told = [verdict(rows), prices(rows), standing(found), winner(found)]
-    told += [devices(best) for best in _leader(found)]
+    rivals = contestants(found)
+    runs = [run for group in rivals for run in group.runs]
+    rows, of, best = summary(runs, target), judged(runs), _leader(rivals)
+    told = [apart(found), verdict(rows, of), prices(rows, of), standing(rivals), *remarks(rivals), winner(rivals)]
+    told += [contrast(found, one) for one in best]
+    told += [devices(one) for one in best]
     told += [untrained(found), diverged(found), unfinished(found), lost(found), reported(found)]
     return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
             for sentence in told if sentence]  # fmt: skip
 
 
-def verdict(rows: Sequence[Row]) -> str:
-    """Say which method reached the target when.
+def apart(found: Sequence[Group]) -> str:
+    """Say that runs are judged by different figures, and by which they are compared then."""
+    names = list(dict.fromkeys(run.headline.name for group in found for run in group.runs))
+    return f"These runs have different headlines ({listed(names)}); here they are judged by accuracy." * (
+        len(names) > 1
+    )
+
+
+def verdict(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
+    """Say which method reached the target of the headline ``of`` when.
 
     >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
     >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
     'fedsr reached an accuracy of 0.90 after 6 rounds; fedavg did not within 8.'
     """
     if all(row["target"] is None for row in rows):
-        return "No accuracy to compare has been reached yet."
+        return f"No {of.name} to compare has been reached yet."
     order = sorted(
         rows, key=lambda row: (row["rounds_to_target"] is None, row["rounds_to_target"] or 0, -row["reached"])
     )
     target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
     there = [row for row in order if row["reached"]]
-    parts = [_reached(row, "it" if i else f"an accuracy of {target}") for i, row in enumerate(there)]
+    parts = [_reached(row, "it" if i else f"{of.phrase} of {target}") for i, row in enumerate(there)]
     missed = [row for row in order if not row["reached"] and not row.get("diverged")]
     for rounds in sorted({row["rounds"] for row in missed}):
         names = [spoken(row["method"]) for row in missed if row["rounds"] == rounds]
         who = listed(names) if len(names) <= MOST else f"{len(names)} {'others' if parts else 'methods'}"
-        within = f"within {rounds}" if parts else f"reach an accuracy of {target} within {count(rounds, 'round')}"
+        within = f"within {rounds}" if parts else f"reach {of.phrase} of {target} within {count(rounds, 'round')}"
         parts.append(f"{who} did not {within}")
-    return "; ".join(parts) + "." if parts else "No run that did not diverge reached an accuracy to compare."
+    return "; ".join(parts) + "." if parts else f"No run that did not diverge reached {of.phrase} to compare."
 
 
-def prices(rows: Sequence[Row]) -> str:
+def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
     """Say what the target cost on the network, and who was first by rounds, time, bytes and energy where they differ.
 
     Only methods are compared all of whose seeds reached the target.
@@ -81,11 +89,11 @@ def prices(rows: Sequence[Row]) -> str:
     target = f"{rows[0]['target']:g}"
     if len(there) == 1:
         parts = [amount(kind, there[0][f"{kind}_to_target"]) for kind in kinds]
-        return f"To an accuracy of {target}, {spoken(there[0]['method'])} used {listed(parts)} on the network."
+        return f"To {of.phrase} of {target}, {spoken(there[0]['method'])} used {listed(parts)} on the network."
     told = [f"{who} needed {listed(least)}" for who, least in first.items()]
     if len(told) == 1:
-        return f"To an accuracy of {target}, {told[0]}: the first by every measure."
-    return f"To an accuracy of {target}, {'; '.join(told)}: it depends on what counts who is first."
+        return f"To {of.phrase} of {target}, {told[0]}: the first by every measure."
+    return f"To {of.phrase} of {target}, {'; '.join(told)}: it depends on what counts who is first."
 
 
 def _reached(row: Row, what: str) -> str:
@@ -98,19 +106,20 @@ def _reached(row: Row, what: str) -> str:
 
 
 def standing(found: Sequence[Group]) -> str:
-    """Say how accurate each method is in the last round that all its seeds evaluated, the best first."""
-    rows = {group.label: row for group, row in zip(found, [summary(g.runs)[0] for g in found], strict=True)}
-    known = sorted((g for g in found if rows[g.label]["accuracy"] is not None),
-                   key=lambda g: -rows[g.label]["accuracy"])  # fmt: skip
+    """Say how good each method is in the last round that all its seeds evaluated, the best first."""
+    every = [run for group in found for run in group.runs]
+    rows, of = {row["method"]: row for row in summary(every)}, judged(every)
+    known = sorted((g for g in found if rows[g.label][of.key] is not None),
+                   key=lambda g: -of.gain(rows[g.label][of.key], 0.0))  # fmt: skip
     if not known:
         return ""
-    last = {group.label: last_lines(group, accuracy)[0].number for group in known}
+    last = {group.label: last_lines(group, of.read)[0].number for group in known}
     same = len(set(last.values())) == 1
     parts = []
     for group in known[:MOST]:
         row = rows[group.label]
         when = "" if same else f" (round {last[group.label]})"
-        parts.append(f"{spoken(group.label)} {interval(row['accuracy'], row['half_width'], 3)}{when}")
+        parts.append(f"{spoken(group.label)} {interval(row[of.key], row['half_width'], 3)}{when}")
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
     seeds = len(known[0].runs)
@@ -119,13 +128,17 @@ def standing(found: Sequence[Group]) -> str:
     mean += f", {seeds} each)" if mean and equal and len(known) > 1 else f", {seeds})" if mean and equal else ""
     mean += ")" if mean and not equal else ""
     right = "of the test samples" if known[0].runs[0].on == "test" else f"of the {known[0].runs[0].on} samples"
-    return f"{opening}, the share {right} that the global model gets right{mean}: {', '.join(parts)}{more}."
+    what = f"the share {right} that the global model gets right"
+    if of != ACCURACY:
+        what = f"the {of.name} of the global model {right.replace('of', 'on', 1)}"
+    return f"{opening}, {what}{mean}: {', '.join(parts)}{more}."
 
 
 def _leader(found: Sequence[Group]) -> list[Group]:
-    """Return the most accurate group of several, or the only one; [] where none was evaluated."""
-    rows = summary([run for group in found for run in group.runs])
-    scored = [(row["accuracy"], -i) for i, row in enumerate(rows) if row["accuracy"] is not None]
+    """Return the best group of several, or the only one; [] where none was evaluated."""
+    runs = [run for group in found for run in group.runs]
+    rows, of = summary(runs), judged(runs)
+    scored = [(of.gain(row[of.key], 0.0), -i) for i, row in enumerate(rows) if row[of.key] is not None]
     return [found[-max(scored)[1]]] if scored else []
 
 
@@ -138,8 +151,10 @@ def winner(found: Sequence[Group]) -> str:
         return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
     best = leader(found, pairs)
     first = next(group for group in found if group.label == best)
-    rivals = sorted((seen_from(row, best) for row in pairs if best in _both(row)), key=lambda row: row["difference"])
-    told = [_difference(first, row) for row in rivals[:MOST]]
+    of = judged(run for group in found for run in group.runs)
+    seen = (seen_from(row, best) for row in pairs if best in _both(row))
+    rivals = sorted(seen, key=lambda row: of.gain(row["difference"], 0.0))
+    told = [_difference(first, row, of) for row in rivals[:MOST]]
     if len(rivals) > MOST:
         clear = sum(_beyond_chance(row) for row in rivals[MOST:])
         told.append(f"Of the {len(rivals) - MOST} methods further behind, {clear} are behind by more than chance.")
@@ -161,13 +176,15 @@ def _beyond_chance(row: Row) -> bool:
     return width is not None and abs(row["difference"]) > width
 
 
-def _difference(first: Group, row: Row) -> str:
-    name, other, gap, width = spoken(first.label), spoken(row["against"]), row["difference"], row["half_width"]
+def _difference(first: Group, row: Row, of: Figure) -> str:
+    name, other, width = spoken(first.label), spoken(row["against"]), row["half_width"]
+    gap = of.gain(row["difference"], 0.0)
     rounds = row["rounds"]
     when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds"
     if gap == 0 and not width:
         seeds = "the only common seed" if width is None else "every common seed"
-        return f"{name} and {other} are equally accurate {when}, with {seeds}."
+        equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
+        return f"{name} and {other} {equal} {when}, with {seeds}."
     words = f"{name} is ahead of {other} by {figure(gap, 3)} {when}"
     if gap < 0:
         words = f"{name} is behind {other} by {figure(-gap, 3)} {when}"

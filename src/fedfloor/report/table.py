@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
-from fedfloor.report.groups import Group, accuracy, groups, half_width, last_lines, loss, values
+from fedfloor.figures import ACCURACY, LOSS, Figure
+from fedfloor.report.groups import Group, contestants, groups, half_width, judged, last_lines, values
 from fedfloor.report.ledger import Run
 from fedfloor.report.price import KINDS, spent
 from fedfloor.report.same import check_same_test
@@ -19,45 +21,58 @@ MANY = 6  # with more methods than these, pairs are shown against the leading on
 def summary(runs: Iterable[Run], target: float | None = None) -> list[Row]:
     """Return one row of JSON scalars per experiment, its seeds taken together.
 
-    ``accuracy`` and ``loss`` belong to the last round that every seed evaluated, ``best_accuracy`` is the mean of the
-    seeds' best, ``macro_f1`` that of their final models where all have one, ``rounds`` is what every seed finished,
-    ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over seeds, and None unless all of them
-    (``reached``) got there; so are ``seconds_to_target``, ``bytes_to_target`` and ``joules_to_target``, what all rounds
-    up to that one cost on the network; ``seconds``, ``bytes`` and ``joules`` are what all rounds cost. ``diverged``
-    has the seed and the round of every run that diverged: with one, there is no accuracy, best accuracy, macro-F1
-    and loss, for a mean over the other seeds would be of a luckier method.
+    The headline (its key: ``accuracy``, where the experiments name no other) and ``loss`` belong to the last round that
+    every seed evaluated, ``best_accuracy`` is the mean of the seeds' best (again the headline's), ``macro_f1`` that of
+    their final models where all have one, ``rounds`` is what every seed finished, ``wall_s`` the mean of the seeds'
+    seconds. ``rounds_to_target`` is the mean over seeds, and None unless all of them (``reached``) got there; so are
+    ``seconds_to_target``, ``bytes_to_target`` and ``joules_to_target``, what all rounds up to that one cost on the
+    network; ``seconds``, ``bytes`` and ``joules`` are what all rounds cost. ``diverged`` has the seed and the round of
+    every run that diverged: with one, there is no headline, best one, macro-F1 and loss, for a mean over the other
+    seeds would be of a luckier method.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
-        target: an accuracy, such as 0.8.
+        target: a value of the headline, such as an accuracy of 0.8.
     """
-    return [_row(group, target) for group in groups(runs)]
+    runs = list(runs)
+    return [_row(group, target, judged(runs)) for group in groups(runs)]
 
 
-def _row(group: Group, target: float | None) -> Row:
+def _row(group: Group, target: float | None, figure: Figure) -> Row:
     known = len(group.whole) == len(group.runs)
-    last = [line.accuracy for line in last_lines(group, accuracy) if line.accuracy is not None]
-    last_loss = [line.loss for line in last_lines(group, loss) if line.loss is not None]
-    best = [max(found.values()) for run in group.runs if (found := values(run, accuracy))]
+    last = _last(group, figure)
+    best = [figure.best(found.values()) for run in group.runs if (found := values(run, figure.read))]
     finals = [run.evaluation.macro_f1 if run.evaluation else None for run in group.runs]
-    reached = [rounds_to(run, target) for run in group.runs]
-    return {
+    reached = [rounds_to(run, target, figure) for run in group.runs]
+    row = {
         "method": group.label,
         "seeds": [run.seed for run in group.runs],
         "rounds": min(run.last for run in group.runs),
-        "accuracy": _mean(last) if known else None,
+        figure.key: _mean(last) if known else None,
         "half_width": half_width(last) if known else None,
-        "best_accuracy": _mean(best) if known else None,
-        "macro_f1": _whole_mean(finals),
-        "loss": _mean(last_loss) if known else None,
+        f"best_{figure.key}": _mean(best) if known else None,
+    }
+    others = {"macro_f1": _whole_mean(finals), "loss": _mean(_last(group, LOSS)) if known else None}
+    if figure != ACCURACY:
+        others = {"accuracy": _mean(_last(group, ACCURACY)) if known else None, **others}
+    row |= {key: value for key, value in others.items() if key not in row}
+    return row | {
         "target": target,
         "reached": len(reached) - reached.count(None),
         "rounds_to_target": _whole_mean(reached),
-        **{f"{kind}_to_target": _whole_mean([cost_to(run, target, kind) for run in group.runs]) for kind in KINDS},
+        **{
+            f"{kind}_to_target": _whole_mean([cost_to(run, target, kind, figure) for run in group.runs])
+            for kind in KINDS
+        },
         **{kind: _whole_mean([cost(run, kind) for run in group.runs]) for kind in KINDS},
         "wall_s": _mean([sum(line.wall_s for line in run.rounds) for run in group.runs]),
         "diverged": [{"seed": run.seed, "round": run.diverged} for run in group.runs if run.diverged is not None],
     }
+
+
+def _last(group: Group, figure: Figure) -> list[float]:
+    """Return a figure in the last round that every seed evaluated, one value per run that did not diverge."""
+    return [value for line in last_lines(group, figure.read) if (value := figure.read(line)) is not None]
 
 
 def _mean(numbers: Sequence[float]) -> float | None:
@@ -70,16 +85,16 @@ def _whole_mean(numbers: Sequence[float | None]) -> float | None:
     return _mean(known) if len(known) == len(numbers) else None
 
 
-def rounds_to(run: Run, target: float | None) -> int | None:
-    """Return the first evaluated round in which a run has the target accuracy."""
+def rounds_to(run: Run, target: float | None, figure: Figure = ACCURACY) -> int | None:
+    """Return the first evaluated round in which a figure of a run is as good as the target."""
     if target is None:
         return None
-    return next((number for number, value in values(run, accuracy).items() if value >= target), None)
+    return next((number for number, value in values(run, figure.read).items() if figure.reached(value, target)), None)
 
 
-def cost_to(run: Run, target: float | None, kind: str) -> float | None:
+def cost_to(run: Run, target: float | None, kind: str, figure: Figure = ACCURACY) -> float | None:
     """Return how many seconds, bytes or joules a run's rounds cost up to the one of :func:`rounds_to`."""
-    number = rounds_to(run, target)
+    number = rounds_to(run, target, figure)
     return None if number is None else next(spent(kind)(line) for line in run.rounds if line.number == number)
 
 
@@ -89,26 +104,31 @@ def cost(run: Run, kind: str) -> float | None:
 
 
 def natural_target(runs: Iterable[Run]) -> float | None:
-    """Return the highest of 0.05, 0.10, …, 0.95, 0.96, …, 0.99 that all seeds of at least one method reached."""
-    reach = [min(max(values(run, accuracy).values(), default=0.0) for run in group.runs) for group in groups(runs)]
-    steps = [step / 100 for step in (*range(5, 95, 5), *range(95, 100))]
-    return max((step for step in steps if step <= max(reach, default=0.0)), default=None)
+    """Return the best round value of the headline that all seeds of at least one method reached.
 
-
-def last_difference(one: Run, other: Run) -> tuple[int, float] | None:
-    """Return the last round that both evaluated, and how much more accurate the first is in it.
-
-    None if there is no such round, or if one of them diverged: its last good accuracy is not what it ended with.
+    Of a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99, of a loss one of …, 1, 0.5, 0.2, 0.1, ….
+    References count where they stand alone.
     """
-    a, b = values(one, accuracy), values(other, accuracy)
+    runs = list(runs)
+    figure = judged(runs)
+    found = [[list(values(run, figure.read).values()) for run in group.runs] for group in contestants(groups(runs))]
+    return figure.round_target(figure.worst(map(figure.best, every)) for every in found if all(every))
+
+
+def last_difference(one: Run, other: Run, figure: Figure = ACCURACY) -> tuple[int, float] | None:
+    """Return the last round that both evaluated, and the first's value of a figure in it minus the second's.
+
+    None if there is no such round, or if one of them diverged: its last good value is not what it ended with.
+    """
+    a, b = values(one, figure.read), values(other, figure.read)
     common = a.keys() & b.keys()
     if not common or (one.diverged, other.diverged) != (None, None):
         return None
     return max(common), a[max(common)] - b[max(common)]
 
 
-def paired(runs: Iterable[Run], difference: Difference = last_difference) -> list[Row]:
-    """Return, for every two methods, how much the first is more accurate than the second over their common seeds.
+def paired(runs: Iterable[Run], difference: Difference | None = None) -> list[Row]:
+    """Return, for every two methods, the headline of the first minus that of the second over their common seeds.
 
     Each seed gives one difference, taken in the last round that both evaluated (``rounds``); ``half_width`` is the
     95 % Student-t interval of their mean, None with one common seed. A common seed without a difference, because a
@@ -116,13 +136,14 @@ def paired(runs: Iterable[Run], difference: Difference = last_difference) -> lis
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
-        difference: the round and the difference between two runs with one seed.
+        difference: the round and the difference between two runs with one seed; :func:`last_difference` by default.
 
     Raises:
         SettingError: runs were measured on different data.
     """
     runs, rows = list(runs), []
     check_same_test(runs)
+    difference = difference or partial(last_difference, figure=judged(runs))
     for one, other in combinations(groups(runs), 2):
         by_seed = {run.seed: run for run in other.runs}
         found = {run.seed: difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}
@@ -145,11 +166,13 @@ def seen_from(row: Row, label: str) -> Row:
 
 def leader(found: Sequence[Group], pairs: Sequence[Row]) -> str:
     """Return the label that is ahead of most others, and of equals furthest; of those without a run that diverged."""
+    figure = judged(run for group in found for run in group.runs)
     sound = [group for group in found if len(group.whole) == len(group.runs)] or found
 
     def ahead(group: Group) -> tuple[int, float]:
         rows = [seen_from(row, group.label) for row in pairs if group.label in (row["method"], row["against"])]
-        return sum(row["difference"] >= 0 for row in rows), sum(row["difference"] for row in rows)
+        gains = [figure.gain(row["difference"], 0.0) for row in rows]
+        return sum(gain >= 0 for gain in gains), sum(gains)
 
     return max(sound, key=ahead).label
 
@@ -161,9 +184,10 @@ def shown(runs: Iterable[Run], pairs: Sequence[Row]) -> list[Row]:
         runs: that were compared.
         pairs: all of their paired differences.
     """
-    found = groups(runs)
+    runs = list(runs)
+    found, figure = groups(runs), judged(runs)
     if len(found) <= MANY or not pairs:
         return list(pairs)
-    best = leader(found, pairs)
+    best = leader(contestants(found), pairs)
     rows = [seen_from(row, best) for row in pairs if best in (row["method"], row["against"])]
-    return sorted(rows, key=lambda row: float(row["difference"]))
+    return sorted(rows, key=lambda row: figure.gain(row["difference"], 0.0))

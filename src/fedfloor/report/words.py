@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedfloor.figures import ACCURACY, LOSS, MACRO_F1, Figure
 from fedfloor.report.evaluation import frequent
-from fedfloor.report.groups import Group, figures_of, last_lines
+from fedfloor.report.groups import Group, figures_of, judged, last_lines, spoken
 from fedfloor.report.holdings import MOST_DEVICES
-from fedfloor.report.ledger import Park, Round, Run
+from fedfloor.report.ledger import Park, Run
 from fedfloor.report.numbers import count, figure, interval, listed
-from fedfloor.report.story import spoken
 from fedfloor.report.table import Row
 
-PAIRED = (
-    "How much more accurate the first method is than the second, seed by seed, in the last round that both evaluated: "
-    "mean and 95 % Student-t interval over the common seeds. An interval that contains 0 does not tell them apart. "
-    "Every pair stands for itself: the intervals are not widened for the number of pairs."
-)
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0 and 1."
 
 
@@ -48,15 +43,11 @@ def when(found: Sequence[Group], what: object = None) -> str:
         found: the groups that are shown.
         what: picks the figure out of a ledger line.
     """
-    pick = what if callable(what) else _accuracy
+    pick = what if callable(what) else judged(members(found)).read
     last = sorted({lines[0].number for group in found if (lines := last_lines(group, pick))})
     if not last:
         return "in the last evaluated round"
     return f"in round {last[0]}" if len(last) == 1 else f"in each run's last evaluated round ({last[0]} to {last[-1]})"
-
-
-def _accuracy(line: Round) -> object:
-    return line.accuracy
 
 
 def seeds(found: Sequence[Group]) -> str:
@@ -74,19 +65,22 @@ def seeds(found: Sequence[Group]) -> str:
     return many + (" of each method" if len(found) > 1 else "")
 
 
-def summary_head(rows: Sequence[Row], target: float | None) -> list[str]:
-    """Return the summary's column names."""
-    f1 = ["macro-F1"] if any(row["macro_f1"] is not None for row in rows) else []
+def summary_head(rows: Sequence[Row], target: float | None, of: Figure = ACCURACY) -> list[str]:
+    """Return the summary's column names; ``of`` is the headline."""
+    f1 = ["macro-F1"] if of != MACRO_F1 and any(row["macro_f1"] is not None for row in rows) else []
+    more = [] if of == ACCURACY else ["accuracy"]
+    loss = [] if of == LOSS else ["loss (nats)"]
     reach = [] if target is None else [f"rounds to {target:g}"]
     lost = ["diverged"] if any(row["diverged"] for row in rows) else []
-    return ["method", "seeds", "rounds", "accuracy", "best", *f1, "loss (nats)", *reach, "time (s)", *lost]
+    return ["method", "seeds", "rounds", of.name, "best", *more, *f1, *loss, *reach, "time (s)", *lost]
 
 
-def summary_cells(row: Row, *, f1: bool, lost: bool = False) -> list[str]:
-    """Return one line of the summary as text; ``lost``: whether a run of some line diverged."""
+def summary_cells(row: Row, of: Figure = ACCURACY, *, f1: bool, lost: bool = False) -> list[str]:
+    """Return one line of the summary as text; ``of`` is the headline, ``lost`` whether a run of some line diverged."""
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
-    cells = [spoken(row["method"]), seeds, str(row["rounds"]), interval(row["accuracy"], row["half_width"])]
-    cells += [figure(row["best_accuracy"])] + ([figure(row["macro_f1"])] if f1 else []) + [figure(row["loss"], 3)]
+    cells = [spoken(row["method"]), seeds, str(row["rounds"]), interval(row[of.key], row["half_width"])]
+    cells += [figure(row[f"best_{of.key}"])] + ([] if of == ACCURACY else [figure(row["accuracy"])])
+    cells += ([figure(row["macro_f1"])] if f1 else []) + ([] if of == LOSS else [figure(row["loss"], 3)])
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
@@ -103,25 +97,41 @@ def diverged(row: Row) -> str | None:
     return ", ".join(f"seed {one['seed']} in round {one['round']}" for one in row["diverged"]) or None
 
 
-def summary_caption(rows: Sequence[Row], where: str, *, hindsight: bool) -> str:
+def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, hindsight: bool) -> str:
     """Say how the summary was made, and whether the target was chosen only after the results were there."""
     several = any(len(row["seeds"]) > 1 for row in rows)
-    f1 = any(row["macro_f1"] is not None for row in rows)
+    f1 = of != MACRO_F1 and any(row["macro_f1"] is not None for row in rows)
+    names = [of.title, *(["accuracy"] if of not in (ACCURACY, LOSS) else [])]
+    both = f"{', '.join(names)} and loss" if of != LOSS else "Loss"
     parts = [
-        f"Accuracy and loss (mean cross-entropy) of the global model on the {where} data in the last evaluated round; "
-        "best is the highest accuracy of any round, chosen with hindsight; time is that of the computation."
+        f"{both} (mean cross-entropy) of the global model on the {where} data in the last evaluated round; "
+        f"best is the {'highest' if of.kind.better == 'higher' else 'lowest'} {of.name} of any round, chosen with "
+        "hindsight; time is that of the computation."
     ]
     if f1:
         parts.append("Macro-F1: the mean over classes of 2·precision·recall/(precision + recall), final model.")
     if rows[0]["target"]:
         parts.append("The target counts as reached in the first evaluated round that has it.")
         if hindsight:
-            parts.append("Nobody gave one: it is the highest round figure that all seeds of one method reached.")
+            best = "highest" if of.kind.better == "higher" else "lowest"
+            parts.append(f"Nobody gave one: it is the {best} round figure that all seeds of one method reached.")
     if any(row["diverged"] for row in rows):
         parts.append("A method of which a run diverged has no mean: the other seeds alone would flatter it.")
     if several:
         parts.append("Mean over seeds; ± is the 95 % Student-t interval of the mean.")
     return " ".join(parts)
+
+
+def paired_caption(of: Figure) -> str:
+    """Say how paired differences of a headline were made."""
+    how = "How much more accurate the first method is than the second"
+    if of != ACCURACY:
+        how = f"The first method's {of.name} minus the second's ({of.kind.better} is better)"
+    return (
+        f"{how}, seed by seed, in the last round that both evaluated: mean and 95 % Student-t interval over the common "
+        "seeds. An interval that contains 0 does not tell them apart. Every pair stands for itself: the intervals are "
+        "not widened for the number of pairs."
+    )
 
 
 def fewer(pairs: int, listed: Sequence[Row]) -> str:
@@ -158,11 +168,14 @@ def curve_caption(found: Sequence[Group], *, share: bool) -> str:
     return f"{mean}; band: 95 % Student-t interval of the mean{cut}.{lost}"
 
 
-def accuracy_caption(found: Sequence[Group], target: float | None) -> str:
-    """Say how the accuracy's curve was made."""
-    line = "" if target is None else f" The dotted line is {target:g}, the accuracy compared above."
-    where = on(members(found))
-    return f"Share of the {where} samples that the global model gets right. {curve_caption(found, share=True)}{line}"
+def headline_caption(found: Sequence[Group], target: float | None) -> str:
+    """Say how the headline's curve was made."""
+    where, of = on(members(found)), judged(members(found))
+    line = "" if target is None else f" The dotted line is {target:g}, the {of.name} compared above."
+    shown = f"{of.title} of the global model on the {where} samples ({of.kind.better} is better)."
+    if of == ACCURACY:
+        shown = f"Share of the {where} samples that the global model gets right."
+    return f"{shown} {curve_caption(found, share=of.share)}{line}"
 
 
 def loss_caption(found: Sequence[Group]) -> str:

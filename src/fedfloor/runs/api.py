@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedfloor.config import check_methods
 from fedfloor.engine import place
@@ -35,6 +37,21 @@ class Run:
         """Accuracy of the global model at the last evaluation."""
         found = [line.accuracy for line in self.lines if line.accuracy is not None]
         return found[-1] if found else None
+
+    @property
+    def headline(self) -> tuple[str, float | None]:
+        """Name and value, at the last evaluation, of the figure that the run is judged by; ``[evaluate] headline``."""
+        found = [line.headline for line in self.lines if line.headline[1] is not None]
+        return found[-1] if found else ("accuracy", None)
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """The final model on the test data: ``evaluation.json``, with the confusion matrix, devices and factories.
+
+        Devices that only train stand in it with their ``role`` and without an accuracy.
+        """
+        found: dict[str, Any] = json.loads((self.folder / "evaluation.json").read_text(encoding="utf-8"))
+        return found
 
     @property
     def model(self) -> Path:

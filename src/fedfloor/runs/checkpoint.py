@@ -24,6 +24,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import RunError, disk_error
 from fedfloor.methods.contract import State
 from fedfloor.plan.outcome import Receipt
+from fedfloor.runs.best import Best
 from fedfloor.runs.folder import flush, write
 from fedfloor.runs.ledger import Line, told
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 KEPT = 2
 TENSORS, ABOUT, DIGESTS = "state.safetensors", "state.json", "SHA256SUMS"
+BEST = "best.w"
 FORMAT = 2  # with digests; a checkpoint of an earlier release has none, and no format either
 
 
@@ -48,6 +50,7 @@ class Checkpoint:
         visits: device → how often it was trained so far.
         reports: device → how often it reported a census so far, where these carry noise.
         holders: the devices that hold the model's frozen part as it is, where rounds are priced.
+        best: the model of the best round, where validation data are held out.
         updates: scope → device → its greatest recent lengths, where the length of updates is limited.
     """
 
@@ -61,6 +64,7 @@ class Checkpoint:
     reports: Mapping[int, int] = field(default_factory=dict)
     holders: frozenset[int] = frozenset()
     updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
+    best: Best | None = None
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
@@ -75,6 +79,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
         return
     tensors = {f"packet.{name}": value for name, value in point.state.packet.items()}
     tensors |= {f"state.{name}": value for name, value in point.state.tensors.items()}
+    tensors |= {} if point.best is None else {BEST: point.best.model}
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -90,7 +95,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "reports": {str(device): count for device, count in point.reports.items()},
             "holders": sorted(point.holders),
             "updates": limit.to_json(point.updates),
-        }
+        } | ({} if point.best is None else {"best": point.best.about})
         files = {TENSORS: save(tensors), ABOUT: json.dumps(about, separators=(",", ":")).encode()}
         for name, data in files.items():
             write(temporary / name, data)
@@ -202,7 +207,8 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
         visits, reports = ({int(k): n for k, n in about.get(what, {}).items()} for what in ("visits", "reports"))
         holders = frozenset(about.get("holders", ()))
         updates, moment = limit.from_json(about.get("updates", {})), (about["round"], about["tick"])
-        point = Checkpoint(*moment, state, receipts, held, line, visits, reports, holders, updates)
+        best = Best.of(about["best"], tensors[BEST]) if "best" in about else None
+        point = Checkpoint(*moment, state, receipts, held, line, visits, reports, holders, updates, best)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunError(f"{path} is damaged ({error}).") from error
     if memory is not None:

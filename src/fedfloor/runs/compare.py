@@ -18,6 +18,7 @@ from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import warn_of_gaps
 
 log = logging.getLogger(__name__)
+Follower = Callable[[Line], None]
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,14 @@ class Task:
         experiment: what is run.
         out: its folder.
         limits: its own, in place of those of all runs.
+        start: carries it out, in place of :func:`fedfloor.runs.launch.start`; None: it was left out.
     """
 
     label: str
     experiment: Experiment
     out: Path
     limits: Limits | None = None
+    start: Callable[[Experiment, Orders, int, Follower, Park, Callable[[], bool]], str | None] | None = None
 
 
 def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[Task]:
@@ -112,7 +115,10 @@ def carry_out(
             orders = Orders(task.out, resume=began, limits=task.limits or limits, keep=keep)
             try:
                 with follow(task) as report:
-                    ends[task.out] = launch.start(task.experiment, orders, ranks, report, park, interrupted)
+                    begin = task.start or launch.start
+                    why = begin(task.experiment, orders, ranks, report, park, interrupted)
+                if why is not None:
+                    ends[task.out] = why
             except DivergedError as error:
                 if not tolerant:
                     raise

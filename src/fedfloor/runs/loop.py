@@ -15,7 +15,7 @@ import torch
 
 from fedfloor.chance import generator
 from fedfloor.config import combined
-from fedfloor.engine import ranks
+from fedfloor.engine import ranks, separate
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.floor import Live
@@ -31,7 +31,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.runs import checkpoint, checks, diverged, folder, ledger, made, pricing, privacy, results
+from fedfloor.runs import best, checkpoint, checks, decide, diverged, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.coverage import Coverage
 from fedfloor.runs.ledger import Line
@@ -74,6 +74,13 @@ def execute(
     if live is not None and experiment.evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
     method = combined(experiment)
+    if live is not None and method.separate:
+        raise SettingError(
+            f"method '{experiment.method.name}' keeps every model on its device, where nobody can evaluate it from "
+            "here. Simulate it, or choose another method."
+        )
+    if method.separate and experiment.decide.asked:
+        raise SettingError(f"method '{experiment.method.name}' has no one model to decide by: leave [decide] out.")
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
@@ -87,6 +94,7 @@ def execute(
         if engine.limit is not None:
             engine.limit = engine.limit.knowing(point.updates)
         checks.packet_fits(point.state.packet, engine.network, method.objective)
+    decide.check(experiment, park, warn=team.rank == 0)
     ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
     if team.rank == 0:  # nothing was changed so far
@@ -223,11 +231,17 @@ class _Run:
             new = replace(new, coverage=self.coverage.of(outcome, before))
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
-        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates)
+        model, kept = state.packet["w"], point.best
+        if score is not None and not self.method.separate:
+            kept = best.after(kept, number, model, score, self.experiment, self.engine, self.method)
+        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def evaluate(self, state: State) -> Score:
-        """Evaluate a global model by the figures that the experiment asks for."""
-        return evaluate(self.engine, state.packet["w"], self.method.objective, self.experiment.evaluate.figure)
+        """Evaluate a global model, or every device's own, by the figures that the experiment asks for."""
+        headline = self.experiment.evaluate.figure
+        if self.method.separate:
+            return separate.evaluate(self.engine, state.packet["w"], headline)
+        return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
     def nobody(self, number: int) -> None:
         """Say that every visit of a round was lost; end the run where real devices say that they failed."""
@@ -259,6 +273,10 @@ class _Run:
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
         self.looked = True
+        if self.live is not None and not walk.sends(plan):
+            raise SettingError(
+                "visits that send nothing (Work.sends) are for simulations: devices send what they train."
+            )
         if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
         branches, size = walk.widest(plan), self.engine.team.size
@@ -308,14 +326,18 @@ class _Run:
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state)
+        one_model = not self.method.separate
+        models = decide.models(self.experiment, self.engine, self.method, point) if one_model else []
         if not self.first:
             return
         self.save(point)
         park, secret = self.engine.park, self.live is not None
         privacy.tell(self.orders.out, self.experiment, point.reports, park, secret=secret)
         results.write_memory(self.orders.out, self.engine.memory)
-        results.write_evaluation(self.orders.out, self.experiment, point.round, score)
-        results.write_model(self.orders.out, self.experiment, self.engine, point)
+        more = decide.about(models) if models else {}
+        results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
+        for one in models:
+            results.write_model(self.orders.out, self.experiment, self.engine, one)
 
 
 def _info(state: State, receipts: tuple[Receipt, ...]) -> dict[str, object]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.findings import values_beyond
 from fedfloor.data.own import load as load_own
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
@@ -36,7 +38,14 @@ def load_data(experiment: Experiment) -> Dataset:
 
 
 def warn_of_gaps(park: Park) -> None:
-    """Warn by name of classes that a split leaves to the test data or to the training data, wholly or nearly so."""
+    """Warn by name of classes and values that a split leaves to the test or the training data, wholly or nearly so."""
+    beyond = {} if park.told is not None else values_beyond(park.dataset)
+    if beyond:
+        log.warning(
+            "%s: many test samples have values that no training sample comes near: %s. No model can have learnt them: "
+            "look at units, and at sensors that only ever rise.", park.dataset.name,
+            _listed([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()]),
+        )  # fmt: skip
     counts, name = class_counts(park), park.dataset.name
     share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample
     untrained = {key: test for key, (train, test) in counts.items() if test and not train}
@@ -63,16 +72,20 @@ def _listed(names: Sequence[str]) -> str:
 def build_park(experiment: Experiment) -> Park:
     """Return the park an experiment describes."""
     data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
+    samples = load_data(experiment)
     made = build(
-        load_data(experiment),
+        samples,
         devices=park.devices,
         factories=park.factories,
         assignment=park.assignment,
         partition=data.partition,
         stream=data.stream,
         seed=seed,
-        validation=evaluate.validation if evaluate.on == "validation" else None,
+        validation=None if evaluate.on == "test" else evaluate.validation,
         census_epsilon=park.census_epsilon,
         mobility=park.mobility,
     )
-    return prepared(made, data.normalise)
+    held = prepared(made, data.normalise)
+    if evaluate.on != "both":
+        return held
+    return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)

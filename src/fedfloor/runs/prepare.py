@@ -9,6 +9,7 @@ from pathlib import Path
 from fedfloor.config import combined, resolved
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.models.network import builder
 from fedfloor.park.described import describe
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
@@ -28,6 +29,8 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
         SettingError: the folder holds a run and this is no resume, or a resume does not fit.
     """
     checks.figures_fit(experiment, park, orders.limits)
+    if ":" not in experiment.model.name:
+        builder(experiment.model.name)  # an unknown name before anything about the folder
     out = orders.out
     began = (out / "experiment.toml").exists()
     if orders.resume:

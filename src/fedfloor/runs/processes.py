@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from fedfloor.engine.team import Shared, Team, shared_file
 from fedfloor.errors import FedfloorError
+from fedfloor.outside import blamed
 from fedfloor.threads import VARIABLES
 
 T = TypeVar("T")
@@ -100,7 +101,10 @@ def _as_rank(team: Team, body: Callable[[Team], T], opened: Callable[[], object]
         opened()
         return body(team)
     except BaseException as error:
-        team.fail(error)
+        own = blamed(error)
+        team.fail(own or error)
+        if own is not None:
+            raise own from error
         raise
     finally:
         team.close()

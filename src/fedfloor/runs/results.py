@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.experiment import Experiment
-from fedfloor.models.saved import DIGEST, FORMAT
+from fedfloor.models.saved import DIGEST, FILES, FORMAT
 from fedfloor.park.own_scale import FILE, Normalised
 from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
-from fedfloor.runs.checkpoint import Checkpoint
+from fedfloor.runs.decide import Decided
 
 
-def write_evaluation(out: Path, experiment: Experiment, number: int, score: Score) -> None:
+def write_evaluation(
+    out: Path, experiment: Experiment, number: int, score: Score, more: Mapping[str, Any] | None = None
+) -> None:
     """Write ``evaluation.json``: the figures, the confusion matrix, devices and factories.
 
     Args:
@@ -29,11 +32,13 @@ def write_evaluation(out: Path, experiment: Experiment, number: int, score: Scor
         experiment: says on which samples the model was evaluated.
         number: the round it is of.
         score: the evaluation.
+        more: of the best round's model, and of what was decided on validation data.
     """
-    told: dict[str, Any] = {"round": number, "on": experiment.evaluate.on}
+    on = "validation" if experiment.evaluate.on == "validation" else "test"
+    told: dict[str, Any] = {"round": number, "on": on}
     told |= {"figures": dict(score.figures)} if score.figures else {}
     told |= {"accuracy": score.accuracy, "loss": score.loss}
-    folder.write_json(out / "evaluation.json", told | score.details)
+    folder.write_json(out / "evaluation.json", told | score.details | dict(more or {}))
 
 
 def write_memory(out: Path, memory: DeviceMemory) -> None:
@@ -63,14 +68,14 @@ def write_statistics(out: Path, normalised: Normalised) -> None:
         folder.write_json(out / FILE, {**normalised.about, "devices": told})
 
 
-def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkpoint) -> None:
-    """Write ``model.safetensors``: named tensors, and in the metadata all that is needed to use them; and its digest.
+def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided) -> None:
+    """Write the last or the best round's model: named tensors, all that is needed to use them, and the digest.
 
     Args:
         out: the run's folder.
         experiment: names the network.
         engine: its network and its park.
-        point: holds the model.
+        made: the model, and what is decided by it.
     """
     data = engine.park.dataset
     own: dict[str, Any] = {}
@@ -83,15 +88,17 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, point: Checkp
         "model": experiment.model.name,
         "classifier": engine.network.classifier,
         "made": {"classifier": experiment.model.classifier, "objective": [goal, settings]},
-        "round": point.round,
+        "round": made.round,
         "shape": list(data.shape),
         "classes": list(data.classes),
         "inputs": data.inputs.describe(),
         "normalise": {"scale": data.scale, "mean": engine.mean.tolist(), "std": engine.std.tolist()} | own,
     }
-    tensors = engine.network.state(point.state.packet["w"])
+    if made.decision is not None:
+        about["decide"] = made.header
+    tensors = engine.network.state(made.model)
     # one metadata key: several would be written in an order that differs from process to process
-    file, path = save(tensors, metadata={"fedfloor": json.dumps(about)}), out / "model.safetensors"
+    file, path = save(tensors, metadata={"fedfloor": json.dumps(about)}), out / FILES[made.which]
     beside = path.with_name(path.name + DIGEST)
     beside.unlink(missing_ok=True)  # first, as a kill may come in between: a model without a digest is not checked
     folder.write(path, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedfloor import config, places
 from fedfloor.chance import generator
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
+from fedfloor.figures import Figure
 from fedfloor.runs.compare import Task, each_once
 from fedfloor.runs.grid import Axis, Grid, grids, shown
 
@@ -83,17 +85,22 @@ class Result:
 
     Args:
         trial: which.
-        accuracies: per seed, the final model's accuracy on validation data; None where training diverged.
+        values: per seed, the final model's headline on validation data; None where training diverged.
     """
 
     trial: Trial
-    accuracies: tuple[float | None, ...]
+    values: tuple[float | None, ...]
 
     @property
     def score(self) -> float | None:
-        """Mean accuracy over the seeds; None where any of them diverged."""
-        known = [one for one in self.accuracies if one is not None]
-        return sum(known) / len(known) if len(known) == len(self.accuracies) else None
+        """Mean over the seeds; None where any of them diverged."""
+        known = [one for one in self.values if one is not None]
+        return sum(known) / len(known) if len(known) == len(self.values) else None
+
+    @property
+    def gain(self) -> float:
+        """The score, or minus the score where lower is better; −∞ where training diverged."""
+        return -math.inf if self.score is None else self.trial.experiment.evaluate.figure.gain(self.score, 0.0)
 
 
 def plan(
@@ -190,35 +197,39 @@ def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
     found = []
     for trial in sweep.trials:
         folders = [sweep.folder(out, trial, seed) for seed in sweep.seeds]
-        found.append(Result(trial, tuple(None if one in diverged else _accuracy(one) for one in folders)))
+        figure = sweep.original.evaluate.figure
+        found.append(Result(trial, tuple(None if one in diverged else _value(one, figure) for one in folders)))
     return found
 
 
-def _accuracy(folder: Path) -> float:
-    """Return the final model's accuracy; the ledger's last one may be of an earlier round."""
+def _value(folder: Path, figure: Figure) -> float:
+    """Return the final model's figure; the ledger's last one may be of an earlier round."""
     path = folder / "evaluation.json"
     try:
-        return float(json.loads(path.read_text())["accuracy"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} holds no accuracy ({error!r}). Delete that trial's folder and resume.") from error
+        found = figure.read(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _no_value(path, figure, repr(error)) from error
+    if found is None:
+        raise _no_value(path, figure, "it is not there")
+    return found
+
+
+def _no_value(path: Path, figure: Figure, why: str) -> RunError:
+    return RunError(f"{path} holds no {figure.name} ({why}). Delete that trial's folder and resume.")
 
 
 def winners(found: Sequence[Result]) -> dict[str, Result]:
     """Return each method's best trial, the earlier one of equals; a method whose trials all diverged has none."""
     best: dict[str, Result] = {}
     for one in found:
-        if one.score is not None and (one.trial.method not in best or one.score > _score(best[one.trial.method])):
+        if one.score is not None and (one.trial.method not in best or one.gain > best[one.trial.method].gain):
             best[one.trial.method] = one
     return best
 
 
-def _score(result: Result) -> float:
-    return -1.0 if result.score is None else result.score
-
-
 def winner(best: Mapping[str, Result]) -> Result:
     """Return the best of the methods' best trials, the earlier one of equals."""
-    return max(best.values(), key=_score)
+    return max(best.values(), key=lambda result: result.gain)
 
 
 def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
@@ -238,10 +249,10 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
         rounds: that each trial trained.
         out: the folder.
     """
-    seeds = ",".join(map(str, sweep.seeds))
+    seeds, evaluate = ",".join(map(str, sweep.seeds)), sweep.original.evaluate
     said = [
         f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, seeds {seeds}.",
-        f"Compared was the final model's accuracy on validation data, {sweep.original.evaluate.validation:.3g} of",
+        f"Compared was the final model's {evaluate.figure.name} on validation data, {evaluate.validation:.3g} of",
         "every device's training samples, held out. The test data were not used.",
         *(f"  --grid {axis.key}={','.join(map(shown, axis.values))}" for axis in sweep.axes),
         *(f"  {name}: {told(result)} with {chosen(result)}" for name, result in best.items()),
@@ -252,7 +263,7 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
 
 
 def told(result: Result) -> str:
-    """Return a trial's mean accuracy as text."""
+    """Return a trial's mean figure as text."""
     return "diverged" if result.score is None else f"{result.score:.4f}"
 
 

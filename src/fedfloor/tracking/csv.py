@@ -11,13 +11,14 @@ from pathlib import Path
 from fedfloor.tracking.points import PLAIN, About, points
 
 FIRST = ("run", "method", "seed", "round", *PLAIN, "device:p10", "device:p50", "device:p90")
-LATER = ("class:", "priced:", "info:")
+LATER = ("figure:", "class:", "priced:", "info:")
 
 
 def table(runs: Sequence[About]) -> str:
     """Return the ledgers of runs as CSV; what was not measured is an empty cell.
 
-    Columns: :data:`FIRST`, then ``class:NAME``, ``priced:NAME`` and ``info:NAME`` as far as the runs have them.
+    Columns: :data:`FIRST`, then ``figure:NAME``, ``class:NAME``, ``priced:NAME`` and ``info:NAME`` as far as the runs
+    have them.
     """
     rows: list[dict[str, object]] = []
     for what, name in zip(runs, names([one.folder for one in runs]).values(), strict=True):

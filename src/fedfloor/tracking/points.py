@@ -90,6 +90,7 @@ def figures(row: Mapping[str, Any], classes: Sequence[str]) -> dict[str, float]:
     {'accuracy': 0.5, 'device/p50': 0.4, 'class/a': 0.5, 'priced/seconds': 2.0, 'priced/bytes.device_edge_up': 8}
     """
     found = {name: row.get(name) for name in PLAIN}
+    found |= {f"figure/{name}": value for name, value in (row.get("figures") or {}).items()}
     found |= {f"device/{name}": value for name, value in (row.get("by_device") or {}).items()}
     by_class = row.get("by_class")
     if by_class is not None:

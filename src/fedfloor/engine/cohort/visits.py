@@ -18,6 +18,7 @@ from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.program import Order, Spec
 from fedfloor.engine.gradient import BLOCK
 from fedfloor.parts import objectives
+from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
@@ -220,7 +221,7 @@ def united(cohort: Cohort, asks: Sequence[Uniting]) -> list[Answer]:
             for mine, key in zip(given, one.keys, strict=True)
         ]
         sizes.append(np.array([len(part) for part in parts]))
-        heavy = np.array([union.rule(one.node).weight(int(engine.park.holdings[key.device])) for key in one.keys])
+        heavy = np.array([weigh(union.rule(one.node), int(engine.park.holdings[key.device])) for key in one.keys])
         rows.append(np.concatenate(parts))
         shares.append(np.repeat(heavy / (heavy.sum() * sizes[-1]), sizes[-1]))
     weights = torch.stack([one.packet["w"] for one in asks])

@@ -151,7 +151,7 @@ def _visit(job: Job, node: Train, packet: Packet, tick: int) -> Walking:
     device = node.site.index if node.site.kind == "device" else -1
     key = Key(engine.seed, job.round, tick, device, job.visits[device])
     job.visits[device] += 1
-    size = scopes.sent_bytes(engine.network, node.work.scope, packet)
+    size = scopes.sent_bytes(engine.network, node.work.scope, packet) if node.work.sends else 0
     others = job.beside.pop(0) if job.beside else ()
     if device >= 0 and job._is_lost(node, others, key):
         return Passed(packet, node, [_lost(engine, key, size)])

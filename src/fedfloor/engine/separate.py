@@ -1,0 +1,90 @@
+"""How good devices' own models are on the test data: each on its device's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfloor.data.dataset import Indices
+from fedfloor.engine.attend import OWN
+from fedfloor.engine.deal import deal
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.evaluate import BLOCK, Score, log_odds, predictions, score
+from fedfloor.figures import ACCURACY, Figure
+
+NOBODY = -1
+
+
+def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Score:
+    """Evaluate the model of every device's own; call it on every rank.
+
+    A test sample counts with the model of the device it belongs to. One that belongs to nobody with a model (a common
+    test set, owners who only test) counts with the mean over all devices' models: every figure is (1/K) Σ_k of what it
+    is with model k for such samples. In the confusion matrix the other samples then count K times.
+
+    Args:
+        engine: this rank's engine; its resident network is overwritten.
+        start: flat model [P] that devices begin with, which counts where no device has one yet.
+        headline: the figure that the run is judged by.
+    """
+    park, scored = engine.park, headline.scored(engine.park.dataset.classes)
+    models = sorted(engine.memory.held) or [NOBODY]
+    owner = np.where(np.isin(park.test_devices, models), park.test_devices, NOBODY)
+    blocks = list(_blocks(owner, models))
+    mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
+    losses, at = np.zeros(len(mine)), None
+    predicted, odds = [np.zeros(0, np.int64)], [np.zeros((0, len(scored)), np.float32)]
+    with torch.inference_mode():
+        for place, block in enumerate(mine):
+            device, rows = blocks[block]
+            if device != at:
+                engine.network.flat.copy_(engine.memory.load(device).get(OWN, start))
+                engine.network.module.eval()
+                at = device
+            samples = engine.wrap(*park.test(rows))
+            logits = engine.network.module(samples.values(slice(None)))
+            losses[place] = float(torch.nn.functional.cross_entropy(logits, samples.y, reduction="sum"))
+            predicted.append(logits.argmax(1).cpu().numpy())
+            if scored:
+                odds.append(log_odds(logits, scored).cpu().numpy())
+    told = engine.team.gather(
+        [
+            losses.data.cast("B"),
+            np.concatenate(predicted).data.cast("B"),
+            memoryview(np.ascontiguousarray(np.concatenate(odds)).tobytes()),
+        ]
+    )
+    sums = np.concatenate([np.frombuffer(one[0], np.float64) for one in told])
+    answers = np.concatenate([np.frombuffer(one[1], np.int64) for one in told])
+    scores = np.concatenate([np.frombuffer(one[2], np.float32) for one in told]).reshape(len(answers), len(scored))
+    times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
+    loss = float(sums @ np.array([times[rows[0]] for _, rows in blocks])) / park.test_samples
+    rows, by = _places(blocks)
+    y = park.dataset.y_test[rows]
+    right = np.bincount(rows, weights=answers == y, minlength=park.test_samples) * times
+    own = owner[rows] != NOBODY
+    views = []
+    for model in models if not own.all() else models[:1]:
+        seen = own | (by == model)
+        ranked = dict(zip(scored, scores[seen].T, strict=True))
+        views.append(predictions(engine, loss, y[seen], answers[seen], ranked))
+    return score(engine, loss, right, views, headline, np.sum([one.table for one in views], axis=0))
+
+
+def _places(blocks: list[tuple[int, Indices]]) -> tuple[Indices, Indices]:
+    """Return of all answers in turn which sample, and whose model they are of."""
+    rows = np.concatenate([rows for _, rows in blocks])
+    return rows, np.repeat([device for device, _ in blocks], [len(rows) for _, rows in blocks])
+
+
+def _blocks(owner: NDArray[np.int64], models: list[int]) -> Iterator[tuple[int, Indices]]:
+    """Cut the test samples into blocks (device whose model it is, which samples), with nobody's for every model."""
+    nobodys = np.flatnonzero(owner == NOBODY)
+    for device in models:
+        for rows in (np.flatnonzero(owner == device) if device != NOBODY else nobodys[:0], nobodys):
+            for first in range(0, len(rows), BLOCK):
+                yield device, rows[first : first + BLOCK]

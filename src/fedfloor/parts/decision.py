@@ -1,0 +1,303 @@
+"""Decisions on a class that matters: a threshold and a temperature, chosen on validation data and kept with the model.
+
+The threshold is on the probability of one class, the positive one: a sample is of it where p ≥ t, else of the likeliest
+of the other classes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, nearest, require
+
+Floats = NDArray[np.floating[Any]]
+FEW = 10  # positives or negatives in the validation data, below which a threshold is mostly chance
+COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are tried
+
+
+@dataclass(frozen=True)
+class Cost:
+    """``cost``: what a positive sample that is missed costs, and a false alarm."""
+
+    missed: float
+    false_alarm: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("missed", "false_alarm"):
+            value = getattr(self, name)
+            require(0 < value < math.inf, f"decide.by.cost.{name}", value, "a number above 0")
+
+
+@dataclass(frozen=True)
+class By:
+    """What a threshold is chosen by; one of these.
+
+    Args:
+        cost: the least of missed·FN + false_alarm·FP.
+        recall: the highest threshold whose recall TP/(TP + FN) is at least this.
+        precision: the largest recall among thresholds whose precision TP/(TP + FP) is at least this.
+        false_alarms_per_hour: the largest recall among thresholds with at most so many false alarms an hour; needs
+            ``samples_per_hour``.
+        samples_per_hour: how many samples a device gives the model in an hour of operation.
+    """
+
+    cost: Cost | None = None
+    recall: float | None = None
+    precision: float | None = None
+    false_alarms_per_hour: float | None = None
+    samples_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        rules = ("cost", "recall", "precision", "false_alarms_per_hour")
+        given = [name for name in rules if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise SettingError(
+                f"decide.by has {' and '.join(given) or 'nothing'}: give one of {', '.join(rules)}, such as "
+                'by = { cost = { missed = 20, false_alarm = 1 } }, or by = "f1".'
+            )
+        for name in ("recall", "precision"):
+            value = getattr(self, name)
+            require(value is None or 0 < value <= 1, f"decide.by.{name}", value, "a share, above 0 and at most 1")
+        alarms, rate = self.false_alarms_per_hour, self.samples_per_hour
+        sound = alarms is None or 0 <= alarms < math.inf
+        require(sound, "decide.by.false_alarms_per_hour", alarms, "a number of at least 0")
+        require(rate is None or 0 < rate < math.inf, "decide.by.samples_per_hour", rate, "a number above 0")
+        if (alarms is None) != (rate is None):
+            raise SettingError(
+                "decide.by: false_alarms_per_hour and samples_per_hour belong together. How many samples does a device "
+                "give the model in an hour? One a second is samples_per_hour = 3600."
+            )
+
+    @property
+    def words(self) -> str:
+        """The rule in words.
+
+        >>> By(recall=0.9).words
+        'recall of at least 0.9'
+        """
+        if self.cost is not None:
+            return f"cost: {self.cost.missed:g} for one that is missed, {self.cost.false_alarm:g} for a false alarm"
+        if self.false_alarms_per_hour is not None:
+            rate = f"{self.samples_per_hour:g} samples an hour"
+            return f"at most {self.false_alarms_per_hour:g} false alarms an hour of {rate}"
+        if self.recall is not None:
+            return f"recall of at least {self.recall:g}"
+        return f"precision of at least {self.precision:g}"
+
+
+@dataclass(frozen=True)
+class DecideSettings:
+    """The ``[decide]`` table: how the model's probabilities become a decision. Needs held-out validation data.
+
+    Args:
+        positive: the class that matters, such as ``"fault"``; left out, the likeliest class is the decision.
+        by: what its threshold is chosen by; ``"f1"``, or left out: the largest F1 = 2·TP/(2·TP + FP + FN).
+        calibrate: ``"temperature"``: logits are divided by the T with the least cross-entropy on validation data.
+    """
+
+    positive: str | None = None
+    by: By | Literal["f1"] | None = None
+    calibrate: Literal["temperature"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.by is not None and self.positive is None:
+            raise SettingError("decide.by chooses a threshold for a class: name it with decide.positive.")
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is anything to choose."""
+        return self.positive is not None or self.calibrate is not None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a model's logits.
+
+    Args:
+        temperature: T > 0: probabilities are softmax(logits/T).
+        positive: number of the class that has a threshold; None: the likeliest class is the decision.
+        threshold: t, on its probability; above 1: never.
+    """
+
+    temperature: float = 1.0
+    positive: int | None = None
+    threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        sound = 0 < self.temperature < math.inf and 0 <= self.threshold <= 2
+        if not sound or (self.positive is not None and self.positive < 0):
+            raise ValueError(f"a decision by {self}")
+
+    def of(self, probabilities: Floats) -> NDArray[np.int64]:
+        """Return the class decided for each sample, int64 [n], given its probabilities [n, F].
+
+        >>> Decision(positive=1, threshold=0.2).of(np.array([[0.7, 0.3, 0.0], [0.85, 0.1, 0.05]])).tolist()
+        [1, 0]
+        """
+        if self.positive is None:
+            likeliest: NDArray[np.int64] = probabilities.argmax(1)
+            return likeliest
+        others = np.array(probabilities)
+        others[:, self.positive] = -1
+        return np.where(probabilities[:, self.positive] >= self.threshold, self.positive, others.argmax(1))
+
+
+def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int64] | None) -> str:
+    """Check before the first round that a decision can be chosen; return a warning, or nothing.
+
+    Args:
+        settings: what is asked for.
+        classes: names of the data's classes.
+        y: int64 [n], the classes of the validation samples; None where none are held out.
+
+    Raises:
+        SettingError: no validation data, no such class, or no validation samples of it or of others.
+    """
+    if not settings.asked:
+        return ""
+    if y is None:
+        raise SettingError(
+            "[decide] chooses on validation data, never on test data: hold some of the training samples out with "
+            '[evaluate] on = "both" (figures are still those of the test data).'
+        )
+    if settings.positive is None:
+        return ""
+    if settings.positive not in classes:
+        raise SettingError(
+            f"decide.positive = '{settings.positive}': no class is called so.{nearest(settings.positive, classes)} "
+            f"Classes: {', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}."
+        )
+    many = int((y == classes.index(settings.positive)).sum())
+    if not 0 < many < len(y):
+        raise SettingError(
+            f"decide.positive = '{settings.positive}': {many} of {len(y)} validation samples are of it. A threshold "
+            "needs some of it and some of others: raise [evaluate] validation, or split the data another way."
+        )
+    if min(many, len(y) - many) < FEW:
+        return (
+            f"decide: only {many} of {len(y)} validation samples are '{settings.positive}': the threshold will be "
+            "mostly chance. Hold more out with [evaluate] validation."
+        )
+    return ""
+
+
+def choose(
+    settings: DecideSettings, logits: Floats, y: NDArray[np.int64], classes: tuple[str, ...]
+) -> tuple[Decision, dict[str, Any]]:
+    """Return the decision that validation data choose, and what it comes to there, as JSON.
+
+    Args:
+        settings: what is asked for.
+        logits: [n, F] of the validation samples.
+        y: int64 [n], their classes.
+        classes: F names.
+    """
+    heat = temperature(logits, y) if settings.calibrate else 1.0
+    about: dict[str, Any] = {"samples": len(y)}
+    if settings.calibrate:
+        about |= {"loss_before": loss(logits, y, 1.0), "loss_after": loss(logits, y, heat)}
+    if settings.positive is None:
+        return Decision(heat), about
+    positive, by = classes.index(settings.positive), settings.by
+    scores, wanted = softmax(logits, heat)[:, positive], y == positive
+    limit, kept = threshold(scores, wanted, by)
+    decision = Decision(heat, positive, limit)
+    about |= {
+        "by": by.words if isinstance(by, By) else "the largest F1",
+        "positives": int(wanted.sum()),
+        **measured(scores >= limit, wanted),
+    }
+    return decision, about | ({} if kept else {"missed_rule": True})
+
+
+def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] | None) -> tuple[float, bool]:
+    """Return the threshold that a rule chooses, and whether the rule could be kept.
+
+    Candidates lie halfway between neighbouring scores, so that rounding elsewhere changes no decision; beside them 0
+    (always) and 2 (never). Of equally good ones the highest is chosen.
+
+    Args:
+        scores: [n], the probability of the positive class.
+        wanted: bool [n], whether it is the sample's class.
+        by: the rule; the largest F1 where it is left out.
+
+    >>> threshold(np.array([0.9, 0.6, 0.4, 0.1]), np.array([True, False, True, False]), By(recall=1.0))
+    (0.25, True)
+    """
+    order = np.argsort(-scores, kind="stable")
+    ranked, hits = scores[order].astype(np.float64), wanted[order]
+    ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # the last sample of each distinct score
+    right = np.append(0, np.cumsum(hits)[ends]).astype(np.float64)
+    false = np.append(0, np.cumsum(~hits)[ends]).astype(np.float64)
+    between = (ranked[ends[:-1]] + ranked[ends[:-1] + 1]) / 2
+    limits = np.concatenate([[2.0], between, [0.0]])
+    positives = float(wanted.sum())
+    recall = right / positives
+    with np.errstate(invalid="ignore"):
+        precision = np.where(right + false > 0, right / np.maximum(1, right + false), 1.0)
+    if not isinstance(by, By):
+        return float(limits[np.argmax(2 * right / (right + false + positives))]), True
+    if by.cost is not None:
+        return float(limits[np.argmin(by.cost.missed * (positives - right) + by.cost.false_alarm * false)]), True
+    if by.recall is not None:
+        return float(limits[np.argmax(recall >= by.recall)]), True
+    if by.false_alarms_per_hour is not None and by.samples_per_hour is not None:
+        most = by.false_alarms_per_hour * len(scores) / by.samples_per_hour
+        return float(limits[np.argmax(np.where(false <= most, recall, -1))]), True
+    allowed = (precision >= (by.precision or 0)) & (right > 0)
+    if not allowed.any():
+        return float(limits[1 + np.argmax(precision[1:])]), False
+    return float(limits[np.argmax(np.where(allowed, recall, -1))]), True
+
+
+def measured(alarms: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return recall, precision, F1 and counts of decisions for the positive class, as JSON.
+
+    Args:
+        alarms: bool [n], decided for the positive class.
+        wanted: bool [n], of it.
+    """
+    right, false, missed = (int(one.sum()) for one in (alarms & wanted, alarms & ~wanted, ~alarms & wanted))
+    return {
+        "recall": right / (right + missed) if right + missed else None,
+        "precision": right / (right + false) if right + false else None,
+        "f1": 2 * right / (2 * right + false + missed) if right + false + missed else None,
+        "found": right, "missed": missed, "false_alarms": false,
+    }  # fmt: skip
+
+
+def softmax(logits: Floats, heat: float) -> Floats:
+    """Return softmax(logits/T) [n, F] in double precision."""
+    from scipy.special import softmax as of
+
+    found: Floats = of(np.asarray(logits, np.float64) / heat, axis=1)
+    return found
+
+
+def loss(logits: Floats, y: NDArray[np.int64], heat: float) -> float:
+    """Return the mean cross-entropy of softmax(logits/T)."""
+    from scipy.special import log_softmax
+
+    return float(-log_softmax(np.asarray(logits, np.float64) / heat, axis=1)[np.arange(len(y)), y].mean())
+
+
+def temperature(logits: Floats, y: NDArray[np.int64]) -> float:
+    """Return the T with the least mean cross-entropy of softmax(logits/T), searched for between 0.05 and 20.
+
+    The likeliest class stays the same. Guo et al., "On calibration of modern neural networks", ICML 2017,
+    arXiv 1706.04599.
+
+    Args:
+        logits: [n, F].
+        y: int64 [n].
+    """
+    from scipy.optimize import minimize_scalar
+
+    bounds = (math.log(COLDEST), math.log(HOTTEST))
+    found = minimize_scalar(lambda z: loss(logits, y, math.exp(z)), bounds=bounds, method="bounded")
+    return float(math.exp(found.x))

@@ -1,0 +1,6 @@
+"""What methods are compared with that are no federation: names that runs and reports share."""
+
+LOCAL_ONLY = "local-only"
+POOLED = "pooled"
+SCIKIT_LEARN = "scikit-learn"
+REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN)

@@ -1,0 +1,57 @@
+"""What a federation costs and brings: a method beside references that are no federation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedfloor.figures import ACCURACY, Figure
+from fedfloor.references import LOCAL_ONLY, POOLED, SCIKIT_LEARN
+from fedfloor.report.groups import Group, judged
+from fedfloor.report.numbers import figure
+from fedfloor.report.table import Row, paired, seen_from
+
+ABOUT = {
+    POOLED: "pooled training (the same network, all data in one place)",
+    LOCAL_ONLY: "local training only (the same network, each device by itself)",
+    SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
+}
+# where the method is behind, and where it is ahead: by how much, of which figure
+OPENINGS = {
+    POOLED: (
+        "Federation costs {} of {}: {} is behind {}",
+        "Federation costs nothing, by {} of {}: {} is ahead of {}",
+    ),
+    LOCAL_ONLY: (
+        "Federation brings nothing, by {} of {}: {} is behind {}",
+        "Federation brings {} of {}: {} is ahead of {}",
+    ),
+    SCIKIT_LEARN: ("By {} of {}, {} is behind {}", "By {} of {}, {} is ahead of {}"),
+}
+
+
+def contrast(found: Sequence[Group], first: Group) -> str:
+    """Return what federation costs against pooled training and brings against local training, seed by seed.
+
+    Args:
+        found: all groups of a report.
+        first: the method that is compared.
+    """
+    told, of = list[str](), judged([*first.runs, *(run for group in found for run in group.runs)])
+    for name in OPENINGS:
+        same = [group for group in found if group.runs[0].method == name and group.label != first.label]
+        rows = paired([*first.runs, *same[0].runs]) if len(same) == 1 else []
+        told += [_sentence(name, first, seen_from(row, first.label), of) for row in rows]
+    return " ".join(told)
+
+
+def _sentence(name: str, first: Group, row: Row, of: Figure) -> str:
+    gap, width = of.gain(row["difference"], 0.0), row["half_width"]
+    if gap == 0 and not width:
+        equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
+        return f"{first.label.shown} and {ABOUT[name]} {equal}."
+    words = OPENINGS[name][gap > 0].format(figure(abs(gap), 3), of.name, first.label.shown, ABOUT[name])
+    if width is None:
+        return f"{words}; with one common seed."
+    low, high = abs(gap) - width, abs(gap) + width
+    chance = "" if low > 0 else ", which contains 0: these seeds do not tell the two apart"
+    return f"{words}; 95 % interval {figure(low, 3)} to {figure(high, 3)}, {len(row['seeds'])} seeds{chance}."

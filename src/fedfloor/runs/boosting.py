@@ -1,0 +1,118 @@
+"""The reference without a network: a run's folder from one fit of scikit-learn on the pooled table."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.config import combined
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.evaluate import Score, predictions, score
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.samples import Samples
+from fedfloor.engine.team import Alone
+from fedfloor.experiment import Experiment
+from fedfloor.figures import ACCURACY, Figure
+from fedfloor.methods.boosting import GradientBoosting
+from fedfloor.park.park import Park
+from fedfloor.park.stream import Static
+from fedfloor.runs import folder, ledger, made, results
+from fedfloor.runs.ledger import Line
+from fedfloor.runs.orders import Orders
+from fedfloor.runs.prepare import prepare
+
+log = logging.getLogger(__name__)
+
+PIECE = 1 << 14  # samples that are turned into a table's rows at a time
+LEAST = 1e-15  # a class that training lacks has no probability, and its logarithm would be infinite
+
+
+def refusal(experiment: Experiment, park: Park) -> str:
+    """Return why a park's data make no table; nothing where they do."""
+    if len(park.dataset.shape) > 2:
+        return "the data are pictures, and it learns from tables of numbers"
+    if not isinstance(experiment.data.stream, Static):
+        return "devices hold a stream, and there is no one table of it (data.stream)"
+    return ""
+
+
+def start(
+    experiment: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park,
+    interrupted: Callable[[], bool],
+) -> str | None:  # fmt: skip
+    """Fit, evaluate and write a run's folder with one ledger line, that of the last round; see ``launch.start``.
+
+    Returns:
+        ``"finished"``; None where the data make no table: a warning has the reason.
+
+    Raises:
+        SettingError: the folder holds another run.
+        RunError: the disk is full.
+    """
+    del ranks, interrupted  # one fit, of which nothing can be kept
+    why = refusal(experiment, park)
+    if why:
+        log.warning("There is no scikit-learn reference: %s.", why)
+        return None
+    out = orders.out
+    with folder.owned(out):
+        prepare(experiment, orders, park)
+        if (out / "evaluation.json").exists() and (out / "ledger.jsonl").exists():
+            return "finished"
+        ledger.cut(out / "ledger.jsonl", None)
+        began = time.perf_counter()
+        method = combined(experiment)
+        engine, _ = made.engine(experiment, method, park, Alone(), DeviceMemory(None))
+        got = evaluated(engine, fitted(engine, cast(GradientBoosting, method.method)), experiment.evaluate.figure)
+        number = min(experiment.rounds, orders.limits.stop_after or experiment.rounds)
+        line = ledger.line(number, got, (), "", time.perf_counter() - began, {})
+        results.write_evaluation(out, experiment, number, got)
+        ledger.append(out / "ledger.jsonl", line)
+        report(line)
+    return "finished"
+
+
+def table(samples: Samples) -> NDArray[np.float32]:
+    """Return samples as rows [n, columns]: values of sensors, or five statistics of each sensor's window."""
+    rows = [samples.values(slice(first, first + PIECE)) for first in range(0, len(samples), PIECE)]
+    return np.concatenate([columns(one.cpu().numpy()) for one in rows])
+
+
+def columns(x: NDArray[Any]) -> NDArray[np.float32]:
+    """Return [n, C] as it is, and windows [n, C, L] as mean, deviation, minimum, maximum and last value, [n, 5·C].
+
+    >>> columns(np.array([[[1.0, 3.0]]]))
+    array([[2., 1., 1., 3., 3.]], dtype=float32)
+    """
+    if x.ndim == 2:
+        return x.astype(np.float32)
+    parts = (x.mean(2), x.std(2), x.min(2), x.max(2), x[:, :, -1])
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def fitted(engine: Engine, method: GradientBoosting) -> Any:
+    """Return the classifier, fitted to all devices' training samples."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    samples = engine.samples(-1)
+    model = HistGradientBoostingClassifier(
+        max_iter=method.iterations, learning_rate=method.rate, max_leaf_nodes=method.leaves, random_state=engine.seed
+    )
+    return model.fit(table(samples), samples.y.cpu().numpy())
+
+
+def evaluated(engine: Engine, model: Any, headline: Figure = ACCURACY) -> Score:
+    """Evaluate a fitted classifier on the test samples, by the figure that the run is judged by."""
+    park, classes = engine.park, engine.park.dataset.classes
+    x, y = park.test()
+    chance = np.zeros((len(y), len(classes)))
+    chance[:, model.classes_] = model.predict_proba(table(engine.wrap(x, y)))
+    found = chance.argmax(1)
+    loss = -float(np.log(chance[np.arange(len(y)), y].clip(LEAST)).mean())
+    tested = predictions(engine, loss, y, found, {c: chance[:, c] for c in headline.scored(classes)})
+    return score(engine, loss, found == y, [tested], headline, tested.table)

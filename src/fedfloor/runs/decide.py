@@ -1,0 +1,123 @@
+"""The models that a run leaves behind, and the decisions that validation data choose for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from fedfloor.engine import outputs
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.evaluate import evaluate
+from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined
+from fedfloor.park.park import Park
+from fedfloor.parts import decision
+from fedfloor.parts.decision import DecideSettings, Decision
+from fedfloor.runs.best import held_out
+from fedfloor.runs.checkpoint import Checkpoint
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """A model that a run leaves behind.
+
+    Attributes:
+        which: the last round's, or the best one's.
+        round: its number.
+        model: flat, [P].
+        decision: what becomes of its logits; None: the likeliest class.
+        chosen: what the decision came to on validation data, as JSON.
+        figures: what it comes to where the run is evaluated, as JSON.
+    """
+
+    which: str
+    round: int
+    model: Tensor
+    decision: Decision | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What the model's file says of the decision."""
+        return {} if self.decision is None else {**asdict(self.decision), "validation": dict(self.chosen)}
+
+
+def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
+    """Check before the first round that validation data can choose what the experiment asks for.
+
+    Raises:
+        SettingError: they cannot.
+    """
+    held = held_out(experiment, park)
+    warning = decision.check(experiment.decide, park.dataset.classes, None if held is None else held.dataset.y_test)
+    if warning and warn:
+        log.warning("%s", warning)
+
+
+def models(experiment: Experiment, engine: Engine, method: Combined, point: Checkpoint) -> list[Decided]:
+    """Return the last round's model and, where validation data are held out, the best one's; call it on every rank."""
+    found = [_decided("last", point.round, point.state.packet["w"], experiment, engine)]
+    if point.best is not None:
+        best = point.best
+        made = _decided("best", best.round, best.model, experiment, engine)
+        score = evaluate(engine, best.model, method.objective, experiment.evaluate.figure)
+        said: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss, "macro_f1": score.macro_f1}
+        said |= {"figures": dict(score.figures)} if score.figures else {}
+        found.append(Decided("best", best.round, best.model, made.decision, made.chosen,
+                             {"validation": best.about, **said, **made.figures}))  # fmt: skip
+    if engine.team.rank == 0 and experiment.decide.positive is not None:
+        _note(experiment.decide, found)
+    return found
+
+
+def _decided(which: str, number: int, model: Tensor, experiment: Experiment, engine: Engine) -> Decided:
+    settings, held = experiment.decide, held_out(experiment, engine.park)
+    if not settings.asked or held is None:
+        return Decided(which, number, model)
+    classes = engine.park.dataset.classes
+    mine = outputs.logits(outputs.tested_on(engine, held), model)
+    made, chosen = decision.choose(settings, mine, held.dataset.y_test, classes)
+    if made.positive is None:
+        return Decided(which, number, model, made, chosen)
+    tested, y = outputs.logits(engine, model), engine.park.dataset.y_test
+    wanted, likeliest = y == made.positive, tested.argmax(1) == made.positive
+    alarms = made.of(decision.softmax(tested, made.temperature)) == made.positive
+    figures = {"decided": decision.measured(alarms, wanted), "likeliest": decision.measured(likeliest, wanted)}
+    return Decided(which, number, model, made, chosen, figures)
+
+
+def about(made: Sequence[Decided]) -> dict[str, Any]:
+    """Return what ``evaluation.json`` says of decisions, and of the best round's model."""
+    last, best = made[0], {one.which: one for one in made}.get("best")
+    found: dict[str, Any] = {} if last.decision is None else {"decide": {**last.header, **last.figures}}
+    if best is not None:
+        found["best"] = {"round": best.round, **best.figures} | ({"decide": best.header} if best.decision else {})
+    return found
+
+
+def _note(settings: DecideSettings, made: Sequence[Decided]) -> None:
+    """Log the threshold of each model, and what it is worth."""
+    for one in made:
+        if one.decision is None or (one.which == "best" and one.round == made[0].round):
+            continue
+        if one.chosen.get("missed_rule"):
+            log.warning("decide: no threshold keeps the rule (%s); the most precise one is kept.", one.chosen["by"])
+        decided, likeliest = one.figures["decided"], one.figures["likeliest"]
+        log.info(
+            "decide: '%s' where its probability is at least %.4g (%s; chosen on %d validation samples, %d of it): "
+            "recall %s, precision %s; the likeliest class: %s, %s (%s round's model).",
+            settings.positive, one.decision.threshold, one.chosen["by"], one.chosen["samples"], one.chosen["positives"],
+            _share(decided["recall"]), _share(decided["precision"]), _share(likeliest["recall"]),
+            _share(likeliest["precision"]), one.which,
+        )  # fmt: skip
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

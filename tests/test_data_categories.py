@@ -1,0 +1,166 @@
+"""Sensors that are texts: one-hot or in an order, pooled over devices, carried to predictions and devices."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import Command
+from fedfloor.config import from_table
+from fedfloor.data import own
+from fedfloor.data.reading import Columns, OneHot, Own, Reading
+from fedfloor.deploy import facts
+from fedfloor.deploy import own as own_of
+from fedfloor.deploy.settings import Address, DataSource, DeviceSettings
+from fedfloor.errors import SettingError
+from fedfloor.experiment import DataSettings
+from fedfloor.inference.tables import table
+from fedfloor.inference.trained import load_model
+
+BOTH: dict[str, Any] = {"material": "one-hot", "grade": ["low", "mid", "high"]}
+
+
+def parts(path: Path, rows: int = 240, materials: tuple[str, ...] = ("alu", "steel", "brass")) -> Path:
+    """Write rows whose class is told by texts alone: steel of a high grade cracks."""
+    rng, lines = random.Random(2), ["device,material,heat,grade,label"]
+    for n in range(rows):
+        material, grade = rng.choice(materials[: 2 + n % 2]), rng.choice(("low", "mid", "high"))
+        cracks = material == "steel" and grade == "high"
+        lines.append(f"m{n % 4},{material},{rng.gauss(0, 1):.2f},{grade},{'crack' if cracks else 'ok'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_values_become_columns(tmp_path: Path) -> None:
+    data = own.load(parts(tmp_path / "p.csv"), Reading(columns=Columns(categories=BOTH)), 0)
+    assert data.inputs.columns == ("heat", "material=alu", "material=brass", "material=steel", "grade")
+    x = data.take(np.arange(len(data.y)), 0)
+    assert (x[:, 1:4].sum(axis=1) == 1).all()
+    assert {*x[:, 4].tolist()} == {0, 1, 2}
+    cracks = (x[:, 3] == 1) & (x[:, 4] == 2)
+    assert (cracks == (np.array(data.classes)[data.y] == "crack")).all()
+    assert data.inputs.coding == {
+        "categories": {
+            "material": {"kind": "one-hot", "values": ["alu", "brass", "steel"]},
+            "grade": {"kind": "ordinal", "values": ["low", "mid", "high"]},
+        }
+    }
+
+
+def test_values_of_several_tables_are_pooled(tmp_path: Path) -> None:
+    for device, materials in (("a", ("alu", "steel")), ("b", ("zinc", "brass"))):
+        path = tmp_path / "d" / device / "x.csv"
+        path.parent.mkdir(parents=True)
+        rows = [f"{materials[n % 2]},{n},{'odd' if n % 2 else 'even'}" for n in range(20)]
+        path.write_text("\n".join(["material,heat,label", *rows]) + "\n")
+    data = own.load(tmp_path / "d", Reading(columns=Columns(categories={"material": "one-hot"})), 0)
+    assert data.inputs.columns[1:] == tuple(f"material={name}" for name in ("alu", "brass", "steel", "zinc"))
+
+
+@pytest.mark.parametrize(
+    ("categories", "text"),
+    [
+        ({"grade": ["low", "mid"]}, r"p\.csv, row \d+, column 'grade': 'high' is not listed\. Values: low, mid"),
+        ({"material": OneHot(("alu", "steel"))}, r"column 'material': 'brass' is not listed"),
+        ({"matreial": "one-hot"}, "no column 'matreial'. Did you mean 'material'"),
+        ({"device": "one-hot"}, "names that are given once each"),
+        ({"heat": "one-hot"}, "different texts, more than 100: no categories"),
+        ({"grade": ["low", "low"]}, "values that are given once each"),
+    ],
+)
+def test_refused(tmp_path: Path, categories: dict[str, Any], text: str) -> None:
+    ignore = tuple(name for name in ("material", "grade") if name not in categories)
+    with pytest.raises(SettingError, match=text):
+        own.load(parts(tmp_path / "p.csv", rows=400), Reading(columns=Columns(categories=categories, ignore=ignore)), 0)
+
+
+def test_a_missing_text_is_missing_in_all_its_columns(tmp_path: Path) -> None:
+    path = parts(tmp_path / "p.csv")
+    path.write_text(path.read_text().replace(",steel,", ",,", 1))
+    columns = Columns(categories=BOTH)
+    with pytest.raises(SettingError, match=r"3 missing values in all"):
+        own.load(path, Reading(columns=columns), 0)
+    data = own.load(path, Reading(columns=columns, missing="mean"), 0)
+    every = np.concatenate([data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))])
+    assert np.isnan(every).sum(axis=0).tolist() == [0, 1, 1, 1, 0]
+
+
+def test_settings_are_read_and_recorded() -> None:
+    said = {"material": "one-hot", "grade": ["low", "high"], "tool": {"kind": "one-hot", "values": ["a", "b"]}}
+    found = from_table({"data": {"path": "p.csv", "columns": {"categories": said}}}).data.columns.categories
+    assert found == {"material": "one-hot", "grade": ("low", "high"), "tool": OneHot(("a", "b"))}
+    with pytest.raises(SettingError, match="categories"):
+        from_table({"data": {"path": "p.csv", "columns": {"categories": {"material": "two-hot"}}}})
+    assert "categories" not in DataSettings(path="p.csv").recipe()
+
+
+def test_a_device_reads_its_texts_as_the_park_does(tmp_path: Path) -> None:
+    """A device that never saw brass has its column all the same; what the park never had is 0 in all of them."""
+    path = tmp_path / "own.csv"
+    path.write_text("device,material,heat,label\na,alu,1,ok\na,gold,2,ok\n")
+    columns = Columns(categories={"material": OneHot(("alu", "brass", "steel"))})
+    data = own.load(path, Own(columns=columns, classes=("crack", "ok")), 0)
+    assert data.take(np.arange(2), 0)[:, 1:].tolist() == [[1, 0, 0], [0, 0, 0]]
+
+
+def test_devices_are_told_the_values(tmp_path: Path) -> None:
+    path = parts(tmp_path / "p.csv")
+    experiment = from_table({"data": {"path": str(path), "columns": {"categories": BOTH}}})
+    told = facts.of(experiment, own.load(path, experiment.data, 0))
+    assert facts.read(json.loads(json.dumps(told.told()))) == told
+    place = tmp_path / "mine"
+    place.mkdir()
+    (place / "log.csv").write_text("material,heat,grade,label\nalu,1,mid,ok\ngold,2,low,ok\n")
+    source, here = DataSource("folder", place), tmp_path / "e.toml"
+    settings = DeviceSettings("p", "m1", 0, 1, Address("b", 1), here, here, here, data=source, edge="e")
+    park = own_of.park(settings, experiment, told)
+    names = park.dataset.inputs.columns
+    assert names == told.inputs.columns
+    rows = [dict(zip(names, row, strict=True)) for row in park.samples(1)[0].tolist()]
+    assert rows[0] == {"heat": 1, "grade": 1, "material=alu": 1, "material=brass": 0, "material=steel": 0}
+    assert sum(value for name, value in rows[1].items() if "=" in name) == 0  # gold
+
+
+def test_new_run_predict_and_export(command: Command, caplog: pytest.LogCaptureFixture) -> None:
+    parts(command.folder / "p.csv", rows=1200)
+    said = command("new", "p.csv", "--set", 'data.columns.categories.grade=["low","mid","high"]')
+    assert said.code == 0, said.err
+    assert "'material' holds a few texts: a sensor for each (one-hot); in an order: --set" in said.err
+    text = (command.folder / "p.toml").read_text()
+    assert 'material = "one-hot"' in text
+    ran = command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", "--set", "work.lr=0.1")
+    assert ran.code == 0, ran.err
+    assert command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", "--set", "work.lr=0.1",
+                   "--resume").code == 0  # fmt: skip
+    answer = command("predict", "out", "p.csv", "--json")
+    assert answer.code == 0, answer.err
+    right = [one["predicted"] == one["label"] for one in answer.document["rows"]]
+    assert sum(right) / len(right) > 0.95  # only the texts tell it
+    (command.folder / "new.csv").write_text("material,heat,grade\nsteel,0,high\ngold,0,high\n")
+    answer = command("predict", "out", "new.csv", "--json")
+    assert answer.code == 0, answer.err
+    assert "column 'material': texts that training never had, each taken as 0 for all of" in answer.err
+    assert "'gold' (1 rows)" in answer.err
+    assert [one["predicted"] for one in answer.document["rows"]] == ["crack", "ok"]
+    (command.folder / "bad.csv").write_text("material,heat,grade\nsteel,0,huge\n")
+    refused = command("predict", "out", "bad.csv")
+    assert refused.code != 0
+    assert "column 'grade'" in refused.err
+    trained = load_model(command.folder / "out")
+    assert trained.sensors is not None
+    assert {"heat", "grade", "material=alu", "material=brass", "material=steel"} == {*trained.sensors.columns}
+    assert table(command.folder / "new.csv", trained.sensors, trained.classes).x.shape == (2, 5)
+
+
+def test_a_copy_of_the_label_is_no_category(command: Command) -> None:
+    path = parts(command.folder / "p.csv")
+    rows = path.read_text().splitlines()
+    copied = [f"{row},{'bad' if row.endswith('crack') else 'good'}" for row in rows[1:]]
+    path.write_text("\n".join([f"{rows[0]},verdict", *copied]) + "\n")
+    said = command("new", "p.csv")
+    assert "'verdict' holds no numbers and is ignored" in said.err

@@ -1,0 +1,1143 @@
+"""A second attack on a deployment, from its documents and its code: what was tried, by class, and what came of it.
+
+``python tests/test_deploy_assault.py`` prints the table of ``results/attacks.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import math
+import resource
+import struct
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfloor import __version__, config
+from fedfloor.data.dataset import Inputs
+from fedfloor.deploy import answers, broker, device, errands, facts, joining, ranges, rights, superlink, topics, units
+from fedfloor.deploy.asking import Line, _Open
+from fedfloor.deploy.cloud import Cloud, _room
+from fedfloor.deploy.flow import Flow
+from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, RefusedError, decode, encode
+from fedfloor.deploy.names import table
+from fedfloor.deploy.park_file import from_document
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, Named
+from fedfloor.engine.attend import Still
+from fedfloor.engine.limit import Limit
+from fedfloor.engine.visit import Key
+from fedfloor.errors import FedfloorError
+from fedfloor.experiment import Experiment
+from fedfloor.inference.trained import load_model
+from fedfloor.plan.nodes import Probe, Work
+from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
+from live_park import live as park_of
+from model_files import write_model
+from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
+
+REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: docs/deploy.md states that it is not prevented
+TEXT = "\x1b[2J</script><script>alert(1)</script>\n\u202eERROR" * 30
+HOSTILE: list[Any] = [
+    None, True, -1, 0, 1 << 63, 10**400, 1e308, -1e308, math.nan, math.inf, "", "os:system", "../" * 21 + "etc/passwd",
+    TEXT, [], {}, DEEP, ["x"] * 5000, {"name": 0, "digest": "0" * 16},
+]  # fmt: skip
+SLOWEST_S, GROWN_MB = 30.0, 400.0  # of one attempt
+PLANTED = ("antigravity", "this", "idlelib", "turtledemo")  # modules that nothing of ours imports
+
+
+class ThroughError(AssertionError):
+    """An attempt that got through."""
+
+
+@dataclass
+class Tally:
+    """What came of a class of attempts."""
+
+    title: str
+    aim: str
+    by_hand: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    through: list[str] = field(default_factory=list)
+
+    def attempt(self, name: str, do: Callable[[], str], *, by_hand: bool = True) -> None:
+        """Make an attempt: whatever it starts, opens, imports, raises or takes beyond its share got through."""
+        self.by_hand += by_hand
+        with watched() as seen:
+            began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            try:
+                came = do()
+            except Exception as error:
+                came = f"{type(error).__name__}: {error}"
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
+            seen += [f"{grown:.0f} MB"] if grown > GROWN_MB else []
+            took = time.process_time() - began
+            seen += [f"{took:.0f} s"] if took > SLOWEST_S else []
+        if came in (REFUSED, HARMLESS, KNOWN) and not seen:
+            self.counts[came] += 1
+        else:
+            self.through.append(f"{name}: {came[:200]} {seen}")
+
+
+_seen: list[str] | None = None
+
+
+def _audited(event: str, words: tuple[Any, ...]) -> None:
+    if _seen is None:
+        return
+    ran = event in ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "socket.connect", "pickle.find_class")
+    if ran or (event == "import" and words[0] in PLANTED):
+        _seen.append(f"{event} {words!r:.80}")
+    elif event == "open" and isinstance(words[0], str) and words[0].startswith("/etc/"):
+        _seen.append(f"{event} {words[0]}")
+
+
+sys.addaudithook(_audited)
+
+
+@contextmanager
+def watched() -> Iterator[list[str]]:
+    """What an attempt runs, imports or opens that it must not."""
+    global _seen
+    _seen = found = list[str]()
+    try:
+        yield found
+    finally:
+        _seen = None
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise ThroughError(what)
+
+
+# -- a taken-over edge against devices --------------------------------------------------------------------------------
+
+
+@dataclass
+class Device:
+    """A device's agent, and how it is asked as its own edge or another one does."""
+
+    park: Live
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.agent = self.park.agents[self.number]
+        self.near = self.agent.settings.edge
+        (self.far,) = {"e0", "e1"} - {self.near}
+        self.network = self.agent._work().engine.network
+        self.w = self.network.flat.numpy().copy()
+
+    def ask(self, kind: str, about: Mapping[str, Any], edge: str = "", **more: Any) -> tuple[str, dict[str, Any], Any]:
+        edge = edge or self.near
+        said = encode(Message(kind, edge, session=1, number=1, about=about, **more))
+        return self.agent._done(edge, decode(said, header=SHORT_HEADER, arrays=FEW_ARRAYS))
+
+    def about(self, kind: str) -> dict[str, Any]:
+        """What an honest request holds."""
+        base = {"device": self.number, "layout": None, "held": None, "trained": 0, "tick": 0}
+        work = {"objective": "plain", "epochs": None, "steps": 1, "batch_size": 8, "rate": 0.01, "momentum": 0.0,
+                "weight_decay": 0.0, "scope": "all", "settings": {}}  # fmt: skip
+        return base | {
+            "visit": {"visit": 0, "work": work, "frozen": False, "rest": "", "kept": []},
+            "probe": {"what": "profile", "settings": {k: v for k, v in work.items() if k != "settings"}},
+            "loss": {"what": "loss", "settings": {}},
+        }.get(kind, {})
+
+    def honest(self) -> tuple[bytes, Any]:
+        """An honest visit: its update's bits and its receipt."""
+        kind, about, arrays = self.ask("visit", self.about("visit"), arrays={"w": self.w})
+        expect(kind == "update", f"an honest visit is answered with {kind}: {about}")
+        return arrays["w"].tobytes(), about["receipt"]
+
+    def outcome(self, kind: str, about: Mapping[str, Any], edge: str = "", **more: Any) -> str:
+        got, said, arrays = self.ask(kind, about, edge, **more)
+        if got in ("refused", "failed"):
+            expect(bool(said.get("text")), "nothing is said of why")
+            return REFUSED
+        expect(got in ("update", "answer", "kept", "lacks"), f"it answers {got}")
+        size = sum(one.nbytes for one in arrays.values())
+        expect(size <= 2 * self.w.nbytes + 4096, f"it answers {size} bytes")
+        return HARMLESS
+
+    def refuses(self, kind: str, about: Mapping[str, Any], edge: str = "", **more: Any) -> Callable[[], str]:
+        def do() -> str:
+            came = self.outcome(kind, about, edge, **more)
+            expect(came == REFUSED, "it does what it must refuse")
+            return came
+
+        return do
+
+
+SPECS = (
+    "subprocess:call", "os:system", "builtins:eval", "builtins:exec", "builtins:__import__", "antigravity:geohash",
+    "this:s", "idlelib:x", "torch.hub:load", "torch:load", "pickle:loads", "numpy:load", "fedfloor.outside:load",
+    "fedfloor.deploy.rights:withdraw", "fedfloor.parts.prox:Prox", "live_park:Abroad", ":", "a:", "os:system\0",
+    "mobilenet", "onnx", "../../evil.py:Run", "__class__", "google/mobilenet_v2_1.0_224", "/etc/passwd",
+)  # fmt: skip
+REFERENCES: list[Any] = [
+    {"name": 0, "digest": ""}, {"name": -1, "digest": ""}, {"name": True, "digest": ""},
+    {"name": 1 << 63, "digest": ""},
+    {"name": "os:system", "digest": ""}, {"name": 0}, {"name": 0, "digest": "", "x": 1}, {"name": [0], "digest": {}},
+    {"name": None, "digest": None}, {"os:system": {"name": 0, "digest": ""}},
+]  # fmt: skip
+
+
+def code_on_a_device(tally: Tally, folder: Path) -> None:
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        before = one.honest()
+        for value in (*SPECS, *REFERENCES):
+            for field_of in ("objective", "mix"):
+                about = one.about("visit")
+                about["work"] = {**about["work"], field_of: value}
+                tally.attempt(f"work.{field_of} = {value}", one.refuses("visit", about, arrays={"w": one.w}))
+            about = one.about("visit")
+            about["work"] = {**about["work"], "settings": {"kind": value, "args": "touch x", "shell": True}}
+            tally.attempt(f"settings = {value}", one.refuses("visit", about, arrays={"w": one.w}))
+            for what in ("features", "hash"):
+                settings = {"extractor": value, "args": "touch x", "shell": True, "weights": "/etc/passwd"}
+                asked = one.about("loss") | {"what": what, "settings": settings}
+                tally.attempt(f"{what} by {value}", one.refuses("probe", asked, arrays={"w": one.w}))
+            asked = one.about("loss") | {"what": value}
+            tally.attempt(f"question {value}", one.refuses("probe", asked, arrays={"w": one.w}))
+        tally.attempt("the device trains as before", lambda: HARMLESS if one.honest() == before else "other bits")
+
+
+def fields_of_requests(tally: Tally, folder: Path) -> None:
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        before = one.honest()
+        for kind in ("visit", "probe", "loss", "census", "keep", "facts"):
+            true = one.about(kind)
+            name = "probe" if kind == "loss" else kind
+            for at in places(true):
+                for new in [*HOSTILE, GONE] if at else [{}]:
+                    changed = forged(true, at, new)
+                    tally.attempt(
+                        f"{kind} {at} = {str(new)[:40]}",
+                        partial(one.outcome, name, changed, arrays={"w": one.w}),
+                        by_hand=False,
+                    )
+            for new in HOSTILE:
+                if isinstance(new, int) and not isinstance(new, bool):
+                    tally.attempt(
+                        f"{kind} of round {str(new)[:20]}",
+                        partial(one.outcome, name, true, round=new, arrays={"w": one.w}),
+                        by_hand=False,
+                    )
+        tally.attempt("the device trains as before", lambda: HARMLESS if one.honest() == before else "other bits")
+
+
+def device_starved(tally: Tally, folder: Path) -> None:
+    """Work, memory, disk and the queue of a device."""
+    more = "data.samples_per_device = 3000"
+    what = experiment(folder, "fedavg", rounds=1, devices=4)
+    what.write_text(what.read_text().replace("data.samples_per_device = 24", more))
+    with park_of(folder, what) as park:
+        one = Device(park)
+
+        def visit(**work: Any) -> dict[str, Any]:
+            about = one.about("visit")
+            return {**about, "work": {**about["work"], **work}}
+
+        for work in (
+            {"steps": 1 << 30}, {"epochs": 1 << 30, "steps": None}, {"epochs": 200, "steps": None, "batch_size": 1},
+            {"steps": 1, "batch_size": 1 << 30}, {"steps": 1, "batch_size": 2000},
+            {"epochs": 1, "batch_size": 3000, "steps": None},
+            {"epochs": 1}, {"steps": None}, {"steps": 0}, {"steps": -1}, {"batch_size": 0},
+            {"objective": "variates"}, {"objective": "contrastive", "settings": {"dim": 1 << 40}},
+            {"objective": "gated", "settings": {"layers": 1 << 40}},
+            {"objective": "replay", "scope": "classifier", "settings": {"keep": 1 << 40, "raw": True}},
+        ):  # fmt: skip
+            tally.attempt(f"work {work}", one.refuses("visit", visit(**work), arrays={"w": one.w, "c": one.w}))
+        for settings in (
+            {"extractor": "random-conv", "filters": 16384, "hashes": 4096, "width": 1.0},
+            {"extractor": "random-conv", "filters": 16384, "size": 1024}, {"extractor": "hog", "orientations": 360},
+            {"extractor": "raw", "hashes": 4096, "width": 1e-300},
+        ):  # fmt: skip
+            for what_ in ("features", "hash"):
+                asked = one.about("loss") | {"what": what_, "settings": settings}
+                tally.attempt(f"{what_} {settings}", one.refuses("probe", asked))
+    tally.attempt("another edge fills the queue", partial(_queue, folder))
+    tally.attempt("another edge's visits wait in front", partial(_front, folder))
+    for name, change in (
+        ("keeps every memory", {"kept": [f"{n:064x}" for n in range(1000)]}),
+        ("keeps a memory that grew too large", {"held": "a" * 64}),
+    ):
+        tally.attempt(name, partial(_memories, folder, change))
+
+
+def _agent(folder: Path) -> device.Agent:
+    what = experiment(folder, "fedavg", rounds=1, devices=4)
+    return device.Agent(
+        device_settings(folder, what, 0, 0),
+        config.read(what, []),
+        None,
+        lambda will: InMemory(Broker(), will),
+        session=7,
+    )
+
+
+def _say(agent: device.Agent, edge: str, number: int, size: int = 10) -> None:
+    said = Message("visit", edge, session=1, number=number, about={"to": 7, "filling": "x" * size})
+    agent._heard(topics.inbox("trial", edge, "d0"), encode(said))
+
+
+def _queue(folder: Path) -> str:
+    agent = _agent(folder)
+    for number in range(1, 200):
+        _say(agent, "e1", number)
+    _say(agent, "e0", 1)
+    expect(agent._waiting["e0"] == 1, "the own edge's request finds no room")
+    expect(agent.gate.refused["e1", "busy"] == 199 - device.WAITING, "what is too much is not refused")
+    return REFUSED
+
+
+def _front(folder: Path) -> str:
+    agent = _agent(folder)
+    for number in range(1, 10):
+        _say(agent, "e1", number)
+    _say(agent, "e0", 1)
+    got = agent._next()
+    expect(got is not None and got[0] == "e0", "the own edge's request waits behind another's")
+    return HARMLESS
+
+
+def _memories(folder: Path, change: Mapping[str, Any]) -> str:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(place, experiment(place, "hfedms", rounds=2)) as park:
+        one = Device(park)
+        work = {"objective": "replay", "epochs": 1, "batch_size": 5, "scope": "classifier", "settings": {"keep": 5}}
+        worker = one.agent._work()
+        size = 1 + worker._most
+        one.agent.settings.memory.mkdir(parents=True, exist_ok=True)
+        with (one.agent.settings.memory / f"{one.number}-{'a' * 32}.safetensors").open("wb") as file:
+            file.truncate(size)
+        sent = {"w": one.w[one.network.part("classifier")]}
+        about = one.about("visit") | {"work": work, "frozen": 1} | dict(change)
+        return one.refuses("visit", about, scope="classifier", arrays=sent)()
+
+
+def what_a_device_holds(tally: Tally, folder: Path) -> None:
+    """Reading what belongs to others, and other meanings of what a device holds."""
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        for extractor in ("raw", "penultimate", "random-conv", "hog"):
+            for what in ("features", "hash"):
+                asked = one.about("loss") | {
+                    "what": what,
+                    "settings": {"extractor": extractor, "hashes": 4, "width": 1.0},
+                }
+                tally.attempt(f"{what} by {extractor} that the method does not ask", one.refuses("probe", asked))
+        for held in (
+            "../" * 10 + "etc/passwd",
+            "/etc/passwd",
+            "\0",
+            "0" * 64,
+            "+" + "0" * 64,
+            "0" * 64 + "+../x",
+            "~",
+            "*",
+        ):
+            about = one.about("visit") | {"held": held}
+            about["work"] = {**about["work"], "objective": "variates"}
+            tally.attempt(f"held = {held!r}", one.refuses("visit", about, arrays={"w": one.w, "c": one.w}))
+        for kind in ("visit", "probe", "census", "keep", "facts", "leave", "hello", "", "walk", "gather"):
+            tally.attempt(f"{kind} of another edge", one.refuses(kind, one.about(kind), one.far, arrays={"w": one.w}))
+        for number in (1, 2, 3, -1):
+            about = one.about("loss") | {"device": number}
+            tally.attempt(f"a question to device {number}", one.refuses("probe", about, arrays={"w": one.w}))
+        tally.attempt("an answer that another edge was given", partial(_cached, one))
+        for sums in (True, False):
+            tally.attempt("what other factories' devices hold", partial(_elsewhere, sums))
+    known = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(known, experiment(known, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        true = facts.of(one.agent.experiment, one.agent._here().dataset).told()
+        tally.attempt("what a sample is", lambda: one.outcome("facts", one.about("facts") | {"facts": true}))
+        for name, value in (
+            ("classes", true["classes"][::-1]), ("scale", 1e9), ("shape", [1, 1 << 40, 28]),
+            ("name", "x"), ("sums", True),
+            ("inputs", {**true["inputs"], "kind": "table"}), ("classes", ["x"] * 9000),
+        ):  # fmt: skip
+            about = one.about("facts") | {"facts": {**true, name: value}}
+            tally.attempt(f"then {name} = {str(value)[:40]}", one.refuses("facts", about))
+
+
+def _elsewhere(sums: bool) -> str:
+    """An edge looks for what other factories' devices hold in what the cloud tells it."""
+    about = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=sums)
+    rows = ((36.0,), (90.0,), (30.0,)) if sums else ()
+    held = [facts.Holding(9, (4, 5), rows, "ab" * 32), facts.Holding(9, (9, 0), rows, "cd" * 32)]
+    park = facts.park(Experiment(), about, [0, 1], held)
+    told = json.loads(json.dumps(joining.told(facts.known(about, park), ([0, 1], held), 0)))
+    first, other = told["held"]
+    expect(first == json.loads(json.dumps(asdict(held[0]))), "it does not know its own")
+    expect(
+        not any(other["counts"]) and not any(map(any, other["sums"])) and "cd" not in other["digest"], "it reads more"
+    )
+    read = facts.read(told["facts"])
+    again = facts.park(Experiment(), read, *joining.read_told(told, read))
+    expect(str(facts.known(read, again)) == str(facts.known(about, park)), "its samples are scaled otherwise")
+    return HARMLESS
+
+
+def _cached(one: Device) -> str:
+    said = encode(Message("census", one.near, session=1, number=1, about={}))
+    one.agent._last = f"{one.near} 1-1", b"the answer"
+    expect(not one.agent._again(one.far, said), "another edge is given the last answer")
+    return HARMLESS
+
+
+def messages(tally: Tally, folder: Path) -> None:
+    """Bytes that are no message, or too much of one."""
+
+    def refused(data: bytes, **limits: Any) -> Callable[[], str]:
+        def do() -> str:
+            gate = Gate(header=SHORT_HEADER, arrays=limits.get("arrays", FEW_ARRAYS))
+            expect(gate.take(data, "e0") is None, "it is taken")
+            expect(bool(gate.counts()), "it is not counted")
+            return REFUSED
+
+        return do
+
+    true = Message("visit", "e0", session=1, number=1, about={}, arrays={"w": np.zeros(4, np.float32)})
+    whole = encode(true)
+    for cut in (0, 1, START.size, START.size + 1, len(whole) // 2, len(whole) - 1):
+        tally.attempt(f"cut to {cut} bytes", refused(whole[:cut]))
+    for place in range(0, len(whole), 5):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 0xFF
+        tally.attempt(f"byte {place} flipped", refused(bytes(spoilt)), by_hand=False)
+
+    def framed(header: bytes, body: bytes = b"") -> bytes:
+        return START.pack(MAGIC, 1, len(header)) + header + body
+
+    said = {**{k: v for k, v in vars(true).items() if k != "arrays"}, "digest": ""}
+    for name in said:
+        for new in HOSTILE:
+            if type(new) is not type(said[name]):
+                text = json.dumps({**said, name: new}).encode()
+                tally.attempt(f"{name} = {str(new)[:40]}", refused(framed(text)), by_hand=False)
+    for header in (
+        b"[" * 400_000, b"null", b'{"kind": 1}', b"\xff\xfe", b'{"a":' * 1000 + b"1" + b"}" * 1000, b"1" * 10_000,
+        json.dumps({**said, "x": 1}).encode(), b"{" + b",".join(b'"%d":0' % n for n in range(50_000)) + b"}",
+        b"x" * (SHORT_HEADER + 1), b"",
+    ):  # fmt: skip
+        tally.attempt(f"header {header[:20]!r}", refused(framed(header)))
+    for kind, extra in (
+        (np.float16, {}), (np.int32, {}), (np.uint8, {}), (np.bool_, {}), (np.float32, {"n": FEW_ARRAYS}),
+    ):  # fmt: skip
+        arrays = {f"a{i}": np.zeros(1, kind) for i in range(1 + extra.get("n", 0))}
+        tally.attempt(f"{len(arrays)} arrays of {kind.__name__}", refused(encode(replace(true, arrays=arrays))))
+    for value in (math.nan, math.inf, -math.inf):
+        tally.attempt(f"numbers {value}", refused(encode(replace(true, arrays={"w": np.full(4, value, np.float32)}))))
+    for body in bodies():
+        text = json.dumps({**said, "digest": hashlib.sha256(body).hexdigest()}).encode()
+        tally.attempt(f"arrays {body[8:60]!r}", refused(framed(text, body)))
+    for session, number in ((0, 0), (-1, 1), (time.time_ns() + 10**15, 1), (10**400, 1)):
+        tally.attempt(
+            f"session {str(session)[:20]}, number {number}",
+            refused(encode(replace(true, session=session, number=number))),
+        )
+
+    def twice() -> str:
+        gate = Gate(header=SHORT_HEADER, arrays=FEW_ARRAYS)
+        expect(gate.take(whole, "e0") is not None, "an honest one is refused")
+        for again in (whole, encode(replace(true, number=0)), encode(replace(true, session=0, number=9))):
+            expect(gate.take(again, "e0") is None, "it is taken twice, or out of order")
+        return REFUSED
+
+    tally.attempt("said again", twice)
+
+
+def bodies() -> Iterator[bytes]:
+    """Files of tensors that are none."""
+
+    def body(header: Any, numbers: bytes = bytes(16), length: int | None = None) -> bytes:
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        return struct.pack("<Q", len(text) if length is None else length) + text + numbers
+
+    one = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+    yield from (
+        b"x", bytes(8), body(b""), body(b"{}"), body(b"[]"), body(b"null"), body(b"{" * 100), body({"w": one}, b""),
+        body({"w": one}, length=1 << 62), body({"w": one}, length=0), body({"w": {**one, "shape": [1 << 40]}}),
+        body({"w": {**one, "shape": [-4]}}), body({"w": {**one, "shape": [1 << 63, 1 << 63]}}),
+        body({"w": {**one, "data_offsets": [0, 1 << 40]}}), body({"w": {**one, "data_offsets": [16, 0]}}),
+        body({"w": {**one, "data_offsets": [8, 24]}}, bytes(24)), body({"w": {**one, "dtype": "F8_E5M2"}}),
+        body({"w": {**one, "dtype": "PICKLE"}}), body({"w": {**one, "dtype": 7}}), body({"w": one, "v": one}),
+        body({"w": []}), body({"w": {}}), body({"__metadata__": {"a": 1}, "w": one}), body({"w": one}, bytes(1000)),
+        body({"w": {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}}),
+    )  # fmt: skip
+
+
+# -- a malicious device against its edge and others -------------------------------------------------------------------
+
+ROW: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
+
+
+def claims_of_devices(tally: Tally, folder: Path) -> None:
+    """Every field of a receipt, of answers and of what a device says that it holds."""
+    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+
+    def receipt(row: Any) -> Callable[[], str]:
+        def do() -> str:
+            try:
+                got = ranges.receipt(row, known)
+            except RefusedError:
+                return REFUSED
+            text = json.dumps(asdict(got), allow_nan=False)
+            expect(
+                len(text) < 1000 and (got.device, got.samples, got.steps) == (3, 24, 3), "the receipt counts for more"
+            )
+            return HARMLESS
+
+        return do
+
+    for place in range(len(ROW)):
+        for new in HOSTILE:
+            tally.attempt(
+                f"receipt {place} = {str(new)[:40]}", receipt([*ROW[:place], new, *ROW[place + 1 :]]), by_hand=False
+            )
+    for row in (
+        ROW[:-1],
+        [*ROW, [1.0, 1.0], ""],
+        [*ROW, 0],
+        ROW[::-1],
+        {"device": 3},
+        "x" * 12,
+        [ROW],
+        [3.0, *ROW[1:]],
+    ):
+        tally.attempt(f"receipt {row!r:.40}", receipt(row))
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        engine = next(iter(park.edges.values())).engine
+        flat = engine.network.flat.numpy()
+        for what in ("census", "classes", "loss", "resources", "hash", "features", "gradient", "profile", "x"):
+            node = Probe((0,), what, settings={"hashes": 4})
+            wrong: list[tuple[Any, Any]] = [(new, {}) for new in HOSTILE]
+            wrong += [
+                ([10**9] * 62, {}),
+                ([-1] * 62, {}),
+                ([0.5] * 62, {}),
+                ({"pass_s": -1}, {}),
+                ({"pass_s": 1, "x": 1}, {}),
+            ]
+            wrong += [
+                (None, {"answer": one}) for one in (flat[:0], flat[:-1] * 0 + 1e30, flat[None], flat.astype(np.float64))
+            ]
+            wrong += [(None, {"b": flat}), (1.0, {"answer": flat}), (None, {"answer": flat, "b": flat})]
+            for answer, arrays in wrong:
+                tally.attempt(
+                    f"{what}: {str(answer)[:30]} {list(arrays)}",
+                    partial(_read, node, answer, arrays, engine),
+                    by_hand=False,
+                )
+    about = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=True)
+    true = {"samples": 9, "counts": [4, 5], "sums": [[36.0], [9.0], [3.0]], "digest": "0" * 64}
+    for at in places(true):
+        for new in [*HOSTILE, GONE] if at else []:
+            tally.attempt(
+                f"holds {at} = {str(new)[:40]}",
+                partial(_held, forged(true, at, new), about),
+                by_hand=False,
+            )
+
+
+def _read(node: Probe, answer: Any, arrays: Any, engine: Any) -> str:
+    try:
+        got = answers.read(node, 0, answer, arrays, engine)
+    except RefusedError:
+        return REFUSED
+    text = str(got.tolist() if hasattr(got, "tolist") else json.dumps(got, allow_nan=False))
+    expect("nan" not in text and "inf" not in text, "undefined numbers are accepted")
+    return HARMLESS
+
+
+def _held(claim: Any, about: facts.Facts) -> str:
+    try:
+        got = facts.read_holding(claim, about)
+    except RefusedError:
+        return REFUSED
+    expect(1 <= got.samples <= ranges.SAMPLES and len(got.digest) <= 129, "it holds what nothing holds")
+    return HARMLESS
+
+
+@dataclass
+class Said:
+    """An edge's line whose device says what it likes."""
+
+    line: Any = None
+    asked: Any = None
+
+    def __post_init__(self) -> None:
+        link: Any = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, say=lambda *_: None)
+        self.line = Line("p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0))
+        self.status("d0", Message("hello", "d0", session=5, number=1, about={"device": 0, "version": __version__}))
+        self.status("d1", Message("hello", "d1", session=5, number=1, about={"device": 1, "version": __version__}))
+        self.asked = self.line._open["1-1"] = _Open("d1", b"", 1 << 20, 1)
+
+    def status(self, name: str, message: Message | bytes) -> None:
+        self.line._heard(topics.status("p", name), message if isinstance(message, bytes) else encode(message))
+
+    def out(self, name: str, message: Message | bytes) -> None:
+        self.line._heard(topics.outbox("p", name, "e0"), message if isinstance(message, bytes) else encode(message))
+
+
+def what_a_device_says(tally: Tally, folder: Path) -> None:
+    """Order, sessions, numbers, names, retained messages, and floods."""
+    about: dict[str, Any] = {"device": 0, "version": __version__}
+    hello = Message("hello", "d0", session=6, number=2, about=about)
+    gone = Message("gone", "d0", session=5, number=2)
+    answer = Message("update", "d0", session=5, number=2, answers="1-1")
+
+    def said(do: Callable[[Said], object], named: str = "d0") -> Callable[[], str]:
+        def run() -> str:
+            one = Said()
+            do(one)
+            expect(one.asked.came.empty(), "it ends or answers another device's request")
+            expect(1 in one.line.here, "it sends another device away")
+            expect(set(one.line.gate.counts()) <= {named}, "another is blamed")
+            return REFUSED if one.line.gate.counts() or 0 not in one.line.here else HARMLESS
+
+        return run
+
+    for name, do in (
+        ("answers another's request", lambda s: s.out("d0", answer)),
+        ("answers in another's name", lambda s: s.out("d0", replace(answer, sender="d1"))),
+        ("answers what is not asked", lambda s: s.out("d0", replace(answer, answers="9-9"))),
+        ("answers with a text as what it answers", lambda s: s.out("d0", replace(answer, answers=TEXT))),
+        ("greets in another's name", lambda s: s.status("d0", replace(hello, sender="d1"))),
+        ("greets with another's number", lambda s: s.status("d0", replace(hello, about={**about, "device": 1}))),
+        ("greets with no number", lambda s: s.status("d0", replace(hello, about={}))),
+        ("greets of another release", lambda s: s.status("d0", replace(hello, about={**about, "version": TEXT[:99]}))),
+        ("greets from an earlier session", lambda s: s.status("d0", replace(hello, session=1))),
+        ("greets from far ahead", lambda s: s.status("d0", replace(hello, session=1 << 62))),
+        ("greets from beyond a float", lambda s: s.status("d0", replace(hello, session=10**400))),
+        ("greets from before time", lambda s: s.status("d0", replace(hello, session=-(10**400)))),
+        ("leaves for another", lambda s: s.status("d0", replace(gone, sender="d1"))),
+        ("leaves with a text", lambda s: s.status("d0", replace(gone, about={"why": TEXT[:900]}))),
+        ("leaves with a list", lambda s: s.status("d0", replace(gone, about={"why": DEEP}))),
+        ("leaves a later session", lambda s: s.status("d0", replace(gone, session=9))),
+        ("leaves 300 times", lambda s: [s.status("d0", gone) for _ in range(300)]),
+        ("greets 300 times", lambda s: [s.status("d0", replace(hello, session=5)) for _ in range(300)]),
+        ("300 sessions", lambda s: [s.status("d0", replace(hello, session=6 + n)) for n in range(300)]),
+        ("300 answers", lambda s: [s.out("d0", replace(answer, number=2 + n)) for n in range(300)]),
+        ("a status with arrays", lambda s: s.status("d0", replace(hello, arrays={"w": np.zeros(1, np.float32)}))),
+        ("a status of 5 kB", lambda s: s.status("d0", replace(hello, about={"x": "x" * 5000}))),
+        ("a status of 3 MB", lambda s: s.status("d0", bytes(3_000_000))),
+        ("an answer of 300 MB in pieces", lambda s: [s.out("d0", bytes(1_000_000)) for _ in range(300)]),
+        ("an empty status", lambda s: s.status("d0", b"")),
+        ("an empty answer", lambda s: s.out("d0", b"")),
+        ("another kind of status", lambda s: s.status("d0", replace(hello, kind=TEXT[:100]))),
+        ("a topic that is none", lambda s: s.line._heard("fedfloor/p/out/d0", encode(answer))),
+        ("a topic without end", lambda s: s.line._heard("fedfloor/p/out/d0/e0/" + "x/" * 1000, encode(answer))),
+        ("a topic of a name that is not listed", lambda s: s.out("d9", replace(answer, sender="d9"))),
+        ("a topic of the edge", lambda s: s.out("e0", replace(answer, sender="e0"))),
+        ("its inbox", lambda s: s.line._heard("fedfloor/p/in/e0/d1", encode(replace(answer, sender="e0")))),
+        ("a broker's own topic", lambda s: s.line._heard("$SYS/broker/uptime", b"1")),
+    ):  # fmt: skip
+        tally.attempt(name, said(do))
+    place = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(place, experiment(place, "fedavg", rounds=1, devices=4)) as park:
+        edge = next(iter(park.edges.values()))
+        k = edge.settings.devices[0].device
+        wrong: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
+        flat = edge.engine.network.flat.numpy()
+        row = [k, 0, 0, 1, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
+        true = {"receipt": row, "seconds": 0.1}
+        for name, arrays in (
+            ("no model", {}), ("another name", {"v": flat}), ("more arrays", {"w": flat, "b": flat}),
+            ("fewer numbers", {"w": flat[:-1]}), ("no numbers", {"w": flat[:0]}), ("rows", {"w": flat[None]}),
+            ("doubles", {"w": flat.astype(np.float64)}), ("whole numbers", {"w": flat.astype(np.int64)}),
+        ):  # fmt: skip
+            wrong.append((name, "update", true, arrays))
+        for kind in ("lacks", "kept", "answer", "failed", "refused", "walked", "hello", ""):
+            wrong.append(
+                (f"answers '{kind}' to a visit", kind, {**true, "text": TEXT, "error": "SystemExit"}, {"w": flat})
+            )
+        for seconds in HOSTILE:
+            if not isinstance(seconds, (int, float)) or not 0 <= seconds <= 60:
+                wrong.append((f"seconds = {str(seconds)[:30]}", "update", {**true, "seconds": seconds}, {"w": flat}))
+        for name, kind, about, arrays in wrong:
+            tally.attempt(name, partial(_visit, edge, k, Message(kind, "d", about=about, arrays=arrays)))
+        for by in (1e2, 1e10, 1e30, 3e37, -1e30):
+            tally.attempt(f"an update {by:g} times as long", partial(_long, edge, by))
+        for by in (1.0, 3.0):
+            tally.attempt(
+                f"an update of {by:g} times the usual length backwards", partial(_long, edge, -by, usual=True)
+            )
+
+
+def _visit(edge: Any, k: int, message: Message) -> str:
+    usual = edge.line.ask
+    edge.line.ask = lambda *_, **__: message
+    before = edge.line.gate.refused.total()
+    try:
+        engine = edge.engine
+        work, key = Work(steps=1, batch_size=8), Key(0, 1, 0, k, 0)
+        got = edge.factory.visit(engine, work, {"w": engine.network.flat.clone()}, key, Still(frozen=False))
+    finally:
+        edge.line.ask = usual
+    expect(got is None, "it is taken as an update")
+    named = edge.settings.devices[0].name
+    expect(edge.line.gate.refused.total() > before or named in edge.factory.failed, "nobody is named")
+    for one in edge.factory.failed.values():
+        expect(one.text.isprintable() and len(one.text) < 1000, "a text reaches the log")
+    edge.factory.failed.clear()
+    return REFUSED
+
+
+def _long(edge: Any, by: float, *, usual: bool = False) -> str:
+    from fedfloor.engine import limit
+
+    network = edge.engine.network
+    start = {"w": network.flat.clone()}
+    work = Work(steps=1, batch_size=8)
+    known = Limit(10.0)
+    honest = start["w"] + 0.01
+    for k in range(4):
+        changed = limit.parts(network, "all", start, {"w": honest})
+        expect(not known.judge("all", k, limit.update(work, 24, changed), changed), "an honest update is refused")
+    end = {"w": start["w"] + (honest - start["w"]) * by}
+    changed = limit.parts(network, "all", start, end)
+    why = known.judge("all", 4, limit.update(work, 24, changed), changed)
+    if usual:
+        expect(not why, "one of ordinary length is refused")
+        return KNOWN
+    expect(bool(why), "it is accepted")
+    return REFUSED
+
+
+# -- a taken-over edge against the cloud ------------------------------------------------------------------------------
+
+
+def answers_of_edges(tally: Tally, folder: Path) -> None:
+    """Every field of an edge's answer, its arrays, and what it states of itself."""
+    seen: list[tuple[Any, ...]] = []
+    usual = errands.taken
+
+    def taken(*words: Any) -> Any:
+        message, errand, mine, engine = words
+        then = replace(errand, visits=Counter(errand.visits), heard=dict(errand.heard))  # as it is now
+        seen.append((message, then, mine, engine))
+        return usual(*words)
+
+    errands.taken = taken
+    logging.disable(logging.CRITICAL)
+    try:
+        for method, more in (("fedavg", ""), ("fedsr", "methods.fedsr = { laps = 2, ring_size = 2 }")):
+            seen.clear()
+            place = Path(tempfile.mkdtemp(dir=folder))
+            with park_of(place, experiment(place, method, rounds=1, more=more)) as park:
+                park.run()
+                message, errand, mine, engine = seen[0]
+                honest = usual(message, errand, mine, engine)
+                start = errand.start["w"]
+                far = max(float((one.packet(errand.start)["w"] - start).norm()) for one in honest.ends)
+                every = list(forgeries(message))
+                for name, one in every if method == "fedavg" else every[::4]:
+                    tally.attempt(
+                        f"{method} {name}",
+                        partial(_taken, usual, one, errand, mine, engine, far),
+                        by_hand=False,
+                    )
+                first, *rest = message.about["shown"]
+                for name, shown in (
+                    ("another factory's branches", seen[1][0].about["shown"]),
+                    ("its branches in another order", [first[::-1], *rest]), ("its branches twice", [first * 2, *rest]),
+                ):  # fmt: skip
+                    forgery = replace(message, about={**message.about, "shown": shown})
+                    tally.attempt(f"{method} {name}", partial(_taken, usual, forgery, errand, mine, engine, far))
+                for by, known in ((1.05, KNOWN), (-1.0, KNOWN), (50.0, REFUSED), (1e20, REFUSED)):
+                    arrays = {k: _moved(v, start.numpy(), by) for k, v in message.arrays.items()}
+                    tally.attempt(
+                        f"{method} every model {by:g} times as far",
+                        partial(_moving, usual, replace(message, arrays=arrays), errand, mine, engine, known),
+                    )
+    finally:
+        errands.taken = usual
+        logging.disable(logging.NOTSET)
+    true = {"measured": {"seconds": 1.0, "training": 1.0, "bytes": {"up": 1, "down": 1}}, "here": [0, 1],
+            "refused": {"d0": {"late": 1}}, "failed": {"d0": ["visit", "RunError", "why"]}}  # fmt: skip
+    for at in places(true):
+        for new in [*HOSTILE, GONE] if at else []:
+            tally.attempt(
+                f"of itself {at} = {str(new)[:40]}",
+                partial(_measured, forged(true, at, new)),
+                by_hand=False,
+            )
+    large = encode(Message("walked", "e0", session=1, number=1, arrays={"w": np.zeros(75_000_000, np.float32)}))
+    several = {str(i): np.zeros(1, np.float32) for i in range(5000)}
+    many = encode(Message("walked", "e0", session=1, number=1, arrays=several))
+    for kind, sent in (("gather", {}), ("park", {}), ("keep", {"w": np.zeros(100, np.float32)}), ("census", {}),
+                       ("walk", {"w": np.zeros(100, np.float32)})):  # fmt: skip
+        tally.attempt(f"an answer of 300 MB to '{kind}'", partial(_large, large, kind, sent))
+        tally.attempt(f"5,000 arrays to '{kind}'", partial(_large, many, kind, sent))
+    tally.attempt("another edge's name", partial(_named, folder, "e1"))
+    tally.attempt("the cloud's name", partial(_named, folder, "cloud"))
+    tally.attempt("an answer to an earlier question", partial(_named, folder, "e0", answers="1-1"))
+    tally.attempt(
+        "failures of devices that are not listed",
+        partial(_named, folder, "e0", failed={"x": ["visit", "RunError", "x"]}),
+    )
+
+
+def _moved(values: Any, start: Any, by: float) -> Any:
+    """Sums of models (of one branch, or weighted) whose mean lies ``by`` times as far from the start."""
+    weight = float(np.dot(values, start) / np.dot(start, start)) if values.size == start.size else 1.0
+    return (start * weight + (values - start * weight) * by).astype(values.dtype)
+
+
+def _taken(usual: Any, one: Message, errand: Any, mine: Any, engine: Any, far: float) -> str:
+    try:
+        got = usual(one, errand, mine, engine)
+        known = engine.limit.knowing(errand.updates)
+        for passed in got.passed:
+            known.note(passed.resolved, passed.receipts)
+        errands.check_lengths(got, errand, known, engine)
+    except RefusedError as error:
+        expect(str(error).isprintable() or ranges.text(str(error)).isprintable(), "a text reaches the log")
+        return REFUSED
+    for end in got.ends:
+        off = float((end.packet(errand.start)["w"] - errand.start["w"]).norm())
+        expect(off <= 20 * far, f"the model moves by {off:.3g}, honest ones by {far:.3g}")
+    return HARMLESS
+
+
+def _moving(usual: Any, one: Message, errand: Any, mine: Any, engine: Any, known: str) -> str:
+    came = _taken(usual, one, errand, mine, engine, 1e30 if known == REFUSED else 1e9)
+    expect(known == KNOWN or came == REFUSED, "it is accepted")
+    return KNOWN if came == HARMLESS else REFUSED
+
+
+def _measured(about: Any) -> str:
+    try:
+        got = ranges.measured(about, [0, 1], 4)
+    except RefusedError:
+        return REFUSED
+    text = json.dumps([asdict(replace(got, present=()))["refused"], got.failed], allow_nan=False)  # type: ignore[arg-type]
+    expect(len(text) < 5000 and "\\u001b" not in text and got.present <= {0, 1}, "it reaches the ledger")
+    return HARMLESS
+
+
+def _large(frame: bytes, kind: str, sent: Any) -> str:
+    gate = Gate()
+    about = {"mine": [0, 1], "devices": [0, 1]}
+    expect(gate.take(frame, "e0", *_room(kind, about, sent)) is None, "it is decoded")
+    return REFUSED
+
+
+def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> str:
+    what = experiment(folder, "fedavg", rounds=1)
+    said = Message("walked", sender, session=1, number=1, answers=answers, about={"failed": failed or {}})
+    edges = (
+        CloudEdge("e0", 0, NOWHERE, devices=(Named("d0", 0),)),
+        CloudEdge("e1", 1, NOWHERE, devices=(Named("d1", 1),)),
+    )
+    way: Any = SimpleNamespace(ask=lambda messages, _: {m: encode(said) for m in messages if m == 0})
+    one = Cloud(CloudSettings("trial", what, folder / "run", edges), way, [0, 1], table(config.read(what, [])))
+    expect(one._exchange({0: ("walk", {"mine": [0]}, {})}) == {}, "it is taken")
+    return REFUSED
+
+
+# -- network reach only -----------------------------------------------------------------------------------------------
+
+HERE, THERE = ("10.42.0.1", 9092), ("10.42.0.2", 40_000)
+
+
+def through_the_fence(tally: Tally, folder: Path) -> None:
+    def reached(
+        path: str, client: Any, kind: str = "http", headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> Callable[[], str]:
+        def do() -> str:
+            said: list[Any] = []
+
+            async def app(*_: Any) -> None:
+                said.append("passed")
+
+            async def send(message: Any) -> None:
+                said.append(message.get("status"))
+
+            scope = {"type": kind, "path": path, "client": client, "server": HERE, "headers": headers}
+            asyncio.run(superlink.Fence(app)(scope, None, send))  # type: ignore[arg-type]
+            expect("passed" not in said, "it reaches Flower's interface")
+            return REFUSED
+
+        return do
+
+    for path in (
+        "/", "/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/x", "/v1/fleet", "//v1/fleet/x",
+        "/V1/FLEET/x",
+        "/v1/fleetx", "/v1//fleet/x", "v1/fleet/x", "/../v1/fleet/x", "/v1/control/../fleet/x", "/docs",
+        "/openapi.json", "*", "",
+        "/v1/\0/fleet/", "http://x/v1/fleet/", "/v2/fleet/x", "/v1/fleet%2fx",
+    ):  # fmt: skip
+        for kind in ("http", "websocket"):
+            tally.attempt(f"{kind} {path!r}", reached(path, THERE, kind))
+    for client in (
+        None,
+        ("", 0),
+        ("localhost", 1),
+        ("127.0.0.1.evil", 1),
+        ("::ffff:10.42.0.2", 1),
+        ("10.42.0.1 ", 1),
+        ("0x7f.1", 1),
+    ):
+        tally.attempt(f"from {client}", reached("/v1/control/start-run", client))
+    for name in (b"x-forwarded-for", b"forwarded", b"x-real-ip", b"host"):
+        tally.attempt(f"with {name!r}", reached("/v1/control/start-run", THERE, headers=[(name, b"127.0.0.1")]))
+    for length in (superlink.BODY_BYTES + 1, 1 << 62):
+        tally.attempt(
+            f"a body of {length}", reached("/v1/fleet/x", THERE, headers=[(b"content-length", str(length).encode())])
+        )
+    tally.attempt("one address holds the room for all bodies", _bodies_of_one)
+    rules = broker.conf(_park(folder), _park(folder).factory[0])
+    for line in ("allow_anonymous false", "require_certificate true", "use_identity_as_username true",
+                 "tls_version tlsv1.3",
+                 "crlfile revoked.crl", "acl_file acl", "max_packet_size", "memory_limit",
+                 "max_connections"):  # fmt: skip
+        tally.attempt(f"a broker without '{line}'", partial(_has, rules, line))
+
+
+def _has(rules: str, line: str) -> str:
+    expect(line in rules, "it is open")
+    return REFUSED
+
+
+def _bodies_of_one() -> str:
+    fence = superlink.Fence(None)  # type: ignore[arg-type]
+    size = superlink.BODY_BYTES
+    passed = Counter[str]()
+
+    async def app(scope: Any, receive: Any, _: Any) -> None:
+        got = await receive()
+        passed[scope["client"][0]] += got["type"] == "http.request"
+        await asyncio.sleep(0.3)
+
+    async def request(client: str) -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": bytes(size), "more_body": True}
+
+        async def send(_: Any) -> None: ...
+
+        await fence({"type": "http", "path": "/v1/fleet/x", "client": (client, 1), "server": HERE}, receive, send)
+
+    async def all_of_them() -> None:
+        held = [asyncio.create_task(request("10.42.0.66")) for _ in range(2 * superlink.HELD_BYTES // size)]
+        await asyncio.sleep(0.1)
+        await request("10.42.0.2")
+        await asyncio.gather(*held)
+
+    fence.app = app
+    asyncio.run(all_of_them())
+    expect(passed["10.42.0.2"] == 1, "no SuperNode can be heard")
+    expect(not fence.held, "room is lost for good")
+    return REFUSED
+
+
+# -- files of a stranger ----------------------------------------------------------------------------------------------
+
+
+def _park(folder: Path) -> Any:
+    return from_document(_document(folder), folder / "park.toml")
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    (folder / "given.toml").write_text('name = "given"\n')
+    return {
+        "name": "plant", "experiment": "given.toml", "cloud": {"address": "10.0.0.1", "port": 9092, "bind": "0.0.0.0"},
+        "folder": "/srv/fedfloor", "programs": "/opt/fedfloor/bin", "user": "fedfloor", "message_mb": 8,
+        "valid_days": 9,
+        "factory": [{"name": "north", "address": "10.0.0.2", "port": 8883, "node_port": 9094, "bind": "0.0.0.0"}],
+        "device": [{"name": "n0", "factory": "north", "number": 0, "x_m": 1.0, "y_m": 1.0, "clock_hz": 1e9,
+                    "data": {"kind": "folder", "path": "samples"}}],
+    }  # fmt: skip
+
+
+LINES = ("x\nallow_anonymous true", "x\r\nuser root", "x\0y", "x y", "x\"'$(id)`id`", "%n", "../../etc",
+"x/+/#", "$SYS",
+         "-oProxyCommand=id",          "x\u2028y", "é" * 300, "user n1\ntopic readwrite #")  # fmt: skip
+
+
+def files_of_strangers(tally: Tally, folder: Path) -> None:
+    true = _document(folder)
+    for at in places(true):
+        for new in [*HOSTILE, *LINES] if at else []:
+            tally.attempt(
+                f"park file {at} = {str(new)[:30]!r}",
+                partial(_written, forged(true, at, new), folder),
+                by_hand=False,
+            )
+    for i, body in enumerate(bodies()):
+        tally.attempt(f"a model file {body[8:50]!r}", partial(_model, folder / f"m{i}", body))
+    for name, header in (
+        ("a model 'os:system'", {"model": "os:system"}), ("a model 'this:s'", {"model": "this:s"}),
+        ("an objective 'os:system'", {"made": {"objective": ["os:system", {}]}}),
+        ("a head without end", {"made": {"objective": ["contrastive", {"dim": 1 << 28}]}}),
+        ("layers without end", {"made": {"objective": ["gated", {"units": 100_000}]}}),
+        ("a model that is a list", {"model": ["os:system"]}),
+        ("a shape without end", {"shape": [1, 1 << 40, 1 << 40]}), ("a shape below 0", {"shape": [-1, 28, 28]}),
+        ("classes without end", {"classes": ["x"] * 200_000}), ("another format", {"format": TEXT}),
+        ("a scale that is a text", {"normalise": {"scale": "os:system", "mean": [0], "std": [0]}}),
+        ("inputs of another kind", {"inputs": {"kind": "os:system"}}),
+    ):  # fmt: skip
+        tally.attempt(name, partial(_header, Path(tempfile.mkdtemp(dir=folder)), header))
+    listed = broker.acl(_park(folder), _park(folder).factory[0])
+    for name in ("north", "", "#", "+", "n0\nuser x", "n", "N0", "../n0"):
+        tally.attempt(f"rights of {name!r} are taken", partial(_rights, listed, name))
+
+
+def _written(document: Any, folder: Path) -> str:
+    try:
+        park = from_document(json.loads(json.dumps(document)), folder / "park.toml")
+    except FedfloorError as error:
+        expect(bool(str(error)), "no word of why")
+        return REFUSED
+    first = park.factory[0]
+    conf, acl = broker.conf(park, first), broker.acl(park, first)
+    expect(
+        conf.count("\n") == broker.conf(_park(folder), first).count("\n"), "a line is added to the broker's settings"
+    )
+    expect("allow_anonymous true" not in conf and acl.count("\nuser ") == 2, "a rule is added")
+    expect("#" not in acl.split("\n", 1)[1] and "$" not in acl, "a rule for every topic is added")
+    for service in (*units.cloud(park), *units.factory(park, first), *units.device(park.device[0])):
+        text = units.unit(service, park)
+        keys = {line.partition("=")[0] for line in text.splitlines()}
+        expect(
+            len([one for one in text.splitlines() if one.startswith("ExecStart=")]) == 1, "a command is added to a unit"
+        )
+        expect(keys <= KEYS and "\nUser=root" not in text, f"a line is added to a unit: {keys - KEYS}")
+    return HARMLESS
+
+
+def _model(folder: Path, body: bytes) -> str:
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(body)
+    try:
+        load_model(folder)
+    except FedfloorError:
+        return REFUSED
+    raise ThroughError("it is loaded")
+
+
+def _header(folder: Path, header: Mapping[str, Any]) -> str:
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    path = write_model(folder) / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["fedfloor"])
+    save_file(load_file(path), path, metadata={"fedfloor": json.dumps({**about, **header})})
+    try:
+        load_model(folder)
+    except FedfloorError:
+        return REFUSED
+    return HARMLESS
+
+
+def _rights(listed: str, name: str) -> str:
+    left = rights.without(listed, name)
+    expect(
+        "topic read fedfloor/plant/in/+/n0" in left and len(left.splitlines()) <= len(listed.splitlines()),
+        "others' rights are taken",
+    )
+    return HARMLESS
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+KEYS = {
+    "", "[Unit]", "Description", "Wants", "After", "[Service]", "User", "WorkingDirectory", "Environment", "ExecStart",
+    "ExecStartPre", "ExecReload", "Restart", "RestartSec", "LimitNOFILE", "NoNewPrivileges", "PrivateTmp",
+    "PrivateDevices", "ProtectSystem", "ProtectHome", "ReadWritePaths", "[Install]", "WantedBy", "UMask", "Type",
+}  # fmt: skip
+
+CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
+    "code": ("A taken-over edge, devices", "run code", code_on_a_device),
+    "fields": ("A taken-over edge, devices", "any harm: every field of every request", fields_of_requests),
+    "starved": ("A taken-over edge, devices", "take their time, memory, disk", device_starved),
+    "holds": ("A taken-over edge, devices", "read or relabel what they hold", what_a_device_holds),
+    "bytes": ("Anybody who may send a message", "any harm: bytes that are none", messages),
+    "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
+    "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
+    "edges": ("A taken-over edge, the cloud", "poison, end a run, fill its memory", answers_of_edges),
+    "network": ("Network reach only", "control Flower, enter a broker, fill its memory", through_the_fence),
+    "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
+}
+
+
+HEAD = """\
+# Attacks on a deployment
+
+Written by `python tests/test_deploy_assault.py > results/attacks.md`, in the repository's folder.
+
+Attempts against the handlers of messages and files that real machines run, in one process. An audit hook sees what is
+run, imported or opened; time and memory are measured. *By hand*: thought out one by one; the others replace every field
+of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,
+and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction, which
+`docs/deploy.md` names among what its checks do not protect against.
+
+What got through at first stands in `CHANGELOG.md` under Security; each of these is an attempt here, or in
+`tests/test_deploy_provision.py`.
+"""
+HEADS = ("who attacks whom", "aim", "attempts", "of them by hand", "refused and named", "harmless",
+         "not prevented, as stated", "got through")  # fmt: skip
+
+
+def attacked(name: str, folder: Path) -> Tally:
+    who, aim, do = CLASSES[name]
+    tally = Tally(who, aim)
+    do(tally, folder)
+    return tally
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSES)
+def test_nothing_gets_through(name: str, tmp_path: Path) -> None:
+    tally = attacked(name, tmp_path)
+    assert not tally.through, f"{len(tally.through)}: " + "\n".join(tally.through[:40])
+    assert tally.by_hand + tally.counts.total() > 20
+
+
+def main(names: Sequence[str]) -> int:
+    logging.disable(logging.WARNING)
+    rows, through = list[Tally](), 0
+    for name in names or CLASSES:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(attacked(name, Path(folder)))
+        for line in rows[-1].through:
+            print(f"THROUGH {name} {line}", file=sys.stderr)
+        through += len(rows[-1].through)
+    print(HEAD)
+    print(f"| {' | '.join(HEADS)} |")
+    print(f"|---|---|{'---:|' * (len(HEADS) - 2)}")
+    total = Tally("All", "")
+    for one in rows:
+        total.counts += one.counts
+        total.by_hand += one.by_hand
+        total.through += one.through
+    for one in (*rows, total):
+        counts = [one.counts[what] for what in (REFUSED, HARMLESS, KNOWN)]
+        figures = (one.counts.total() + len(one.through), one.by_hand, *counts, len(one.through))
+        print(f"| {one.title} | {one.aim} | " + " | ".join(f"{n:,}" for n in figures) + " |")
+    return int(bool(through))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""What predictions are warned of: values and class mixes unlike training, and rows that have no answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Command
+from fedfloor.inference import unlike
+from fedfloor.inference.samples import Samples
+from fedfloor.inference.trained import load_model
+from model_files import SENSORS, WINDOWS, write_model
+
+# of write_model: temp 0.25 ± 0.5, torque 1.25 ± 1.5
+MEAN, STD = np.array([0.25, 1.25]), np.array([0.5, 1.5])
+
+
+def warned(folder: Path, z: np.ndarray) -> list[str]:
+    """Warnings of values that lie so many deviations from the means."""
+    trained = load_model(write_model(folder, shape=(2,), inputs=SENSORS))
+    x = (MEAN + STD * z).astype(np.float32)
+    return unlike.values(trained, Samples(Path("a.csv"), x, None, np.full(len(x), -1)))
+
+
+def test_values_by_chebyshevs_inequality(tmp_path: Path) -> None:
+    # k = 5: at most 4 of 100; k = 10: at most 1; k = 30: at most 0.1, so one is too many
+    z = np.zeros((100, 2))
+    for count, size, expected in ((4, 6.0, 0), (5, 6.0, 1), (1, 12.0, 0), (2, 12.0, 1), (1, 31.0, 1), (100, 4.9, 0)):
+        z[:] = 0
+        z[:count, 1] = -size
+        found = warned(tmp_path, z)
+        assert len(found) == expected
+        assert all("a.csv: sensor 'torque'" in text for text in found)
+
+
+def test_no_training_table_is_pointed_at(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for values in (rng.standard_t(2.1, (1000, 2)), rng.exponential(size=(1000, 2)), rng.random((1000, 2)) < 0.001):
+        z = (values - values.mean(0)) / values.std(0)  # whatever its form: it is its own training table
+        assert warned(tmp_path, z) == []
+
+
+def test_pictures_and_sensors_without_a_normalisation_are_not_looked_at(tmp_path: Path) -> None:
+    flat = {"scale": 1.0, "mean": [0.0, 0.0], "std": [1.0, 1.0]}
+    trained = load_model(write_model(tmp_path / "a", shape=(2,), inputs=SENSORS, normalise=flat))
+    samples = Samples(Path("a.csv"), np.full((9, 2), 1e9, np.float32), None, np.full(9, -1))
+    assert unlike.values(trained, samples) == []
+    picture = Samples(Path("a.png"), np.zeros((9, 1, 28, 28), np.uint8), None, np.full(9, -1))
+    assert unlike.values(load_model(write_model(tmp_path / "b")), picture) == []
+
+
+def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "worn")) -> None:
+    devices = [{"factory": 0, "samples": sum(one), "counts": one} for one in counts]
+    (folder / "park.json").write_text(json.dumps({"classes": classes, "devices": devices}))
+
+
+def test_another_mix_of_classes(tmp_path: Path) -> None:
+    trained = load_model(write_model(tmp_path, shape=(2,), inputs=SENSORS))
+    assert unlike.mix(trained, {"ok": 100}, tmp_path) == ""  # no park.json
+    park(tmp_path, [40, 20], [40, 0])  # 80 % and 20 %
+    # of 200 samples chance makes √(2/200)/2 = 0.05: above 0.25 from the 80 % is below 55 %
+    assert unlike.mix(trained, {"ok": 112, "worn": 88}, tmp_path) == ""
+    said = unlike.mix(trained, {"ok": 108, "worn": 92}, tmp_path)
+    assert "54.0% 'ok', 80.0% there" in said
+    assert unlike.mix(trained, {"ok": 2}, tmp_path) == ""  # so few say nothing
+    park(tmp_path, [40, 20], classes=("a", "b"))
+    assert unlike.mix(trained, {"worn": 200}, tmp_path) == ""  # another park's file
+
+
+def test_good_rows_are_answered_and_the_others_named(command: Command) -> None:
+    write_model(command.folder / "run", shape=(2,), inputs=SENSORS)
+    (command.folder / "a.csv").write_text("device,temp,torque\n" + "p1,0.2,1\n" * 3 + "p1,,1\np2,0.1,2\n")
+    (command.folder / "b.csv").write_text("device,temp,torque\np2,80,1\np2,90,1\n")
+    said = command("predict", "run", "a.csv", "b.csv", "--json")
+    assert said.code == 1
+    assert "a.csv, row 5, column 'temp': no value" in said.err
+    document = said.document
+    assert document["samples"] == 6
+    assert [row["rows"] for row in document["rows"]] == [[2, 2], [3, 3], [4, 4], [6, 6], [2, 2], [3, 3]]
+    assert [(row["file"], row["samples"]) for row in document["by_file"]] == [("a.csv", 4), ("b.csv", 2)]
+    assert [(row["device"], row["samples"]) for row in document["by_device"]] == [("p1", 3), ("p2", 3)]
+    assert document["failed"] == []
+    assert len(document["left_out"]) == 1
+    assert ["b.csv: sensor 'temp'" in text for text in document["warnings"]] == [True]
+    assert "b.csv: sensor 'temp': 100.0% of its values" in said.err
+    assert command("predict", "run", "b.csv").code == 0  # a warning is no failure
+
+
+def test_a_window_with_a_hole_has_no_answer(command: Command) -> None:
+    write_model(command.folder / "run", shape=(2, 4), inputs=WINDOWS)
+    rows = [f"p1,{i},{'' if i == 2 else 1}" for i in range(10)] + ["p2,1,1"]
+    (command.folder / "a.csv").write_text("\n".join(["device,temp,torque", *rows]) + "\n")
+    said = command("predict", "run", "a.csv", "--json")
+    assert said.code == 1
+    assert [row["rows"] for row in said.document["rows"]] == [[6, 9], [8, 11]]
+    assert "row 4, column 'torque': no value" in said.err
+    assert "a.csv, row 12: device 'p2' has 1 rows from here on; the model takes windows of 4." in said.err
+
+
+@pytest.mark.parametrize("many", [7, 12])
+def test_many_holes_are_counted(command: Command, many: int) -> None:
+    write_model(command.folder / "run", shape=(2,), inputs=SENSORS)
+    (command.folder / "a.csv").write_text("temp,torque\n1,1\n" + ",1\n" * many)
+    said = command("predict", "run", "a.csv")
+    assert said.code == 1
+    assert said.err.count("no value") == 5
+    assert f"a.csv: {many - 5} more cells without a value." in said.err

@@ -1,0 +1,370 @@
+"""Local, pooled and scikit-learn training beside methods: what they are, and what reports make of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedfloor
+from commands import Command, lines
+from fedfloor import config
+from fedfloor.engine import separate
+from fedfloor.engine.evaluate import evaluate
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan import text
+from fedfloor.plan.nodes import Train, Work, device
+from fedfloor.report import ledger
+from fedfloor.report.contrast import contrast
+from fedfloor.report.groups import contestants, groups
+from fedfloor.report.table import natural_target
+from fedfloor.runs import boosting, launch, made
+from fedfloor.runs.references import work
+
+REFERENCES = ("local-only", "pooled", "scikit-learn")
+TABLE = """
+name = "plant"
+rounds = 3
+[data]
+path = "plant.csv"
+normalise = "standard"
+[model]
+name = "mlp-sensor"
+[work]
+lr = 0.1
+batch_size = 16
+epochs = 2
+"""
+
+
+def plant(folder: Path, devices: int = 3, rows: int = 60, split: str = "", **changes: str) -> Path:
+    """A table of two sensors in which devices disagree on where the border between two classes lies."""
+    rng, written = np.random.default_rng(0), ["device,time,a,b,label"]
+    for k in range(devices):
+        x = rng.normal(size=(rows, 2))
+        label = np.where(x[:, 0] + (k - 1) * x[:, 1] > 0, "bad", "ok")
+        written += [f"press-{k},{i},{a:.4f},{b:.4f},{y}" for i, ((a, b), y) in enumerate(zip(x, label, strict=True))]
+    (folder / "plant.csv").write_text("\n".join(written) + "\n")
+    table = TABLE.replace("[model]", f"{split}\n[model]")
+    for key, value in changes.items():
+        table = re.sub(rf"^{key} = .*$", f"{key} = {value}", table, flags=re.M)
+    (folder / "plant.toml").write_text(table)
+    return folder / "plant.toml"
+
+
+def compared(command: Command, *words: str) -> dict:
+    said = command("compare", "plant.toml", "--ranks", "1", "--methods", "fedavg", "--references", *words, "--json")
+    assert said.code == 0, said.err
+    return said.document  # type: ignore[no-any-return]
+
+
+def last(folder: Path) -> dict:
+    line = lines(folder)[-1]
+    return {key: one for key, one in line.items() if key not in ("wall_s", "plan_hash")}  # type: ignore[no-any-return]
+
+
+# -- what they train ---------------------------------------------------------------------------------------------------
+
+
+def test_on_one_device_local_training_is_fedavg_to_the_bit_and_pooled_training_up_to_rounding(command: Command) -> None:
+    plant(command.folder, devices=1, batch_size="48")  # one mini-batch: centralised training shuffles otherwise
+    compared(command, "--out", "all")
+    method, local, pooled = (last(command.folder / "all" / f"{name}-seed0") for name in ("fedavg", *REFERENCES[:2]))
+    assert local == method
+    assert pooled["accuracy"] == method["accuracy"]
+    assert pooled["loss"] == pytest.approx(method["loss"], rel=1e-5)  # float32 sums in another order
+    assert 0.5 < method["accuracy"] < 1.0
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_local_training_is_each_device_by_itself(command: Command, ranks: int) -> None:
+    """Its figure is the mean, weighted by test samples, of runs on parks of one device each."""
+    plant(command.folder)
+    words = ("run", "plant.toml", "--json", "--set", "method.name=local-only", "--set", "work.batch_size=48")
+    assert command(*words, "--ranks", str(ranks), "--out", "all").code == 0
+    whole = json.loads((command.folder / "all" / "evaluation.json").read_text())
+    engine, _ = made.engine(*_parts(command.folder), Alone(), DeviceMemory(None))
+    right = total = 0
+    for k in range(3):
+        w = _by_hand(command.folder, k)
+        rows = np.flatnonzero(engine.park.test_devices == k)
+        engine.network.flat.copy_(w)
+        with torch.no_grad():
+            x, y = engine.park.test(rows)
+            hits = engine.network.module(engine.wrap(x, y).values(slice(None))).argmax(1).numpy() == y
+        assert whole["devices"][k]["accuracy"] == pytest.approx(hits.mean())
+        right, total = right + int(hits.sum()), total + len(rows)
+    assert whole["accuracy"] == pytest.approx(right / total)
+    assert np.sum(whole["confusion"]) == total
+
+
+def _parts(folder: Path) -> tuple:
+    what = config.read(folder / "plant.toml", ["method.name=local-only"])
+    return what, config.combined(what), launch.build_park(what)
+
+
+def _by_hand(folder: Path, k: int) -> torch.Tensor:
+    """Three rounds of two full-batch steps on one device's data, by automatic differentiation alone."""
+    engine, _ = made.engine(*_parts(folder), Alone(), DeviceMemory(None))
+    samples, w = engine.samples(k), engine.network.flat
+    for _ in range(6):
+        loss = torch.nn.functional.cross_entropy(engine.network.module(samples.values(slice(None))), samples.y)
+        slopes = torch.autograd.grad(loss, engine.network.parameters)
+        with torch.no_grad():
+            for one, slope in zip(engine.network.parameters, slopes, strict=True):
+                one -= 0.1 * slope
+    return w.clone()
+
+
+def test_samples_of_nobody_count_with_the_mean_over_all_models(command: Command) -> None:
+    split = '[data.split]\nkind = "device"\ntest = 0.34'
+    plant(command.folder, devices=3, split=split)
+    assert (
+        command("run", "plant.toml", "--ranks", "1", "--out", "o", "--json", "--set", "method.name=local-only").code
+        == 0
+    )
+    what = config.read(command.folder / "plant.toml", ["method.name=local-only"])
+    park, method = launch.build_park(what), config.combined(what)
+    held = {k: path.stem.partition("-")[2] for k in range(2) for path in (command.folder / "o/memory").glob(f"{k}-*")}
+    full = {k: _digest(command.folder / "o/memory" / f"{k}-{one}.safetensors") for k, one in held.items()}
+    memory = DeviceMemory(command.folder / "o" / "memory", full)
+    engine, _ = made.engine(what, method, park, Alone(), memory)
+    start = engine.network.flat.clone()
+    each = [evaluate(engine, memory.load(k)["own"]) for k in range(2)]
+    got = separate.evaluate(engine, start)
+    assert got.accuracy == pytest.approx(np.mean([one.accuracy for one in each]))
+    assert got.loss == pytest.approx(np.mean([one.loss for one in each]))
+    assert each[0].accuracy != each[1].accuracy
+    assert (
+        np.array(got.details["confusion"]).tolist() == sum(np.array(one.details["confusion"]) for one in each).tolist()
+    )
+    assert got.accuracy == last(command.folder / "o")["accuracy"]
+    assert (
+        separate.evaluate(replace(engine, memory=DeviceMemory(None)), start).accuracy
+        == evaluate(engine, start).accuracy
+    )
+
+
+def _digest(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_scikit_learn_is_a_fit_by_hand(command: Command) -> None:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    plant(command.folder, rows=100)
+    compared(command, "--out", "all", "--seeds", "3")
+    _, *rows = (command.folder / "plant.csv").read_text().split()
+    values = np.array([row.split(",")[2:4] for row in rows], float).reshape(3, 100, 2)
+    labels = np.array([row.split(",")[4] for row in rows]).reshape(3, 100)
+    x, y = values[:, :80].reshape(-1, 2), labels[:, :80].ravel()
+    scaled = ((values - x.mean(0)) / x.std(0)).astype(np.float32)
+    model = HistGradientBoostingClassifier(random_state=3).fit(scaled[:, :80].reshape(-1, 2), y)
+    expected = (model.predict(scaled[:, 80:].reshape(-1, 2)) == labels[:, 80:].ravel()).mean()
+    line = last(command.folder / "all" / "scikit-learn-seed3")
+    assert (line["round"], line["accuracy"]) == (3, pytest.approx(expected))
+    assert expected > 0.6
+
+
+def test_windows_become_statistics_of_each_sensor() -> None:
+    x = np.array([[[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]]])
+    assert boosting.columns(x)[0].tolist() == pytest.approx(
+        [3, 1, np.std([1, 2, 6]), np.std([0, 0, 3]), 1, 0, 6, 3, 6, 3]
+    )
+
+
+# -- how much they train -----------------------------------------------------------------------------------------------
+
+MADE = """
+rounds = 2
+[data]
+name = "labels"
+samples_per_device = 40
+[park]
+devices = 8
+factories = 2
+[model]
+name = "logistic"
+[work]
+batch_size = 10
+lr = 0.1
+momentum = 0.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "local", "pooled"),
+    [
+        ("fedavg", {"fraction": 1.0, "work": {"epochs": 3}}, {"epochs": 3}, {"epochs": 3}),
+        # a quarter of the devices, 3 epochs: 0.75 of 320 samples in a round
+        ("fedavg", {"fraction": 0.25, "work": {"epochs": 3}}, {"epochs": 3}, {"steps": 24}),
+        ("fedavg", {"fraction": 0.5, "work": {"epochs": 4}}, {"epochs": 4}, {"epochs": 2}),
+        ("fedavg", {"fraction": 1.0, "work": {"steps": 6}}, {"steps": 6}, {"steps": 48}),
+        ("ring", {"laps": 2, "work": {"epochs": 1}}, {"epochs": 2}, {"epochs": 2}),
+        ("fedsr", {"laps": 5, "work": {"epochs": 1}}, {"epochs": 5}, {"epochs": 5}),
+        ("centralized", {"work": {"epochs": 2}}, {"epochs": 2}, {"epochs": 2}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_they_make_the_passes_of_the_first_method(
+    name: str, own: dict, local: dict, pooled: dict, tmp_path: Path
+) -> None:
+    (tmp_path / "made.toml").write_text(MADE)
+    what = config.read(tmp_path / "made.toml", [f"method.name={name}"])
+    what = replace(what, methods={name: own})
+    usual = WorkSettings(batch_size=10, lr=0.1, momentum=0.5, weight_decay=0.0)
+    got = work(what, launch.build_park(what))
+    assert [vars(one) | {"short_batches": None} for one in got] == [
+        vars(replace(usual, **one)) for one in (local, pooled)
+    ]
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+def test_compare_shows_them_beside_methods_and_goes_on_where_it_was_stopped(command: Command) -> None:
+    plant(command.folder)
+    whole = compared(command, "--seeds", "0,1", "--out", "whole")
+    assert [row["method"] for row in whole["rows"]] == ["fedavg", *REFERENCES]
+    assert all(row["seeds"] == [0, 1] and row["accuracy"] is not None for row in whole["rows"])
+    assert {frozenset((row["method"], row["against"])) for row in whole["paired"]} >= {
+        frozenset(("fedavg", name)) for name in REFERENCES
+    }
+    digests = {json.loads(path.read_text())["test_sha256"] for path in (command.folder / "whole").glob("*/park.json")}
+    assert len(digests) == 1
+    half = compared(command, "--out", "half", "--stop-after", "2")
+    assert {row["rounds"] for row in half["rows"]} == {2}
+    again = command("compare", "plant.toml", "--ranks", "1", "--methods", "fedavg", "--references", "--seeds", "0,1",
+                    "--out", "half", "--resume", "--json")  # fmt: skip
+    assert again.code == 0
+    for name in ("fedavg", "local-only", "pooled"):
+        for seed in (0, 1):
+            assert lines(command.folder / "half" / f"{name}-seed{seed}") == lines(
+                command.folder / "whole" / f"{name}-seed{seed}"
+            )
+    page = (command.folder / "whole" / "report.html").read_text()
+    assert "pooled training (the same network, all data in one place)" in page
+    assert "Federation brings" in page
+
+
+def test_the_library_compares_them_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(command.folder)
+    monkeypatch.chdir(command.folder)
+    got = fedfloor.compare(config.read(Path("plant.toml")), ["fedavg"], (0,), "lib", ranks=1, references=True)
+    assert [row["method"] for row in got.rows] == ["fedavg", *REFERENCES]
+    assert any("local training only" in sentence for sentence in got.story)
+    runs = ledger.collect(got.folders)
+    assert [group.label for group in contestants(groups(runs))] == ["fedavg"]
+    assert natural_target(runs) == natural_target([run for run in runs if run.method == "fedavg"])
+
+
+def test_a_loss_of_samples_is_theirs_too_and_what_is_federated_is_not(command: Command) -> None:
+    plant(command.folder)
+    tried = {"weighted": "weighted", "prox": None}
+    for kind, kept in tried.items():
+        given = f'method.objective={{ kind = "{kind}"{", mu = 0.1" if kind == "prox" else ""} }}'
+        compared(command, "--out", kind, "--set", given, "--stop-after", "1")
+        for name in REFERENCES[:2]:
+            told = tomllib.loads((command.folder / kind / f"{name}-seed0" / "experiment.toml").read_text())["method"]
+            assert told.get("objective", {}).get("kind") == kept
+
+
+def test_pictures_have_no_table(command: Command) -> None:
+    said = command("compare", "tiny.toml", "--ranks", "1", "--methods", "fedavg", "--references", "--json")
+    assert said.code == 0
+    assert [row["method"] for row in said.document["rows"]] == ["fedavg", "local-only", "pooled"]
+    assert "There is no scikit-learn reference: the data are pictures" in said.err
+
+
+def test_what_a_story_makes_of_differences(command: Command) -> None:
+    plant(command.folder)
+    compared(command, "--seeds", "0,1", "--out", "all")
+    runs = ledger.collect([command.folder / "all"])
+    found = groups(runs)
+    (first,) = contestants(found)
+    told = contrast(found, first)
+    mean = {g.runs[0].method: np.mean([run.rounds[-1].accuracy for run in g.runs]) for g in found}
+    cost, gain = mean["pooled"] - mean["fedavg"], mean["fedavg"] - mean["local-only"]
+    assert ("Federation costs nothing" in told) == (cost < 0)
+    assert ("Federation brings nothing" in told) == (gain < 0)
+    for size in (cost, gain):
+        assert f"{abs(size):.3f}" in told
+    assert Counter(re.findall(r"2 seeds", told))["2 seeds"] == 3
+    pooled = next(group for group in found if group.runs[0].method == "pooled")
+    assert contrast([pooled], pooled) == ""
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command) -> None:
+    for words, message in {
+        "method.mix=median": "lets no models meet",
+        "method.server=adam": "lets no models meet",
+        "method.objective.kind=contrastive": "its devices keep something between visits already",
+        "network.profile=lte-cat-m2": "visits that send nothing have no price",
+    }.items():
+        command.refused(command.set("method.name=local-only", words), message)
+    command.refused(command.set("method.name=scikit-learn"), "it is a reference that is fitted once")
+    command.refused(
+        command("compare", "tiny.toml", "--methods", "fedavg,local-only", "--references"),
+        "method 'local-only' with --references",
+    )
+    assert command.set("method.name=local-only").code == 0
+    command.refused(command("predict", "out", "tiny.toml"), "out keeps no model: it is a reference")
+
+
+def test_visits_that_send_what_they_trained_are_written_as_before() -> None:
+    plan = Train(device(0), Work(epochs=1))
+    assert "sends" not in json.dumps(text.to_json(plan))
+    kept = Train(device(0), Work(epochs=1, sends=False))
+    assert text.from_json(text.to_json(kept)) == kept
+    assert text.digest(kept) != text.digest(plan)
+
+
+def test_a_live_park_is_refused() -> None:
+    from fedfloor.deploy.names import Names
+    from fedfloor.deploy.names import work as of_message
+
+    with pytest.raises(Exception, match="its work sends nothing"):
+        of_message({"epochs": 1, "batch_size": 4, "sends": False}, Names({}))
+    assert isinstance(Experiment(), Experiment)
+    with pytest.raises(SettingError, match="unknown method"):
+        config.combined(replace(Experiment(), method=replace(Experiment().method, name="local")))
+
+
+# -- the headline ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headline", ["AUROC of bad", "recall of bad"])
+def test_they_are_judged_by_the_headline_too(command: Command, headline: str) -> None:
+    from sklearn.metrics import recall_score, roc_auc_score
+
+    plant(command.folder)
+    compared(command, "--out", "all", "--set", f"evaluate.headline={headline}")
+    named = {name: last(command.folder / "all" / f"{name}-seed0")["figures"] for name in ("fedavg", *REFERENCES)}
+    assert len({key for one in named.values() for key in one}) == 1
+    what = config.read(command.folder / "plant.toml", ["method.name=scikit-learn"])
+    engine, _ = made.engine(what, config.combined(what), launch.build_park(what), Alone(), DeviceMemory(None))
+    model = boosting.fitted(engine, config.combined(what).method)  # type: ignore[arg-type]
+    x, y = engine.park.test()
+    assert engine.park.dataset.classes == ("bad", "ok")
+    rows = boosting.table(engine.wrap(x, y))
+    by_hand = {
+        "AUROC of bad": roc_auc_score(y == 0, model.predict_proba(rows)[:, 0]),
+        "recall of bad": recall_score(y == 0, model.predict(rows) == 0),
+    }
+    assert named["scikit-learn"] == {next(iter(named["fedavg"])): pytest.approx(by_hand[headline])}
