@@ -74,7 +74,7 @@ def decoded(path: Path, given: str | None, read: Callable[[str | None], Result])
 
 def _is_legacy(path: Path) -> bool:
     """Return whether a whole file is text in Windows-1252: no control characters, and no bytes that have no letter."""
-    with suppress(OSError, UnicodeDecodeError, *DAMAGED), _bytes(path) as stream:
+    with suppress(OSError, UnicodeDecodeError, *DAMAGED), unpacked_bytes(path) as stream:
         while piece := stream.read(1 << 20):
             if piece.decode(LEGACY) and piece.translate(None, CONTROLS) != piece:
                 return False
@@ -95,10 +95,10 @@ def opened(path: Path, encoding: str | None = None) -> Iterator[Iterator[Row]]:
             several files or is encrypted.
     """
     try:
-        with _bytes(path) as stream:
+        with unpacked_bytes(path) as stream:
             start = stream.read(2)
         encoding = encoding or next((name for mark, name in MARKS if start == mark), "utf-8-sig")
-        with _bytes(path) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
+        with unpacked_bytes(path) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
             yield _parsed(path, text)
     except UnicodeError as error:
         raise _undecodable(path, encoding) from error
@@ -141,7 +141,7 @@ def unpacked(name: str) -> str:
     return name.removesuffix(next((end for end in PACKED if name.endswith(end)), ""))
 
 
-def _bytes(path: Path) -> BinaryIO:
+def unpacked_bytes(path: Path) -> BinaryIO:
     """Open a file, unpacked as it is read: nothing is believed that it states of its size."""
     with path.open("rb") as raw:
         start = raw.read(6)
@@ -201,7 +201,7 @@ def _undecodable(path: Path, encoding: str | None) -> EncodingError:
     advice = "Save the table as CSV in UTF-8, or name its encoding: data.encoding."
     if encoding != "utf-8-sig":
         return EncodingError(f"{path.name}: not text in {encoding}. {advice}")
-    with suppress(OSError, *DAMAGED), _bytes(path) as stream:  # it may be cut short as well
+    with suppress(OSError, *DAMAGED), unpacked_bytes(path) as stream:  # it may be cut short as well
         head = stream.readline()
         delimiter = delimiter_of(head.decode("utf-8", "replace"))
         for number, line in enumerate(chain([head], stream), start=1):
