@@ -49,7 +49,7 @@ def test_a_mistyped_name_names_its_nearest_match(text: str, message: str) -> Non
 TYPES = {
     "rounds = 'ten'": "rounds = 'ten': must be a whole number.",
     "rounds = 2.0": "rounds = 2.0: must be a whole number.",
-    "rounds = true": "rounds = True: must be a whole number.",
+    "rounds = true": "rounds = true: must be a whole number.",
     "name = 3": "name = 3: must be a text in quotes.",
     "data = 3": "data = 3: must be a table.",
     "data.partition = 'iid'": "data.partition = 'iid': must be a table.",
@@ -62,7 +62,7 @@ TYPES = {
     "methods.fedsr.work = 3": "methods.fedsr.work = 3: must be a table.",
     "methods.fedsr.laps = 2.5": "methods.fedsr.laps = 2.5: must be a whole number.",
     "work.lr = 'fast'": "work.lr = 'fast': must be a number or a table.",
-    "work.lr = true": "work.lr = True: must be a number or a table.",
+    "work.lr = true": "work.lr = true: must be a number or a table.",
     "work.lr = { kind = 'cosine' }": "work.lr.start is missing: it has no default.",
     "work.lr = { kind = 'cosine', start = '1' }": "work.lr.start = '1': must be a number.",
     "work.lr = { kind = 'exponential', start = '1', factor = 1 }": "work.lr.start = '1': must be a number.",

@@ -142,7 +142,7 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     "too high": (
         lambda root: table(root / "a.csv"),
         "a.csv, row 1 (the header): no column 'device'. There are: time, a, b, label. Say what it is called: --set "
-        "data.columns.device=NAME, and likewise label, factory and time. Or if each file is a device: --set ",
+        "data.columns.device=NAME, and likewise label, factory and time. ",
     ),
     "one too high": (
         lambda root: (table(root / "a.csv"), table(root / "p" / "b.csv")),

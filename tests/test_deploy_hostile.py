@@ -753,9 +753,10 @@ def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devic
     what = experiment(tmp_path, "fedavg", rounds=1)
     edges, made = (CloudEdge("e0", 0, NOWHERE, devices=(Named("d0", 0),) * listed),), Inventing()
     settings = CloudSettings("trial", what, tmp_path / "run", edges, deadlines=Deadlines(join_s=0.5), samples="devices")
-    live_cloud = cloud.Cloud(settings, made, [], names.table(config.read(what, [])))
+    found = config.read(what, [])
+    live_cloud = cloud.Cloud(settings, made, [], names.table(found))
     with pytest.raises(RunError, match="had not said what they hold"):
-        live_cloud.gather(config.read(what, []))
+        live_cloud.gather(found, config.combined(found))
     assert made.asked > 2
     assert set(live_cloud.measured()["failed"]) == ({"e0"} if listed else {f"x{made.asked}-{i}" for i in range(3)})
 

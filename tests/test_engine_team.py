@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor import outside
 from fedfloor.engine.team import Alone, PeerLostError, Shared, Team, shared_file
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.plan.nodes import Parallel
@@ -140,7 +141,8 @@ def test_a_failure_is_raised_in_the_others_with_its_class_and_text(
     assert heard == [[kind.__name__, "η = −1: must be above 0."]] * 2
 
 
-def test_an_error_nobody_thought_of_is_named(tmp_path: Path) -> None:
+def test_an_error_nobody_thought_of_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "_LOADED", {})  # without code of one's own
     raised, heard = failing(tmp_path, ZeroDivisionError("division by zero"), 1)
     assert (type(raised), str(raised)) == (RunError, "ZeroDivisionError: division by zero")
     assert heard == [["RunError", "ZeroDivisionError: division by zero"]] * 2

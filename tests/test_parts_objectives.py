@@ -244,7 +244,7 @@ def test_with_weight_0_it_is_plain_to_the_bit(
         ("prox", {"mu": -1.0}, "objective prox: mu = -1.0: must be a number of at least 0."),
         ("prox", {"mu": math.nan}, "objective prox: mu = nan"),
         ("prox", {"mu": "0.1"}, "objective 'prox': mu = '0.1': must be a number."),
-        ("prox", {"mu": True}, "objective 'prox': mu = True: must be a number."),
+        ("prox", {"mu": True}, "objective 'prox': mu = true: must be a number."),
         ("mmd", {"weight": math.inf}, "objective mmd: weight = inf: must be a number of at least 0."),
         ("distilled", {"weight": -0.1}, "objective distilled: weight = -0.1: must be a number of at least 0."),
         ("mmd", {"needs_start": True}, "unknown setting of objective 'mmd' 'needs_start'"),

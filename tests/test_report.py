@@ -232,6 +232,7 @@ def test_report_reads_only_and_never_trains() -> None:
         "fedfloor.errors",
         "fedfloor.figures",
         "fedfloor.plan",
+        "fedfloor.references",
         "fedfloor.report",
         "fedfloor._version",
     )

@@ -35,6 +35,7 @@ from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Key
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
@@ -86,8 +87,12 @@ class Cloud:
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
-    def gather(self, experiment: Experiment) -> Park:
+    def gather(self, experiment: Experiment, method: Combined) -> Park:
         """Wait until all devices have said what they hold, tell the edges, and return the park that they are.
+
+        Args:
+            experiment: the cloud's own.
+            method: that of the experiment.
 
         Raises:
             SettingError: a device's samples do not fit the experiment.
@@ -103,7 +108,7 @@ class Cloud:
         found = joining.wait(ask, self._settings.edges, facts, self._settings.deadlines.join_s)
         self._factory_of = found[0]
         park = facts_of.park(experiment, facts, *found, here)
-        known, crosses = facts_of.known(facts, park), foreign(experiment, combined(experiment))
+        known, crosses = facts_of.known(facts, park), foreign(experiment, method)
         self._told = {factory: joining.told(known, found, None if crosses else factory) for factory in self._names}
         self._exchange(self._introduction(self._names))
         return park
@@ -354,11 +359,11 @@ def run(
         interrupted: says whether the user wants to stop; Ctrl-C does where it is left out.
     """
     experiment = read_experiment(Path(settings.experiment), [])
-    combined(experiment)
+    method = combined(experiment)
     away, names = settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
     live = Cloud(settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist(), names)
-    park = live.gather(experiment) if park is None else park
+    park = live.gather(experiment, method) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), processes.interrupts() as asked:
         prepare(experiment, orders, park, live=True)
