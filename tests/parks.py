@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,10 @@ def _listens(port: int) -> bool:
 
 def listening(pid: int) -> set[int]:
     """The TCP ports on which a process listens."""
-    own = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
-    found = set()
+    own, found = set(), set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            own.add(os.readlink(path))
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
