@@ -108,7 +108,7 @@ def test_every_method_with_parts_of_all_four_kinds(name: str, tmp_path: Path) ->
     every = fours()
     drawn = set(np.random.default_rng(list(METHODS).index(name)).choice(len(every), size=15, replace=False).tolist())
     for place, parts in enumerate(every):
-        few = name.startswith("fldg") and parts["selection"]["kind"] != "everyone"
+        few = name.startswith(("fldg", "hfedms")) and parts["selection"]["kind"] != "everyone"
         if few and parts["mix"]["kind"].endswith("krum"):
             continue  # whether somebody of every group may be chosen is chance
         if place in drawn or reason(name, parts) is not None:
