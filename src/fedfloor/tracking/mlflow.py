@@ -44,6 +44,9 @@ class Mlflow:
     def open(self, what: About) -> str:
         """Find the run's MLflow run or make one; read which points it holds."""
         with _manners():
+            os.environ.setdefault(
+                "JE_ARROW_MALLOC_CONF", "background_thread:false"
+            )  # its thread would keep ranks from being forked
             from mlflow import MlflowClient
             from mlflow.entities import Param
 
