@@ -86,45 +86,55 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         raise SettingError("\n".join(failed.values()))
     if how.table is not None:
         write(how.table, _text(found))
-    right, known = predicting.accuracy(found)
     counts = {row["class"]: row["samples"] for row in predicting.by_class(found)}
-    warnings += [said for said in [unlike.mix(trained, counts, run if run.is_dir() else run.parent)] if said]
+    warnings += [text for text in [unlike.mix(trained, counts, run if run.is_dir() else run.parent)] if text]
     groups = {
         "by_file": predicting.by(found, lambda one: str(one.file), "file"),
         "by_device": predicting.by(found, lambda one: one.device, "device"),
     }
     if as_json:
-        more: dict[str, Any] = {
-            "samples": len(found),
-            "accuracy": right,
-            "labelled": known,
-            "by_class": predicting.by_class(found),
-            **groups,
+        missed = {
             "failed": [{"file": str(path), "error": error} for path, error in failed.items()],
-            "left_out": left,
-            "warnings": warnings,
-        }
-        if trained.threshold is not None:
-            more["decide"] = dict(zip(("positive", "threshold"), trained.threshold, strict=True))
-        show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **more)
+            "left_out": left, "warnings": warnings,
+        }  # fmt: skip
+        _show_json(trained, found, groups | missed)
     else:
-        _print(trained, found, how)
-        for name, rows in groups.items():
-            if len(found) > FIRST and 1 < len(rows) <= FIRST:
-                show(rows, as_json=False, title=name.replace("_", " "))
-        if trained.threshold is not None:
-            name, least = trained.threshold
-            print(f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose")
-        if right is not None:
-            print(f"accuracy: {right:.4f} on {known:,} samples with a label")
-        if how.table is not None:
-            print(f"table: {how.table}")
-    for said in warnings:
-        log.warning("%s", said)
+        _print_all(trained, found, groups, how)
+    for text in warnings:
+        log.warning("%s", text)
     if failed or left:
         of_files = [f"{len(failed)} of {len(paths)} files have no answer:", *failed.values()] if failed else []
         of_rows = ["rows without an answer in files that have some:", *left] if left else []
         raise RunError("\n".join(of_files + of_rows))
+
+
+def _show_json(trained: Trained, found: Sequence[Prediction], more: dict[str, Any]) -> None:
+    """Print predictions, their summary and ``more`` as one JSON document."""
+    right, known = predicting.accuracy(found)
+    summary: dict[str, Any] = {
+        "samples": len(found), "accuracy": right, "labelled": known, "by_class": predicting.by_class(found), **more
+    }  # fmt: skip
+    if trained.threshold is not None:
+        summary["decide"] = dict(zip(("positive", "threshold"), trained.threshold, strict=True))
+    show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **summary)
+
+
+def _print_all(
+    trained: Trained, found: Sequence[Prediction], groups: dict[str, list[dict[str, Any]]], how: How
+) -> None:
+    """Print predictions, their summaries by file and device, the threshold and the accuracy."""
+    _print(trained, found, how)
+    for name, rows in groups.items():
+        if len(found) > FIRST and 1 < len(rows) <= FIRST:
+            show(rows, as_json=False, title=name.replace("_", " "))
+    if trained.threshold is not None:
+        name, least = trained.threshold
+        print(f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose")
+    right, known = predicting.accuracy(found)
+    if right is not None:
+        print(f"accuracy: {right:.4f} on {known:,} samples with a label")
+    if how.table is not None:
+        print(f"table: {how.table}")
 
 
 def _print(trained: Trained, found: Sequence[Prediction], how: How) -> None:
