@@ -182,11 +182,11 @@ def test_predictions_are_the_evaluations(tmp_path: Path, window: Window | None, 
     assert float((wanted.argmax(1) == y).mean()) == lines(run.folder)[-1]["accuracy"]
     (read,) = inputs.read([table], trained)
     known = {sample.tobytes(): row for sample, row in zip(read.x, trained.outputs(read.x)[0].numpy(), strict=True)}
-    assert all(np.array_equal(known[sample.tobytes()], row) for sample, row in zip(x, wanted, strict=True))
+    assert all(np.allclose(known[sample.tobytes()], row, atol=1e-6) for sample, row in zip(x, wanted, strict=True))
     raw = load_data(what).take_test(np.arange(len(y)))
     mine = park.dataset.owner_test == 1
     if mine.any():
-        assert np.array_equal(trained.predict(raw[mine], device="m1"), wanted[mine])
+        assert np.allclose(trained.predict(raw[mine], device="m1"), wanted[mine], atol=1e-6)  # batches differ
 
 
 def test_a_machine_that_the_run_does_not_know_is_normalised_by_its_own_rows(

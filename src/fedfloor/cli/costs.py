@@ -55,7 +55,12 @@ def price(
     show([_round_costs(row) for row in rows], as_json=False, title=title)
     before = [{"method": row["method"], **{k: v for k, v in row.items() if k.startswith("setup")}} for row in rows]
     if any(row["setup_seconds"] or row["setup_MB"] for row in before):
-        show(before, as_json=False, title="of this, what is asked before round 1")
+        show(before, as_json=False, title="of this, what the method asks before round 1")
+    if rows[0]["normalise_MB"]:
+        before = [
+            {"method": row["method"], **{k: v for k, v in row.items() if k.startswith("normalise")}} for row in rows
+        ]
+        show(before, as_json=False, title="of this, what normalisation asks before round 1")
     show(links, as_json=False, title="bytes on each link")
 
 
@@ -65,12 +70,16 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     from fedfloor.terminal import counted
 
     sums: Counter[str] = Counter()
-    seconds = joules = setup_s = setup_bytes = 0.0
+    seconds = joules = setup_s = setup_bytes = asked_s = asked_bytes = 0.0
     longest: Round | None = None
     with counted(what.method.name, last) as step:
         for one in forecast.rounds(what, park, last):
-            seconds, joules = seconds + one.price.seconds, joules + one.price.joules
-            sums.update(one.price.bytes)
+            for price in (one.price, one.normalised):
+                if price is not None:
+                    seconds, joules = seconds + price.seconds, joules + price.joules
+                    sums.update(price.bytes)
+            if one.normalised is not None:
+                asked_s, asked_bytes = one.normalised.seconds, sum(one.normalised.bytes.values())
             if one.number == 0:
                 setup_s, setup_bytes = one.price.seconds, sum(one.price.bytes.values())
             elif longest is None or one.price.seconds > longest.price.seconds:
@@ -83,6 +92,8 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
         "waits_for": None if longest is None else waits_for(longest.price.critical),
         "setup_seconds": setup_s, "setup_MB": setup_bytes / 1e6,
         "setup_share_of_seconds": share(setup_s, seconds), "setup_share_of_bytes": share(setup_bytes, total),
+        "normalise_seconds": asked_s, "normalise_MB": asked_bytes / 1e6,
+        "normalise_share_of_seconds": share(asked_s, seconds), "normalise_share_of_bytes": share(asked_bytes, total),
     }  # fmt: skip
     links = [
         {"method": name, "link": link, "MB_per_round": sent / last / 1e6, "GB": sent / 1e9}
@@ -92,7 +103,7 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
 
 
 def _round_costs(row: Row) -> Row:
-    return {key: value for key, value in row.items() if not key.startswith("setup")}
+    return {key: value for key, value in row.items() if not key.startswith(("setup", "normalise"))}
 
 
 def share(part: float, whole: float) -> str:

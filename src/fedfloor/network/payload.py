@@ -9,6 +9,9 @@ from fedfloor.errors import unknown
 from fedfloor.plan.nodes import Probe, Scalar
 
 Asked = tuple[int, int, float]
+SURVEY = (
+    "survey"  # a question of the normalisation: its settings ``down`` and ``up`` are the bytes of it and its answer
+)
 
 
 @dataclass(frozen=True)
@@ -37,4 +40,4 @@ class Payload:
 
     def carries(self, question: Probe) -> bool:
         """Say whether the whole model goes along with a question."""
-        return self.of(question)[0] >= self.packet["all"]
+        return question.what != SURVEY and self.of(question)[0] >= self.packet["all"]

@@ -145,7 +145,7 @@ class Walk:
         def then(i: int, there: Stand, own: Branch) -> Steps:
             return self._asked(targets[i][1], there, own, (question, answer, passes), node.at)
 
-        return (yield from self._hand_out(stand, targets, question, branch, then, whole=question >= self.full))
+        return (yield from self._hand_out(stand, targets, question, branch, then, whole=self.payload.carries(node)))
 
     def _asked(self, site: Site, stand: Stand, own: Branch, asked: tuple[int, int, float], at: Site) -> Steps:
         """Ask a device and carry its answer to ``at``: there can be many, so in one generator."""

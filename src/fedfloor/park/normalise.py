@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 from fedfloor.errors import unknown
-from fedfloor.park.own_scale import DeviceNormaliser
+from fedfloor.park.own_scale import DeviceNormaliser, tables_only
 from fedfloor.park.quartiles import RobustNormaliser
 from fedfloor.park.regimes import RegimeNormaliser
+from fedfloor.park.survey import NUMBER_BYTES, Step, Survey, simulated
 
 if TYPE_CHECKING:
+    from fedfloor.data.dataset import Inputs
     from fedfloor.park.park import Park
 
 Alike = Literal["auto", "unit", "standard"]  # value = (scale·stored − mean)/std, with one mean and std for all devices
-Normaliser = DeviceNormaliser | RobustNormaliser | RegimeNormaliser
+Surveyed = RobustNormaliser | RegimeNormaliser  # questions to all devices, see fedfloor.park.survey
+Normaliser = DeviceNormaliser | Surveyed
 Normalise = Alike | Literal["device", "robust"] | Normaliser
 KINDS: dict[str, type[DeviceNormaliser | RobustNormaliser]] = {"device": DeviceNormaliser, "robust": RobustNormaliser}
 
@@ -43,4 +46,35 @@ def prepared(park: Park, normalise: Normalise) -> Park:
         SettingError: the normaliser does not fit the data.
     """
     part = None if park.normalised is not None else normaliser(normalise)
+    if isinstance(part, Surveyed):
+        tables_only(park.dataset, part.kind)
+        return surveyed(park, part, simulated(park))
     return park if part is None else part.prepare(park)
+
+
+def surveyed(park: Park, part: Surveyed, survey: Survey) -> Park:
+    """Return a park normalised by what a survey of its devices finds.
+
+    Raises:
+        SettingError: the normaliser does not fit the data.
+    """
+    found = part.learn(survey, park.dataset.inputs.columns, park.seed)
+    return found.prepare(park, survey.ended(part.kind, found.numbers))
+
+
+def summed(normalise: Normalise, inputs: Inputs) -> bool:
+    """Return whether all samples are scaled by the mean and the deviation that devices' sums come to."""
+    return normalise == "standard" or (normalise == "auto" and inputs.kind != "image")
+
+
+def steps(park: Park, normalise: Normalise) -> tuple[Step, ...]:
+    """Return what every device is asked before round 1 for the normalisation, and handed of its result.
+
+    For ``standard`` that is one question: count, sum and sum of squares of each channel.
+    """
+    if park.normalised is not None:
+        return park.normalised.steps
+    if not summed(normalise, park.dataset.inputs):
+        return ()
+    channels = NUMBER_BYTES * park.dataset.shape[0]
+    return Step("sums", 0, 3 * channels), Step("result", 2 * channels, 0)

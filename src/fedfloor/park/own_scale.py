@@ -15,6 +15,7 @@ from fedfloor.park.statistics import device_sums, standard
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
+    from fedfloor.park.survey import Step
 
 Statistics = tuple[NDArray[np.float32], NDArray[np.float32]]  # mean and deviation of each channel
 FILE = "normalisation.json"  # in a run's folder: the statistics of its devices
@@ -31,12 +32,14 @@ class Normalised:
         apply: (samples as they are stored, device) → the same, normalised as that device's are.
         statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
         alike: the centre and the scale [C] that the network's scaling then has; None: 0 and 1.
+        steps: the questions to devices that it took; none where devices keep their statistics.
     """
 
     about: Mapping[str, Any]
     apply: Callable[[Values, int], Values]
     statistics: Callable[[], Mapping[str, Statistics]]
     alike: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)

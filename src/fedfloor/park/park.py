@@ -13,7 +13,7 @@ from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.errors import SettingError, require
 from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.mobility import Mobility
-from fedfloor.park.normalise import Normalise, normaliser
+from fedfloor.park.normalise import Normalise, normaliser, summed
 from fedfloor.park.own_scale import Normalised
 from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
@@ -256,9 +256,7 @@ class Park:
             raise SettingError(
                 "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."
             )
-        if kind == "unit" or (kind == "auto" and inputs.kind == "image"):
-            return np.zeros(channels), np.ones(channels)
-        return self._standard
+        return self._standard if summed(kind, inputs) else (np.zeros(channels), np.ones(channels))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.park.own_scale import Normalised, tables_only
-from fedfloor.park.survey import Floats, Question, Survey, simulated
+from fedfloor.park.own_scale import Normalised
+from fedfloor.park.survey import Floats, Question, Step, Survey
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
@@ -17,6 +18,45 @@ if TYPE_CHECKING:
 BINS = 16
 NORMAL = 1.3489795003921634  # distance of the quartiles of a normal distribution with deviation 1
 SHARES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, eq=False)
+class Quartiles:
+    """Centre and scale of each sensor.
+
+    Args:
+        median, scale: [C].
+    """
+
+    median: Floats
+    scale: Floats
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers these are."""
+        return 2 * len(self.median)
+
+    def told(self) -> dict[str, Any]:
+        """Return them as JSON."""
+        return {"median": self.median.tolist(), "scale": self.scale.tolist()}
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any], channels: int) -> Quartiles:
+        """Return quartiles as :meth:`told` has them.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are something else.
+        """
+        median, scale = (np.array(told[key], np.float64) for key in ("median", "scale"))
+        finite = bool(np.isfinite(median).all() and np.isfinite(scale).all())
+        if not median.shape == scale.shape == (channels,) or not finite or scale.min() <= 0:
+            raise ValueError("quartiles of another shape, or scales that are not above 0")
+        return cls(median, scale)
+
+    def prepare(self, park: Park, steps: tuple[Step, ...] = ()) -> Park:
+        """Return a park whose samples the network's own scaling brings to this centre and scale."""
+        alike = (self.median, self.scale)
+        return replace(park, normalised=Normalised({}, lambda x, device: x, dict, alike, steps))  # noqa: ARG005
 
 
 @dataclass(frozen=True)
@@ -57,19 +97,15 @@ class RobustNormaliser:
         spread = np.where(apart > error, apart / NORMAL, np.nan_to_num(deviation))
         return median, np.where(spread > 0, spread, 1.0)
 
-    def prepare(self, park: Park) -> Park:
-        """Return the park with the scale of its samples.
+    @property
+    def questions(self) -> int:
+        """The greatest number of questions that each device is asked."""
+        return 2 + self.rounds
 
-        Raises:
-            SettingError: pictures.
-        """
-        tables_only(park.dataset, self.kind)
-        survey = simulated(park)
-        alike = self.fit(survey)
-        survey.log(self.kind)
-        return replace(park, normalised=scale_alike(alike))
+    def learn(self, survey: Survey, sensors: tuple[str, ...], seed: int) -> Quartiles:  # noqa: ARG002
+        """Return the quartiles, as every normaliser by questions does."""
+        return Quartiles(*self.fit(survey))
 
-
-def scale_alike(alike: tuple[Floats, Floats]) -> Normalised:
-    """Return what stands for one centre and one scale of each sensor, which the network's own scaling applies."""
-    return Normalised({}, lambda x, device: x, dict, alike)  # noqa: ARG005
+    def read(self, told: Mapping[str, Any], channels: int) -> Quartiles:
+        """Return quartiles from JSON, as :meth:`Quartiles.read` does."""
+        return Quartiles.read(told, channels)

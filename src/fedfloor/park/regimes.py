@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Values
 from fedfloor.errors import SettingError, nearest, require
-from fedfloor.park.own_scale import Normalised, tables_only
-from fedfloor.park.survey import Clusters, Floats, Question, Survey, simulated
+from fedfloor.park.own_scale import Normalised
+from fedfloor.park.survey import Clusters, Floats, Question, Step, Survey
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
@@ -74,6 +74,24 @@ class Regimes:
         if columns.min() < 0 or columns.max() >= channels:
             raise ValueError("setting columns that the samples do not have")
         return cls(Clusters(columns, mean, deviation, centres), means, deviations)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers these are."""
+        c = self.clusters
+        return sum(one.size for one in (c.mean, c.deviation, c.centres, self.mean, self.deviation))
+
+    def prepare(self, park: Park, steps: tuple[Step, ...] = ()) -> Park:
+        """Return a park with its samples normalised by these regimes."""
+        data = park.dataset
+        taken = replace(
+            data,
+            take=lambda indices, device: self.apply(data.take(indices, device)),
+            take_test=lambda indices: self.apply(data.take_test(indices)),
+        )
+        about = {"kind": "regime", "regimes": self.told()}
+        done = Normalised(about, lambda x, device: self.apply(x), dict, steps=steps)  # noqa: ARG005
+        return replace(park, dataset=taken, normalised=done)
 
 
 @dataclass(frozen=True)
@@ -164,17 +182,18 @@ class RegimeNormaliser:
                         ", ".join(self.columns), there.sum(), self.regimes)  # fmt: skip
         return replace(clusters, centres=clusters.centres[there])
 
-    def prepare(self, park: Park) -> Park:
-        """Return the park with its samples normalised.
+    @property
+    def questions(self) -> int:
+        """The greatest number of questions that each device is asked."""
+        return 2 + 1 + SETTLE * (self.regimes - 1) + self.rounds + 2
 
-        Raises:
-            SettingError: pictures, or a column that is none of the sensors.
-        """
-        tables_only(park.dataset, self.kind)
-        survey = simulated(park)
-        found = self.fit(survey, park.dataset.inputs.columns, park.seed)
-        survey.log(self.kind)
-        return by_regimes(park, found)
+    def learn(self, survey: Survey, sensors: tuple[str, ...], seed: int) -> Regimes:
+        """Return the regimes, as every normaliser by questions does."""
+        return self.fit(survey, sensors, seed)
+
+    def read(self, told: Mapping[str, Any], channels: int) -> Regimes:
+        """Return regimes from JSON, as :meth:`Regimes.read` does."""
+        return Regimes.read(told, channels)
 
 
 def _moved(survey: Survey, clusters: Clusters) -> tuple[Clusters, Floats, bool]:
@@ -184,15 +203,3 @@ def _moved(survey: Survey, clusters: Clusters) -> tuple[Clusters, Floats, bool]:
     centres = np.where(many > 0, answer[:, 1:-1] / np.maximum(many, 1), clusters.centres)
     still = bool(np.abs(centres - clusters.centres).max() < 1e-6)
     return replace(clusters, centres=centres), answer, still
-
-
-def by_regimes(park: Park, regimes: Regimes) -> Park:
-    """Return a park with its samples normalised by regimes."""
-    data = park.dataset
-    taken = replace(
-        data,
-        take=lambda indices, device: regimes.apply(data.take(indices, device)),
-        take_test=lambda indices: regimes.apply(data.take_test(indices)),
-    )
-    about = {"kind": "regime", "regimes": regimes.told()}
-    return replace(park, dataset=taken, normalised=Normalised(about, lambda x, device: regimes.apply(x), dict))  # noqa: ARG005

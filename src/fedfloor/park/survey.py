@@ -21,6 +21,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 CHUNK = 1 << 16  # rows looked at together
+NUMBER_BYTES = 8  # counts, sums and places travel in double precision
+REVEALS = {
+    "sums": "how many values of each sensor a device has, and their sum",
+    "spread": "the sum of squared distances of each sensor's values from a given mean",
+    "below": "how many of each sensor's values are at or below given values",
+    "clusters": "how many rows are nearest to each of given centres, and the sums of their setting columns and squared "
+                "distances",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """A question to every device before round 1, or its result being handed to every device.
+
+    Args:
+        kind: of the :class:`Question`; ``"result"``: nothing is asked.
+        down, up: bytes to each device and from it.
+    """
+
+    kind: str
+    down: int
+    up: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,22 +180,34 @@ Ask = Callable[[Question], Floats]  # to all devices; returns the sum of their a
 
 @dataclass(eq=False)
 class Survey:
-    """Asks all devices, and counts what that takes.
+    """Asks all devices, and records what that takes.
 
     Args:
         everyone: asks every device and adds up the answers in the devices' order.
     """
 
     everyone: Ask
-    questions: int = field(default=0, init=False)
-    down: int = field(default=0, init=False)  # numbers that each device gets
-    up: int = field(default=0, init=False)  # numbers that each device sends
+    steps: list[Step] = field(default_factory=list, init=False)
 
     def ask(self, question: Question) -> Floats:
         """Return the sum of the devices' answers."""
         found = self.everyone(question)
-        self.questions, self.down, self.up = self.questions + 1, self.down + question.numbers, self.up + found.size
+        self.steps.append(Step(question.kind, NUMBER_BYTES * question.numbers, NUMBER_BYTES * found.size))
         return found
+
+    def ended(self, what: str, numbers: int) -> tuple[Step, ...]:
+        """Log what was asked; return the steps, the last of which hands so many numbers of the result to each device.
+
+        Args:
+            what: the normalisation's name.
+            numbers: of the result.
+        """
+        steps = (*self.steps, Step("result", NUMBER_BYTES * numbers, 0))
+        down, up = sum(one.down for one in steps), sum(one.up for one in steps)
+        log.info("normalise = '%s': %d questions to every device before round 1, %s bytes down and %s bytes up each; "
+                 "answers are sums over a device's rows and carry no noise.",
+                 what, len(self.steps), f"{down:,}", f"{up:,}")  # fmt: skip
+        return steps
 
     def moments(self, clusters: Clusters | None = None) -> tuple[Floats, Floats, Floats]:
         """Return count, mean and deviation [k, C] by two questions; NaN where there is no number, 0 if constant."""
@@ -183,12 +217,6 @@ class Survey:
         deviation = np.sqrt(spread / np.where(count > 0, count, np.nan))
         constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)
         return count, mean, np.where(constant, 0.0, deviation)
-
-    def log(self, what: str) -> None:
-        """Log what was asked, and what that takes as 64-bit numbers."""
-        log.info("normalise = '%s': %d questions to every device before round 1, %s bytes down and %s bytes up each; "
-                 "answers are sums over a device's rows and carry no noise.",
-                 what, self.questions, f"{8 * self.down:,}", f"{8 * self.up:,}")  # fmt: skip
 
 
 def rows_of(park: Park, device: int) -> Values:

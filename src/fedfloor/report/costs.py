@@ -32,6 +32,12 @@ def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> 
     if target is not None:
         head[1:1] = [f"{name} to {target:g}" for name in ("rounds", *[NAMES[kind] for kind in kinds])]
     body = table(_caption(rows, target, of), head, [_cells(row, kinds) for row in rows])
+    first = {spoken(one.label): one.runs[0].rounds[0].normalised for one in found if one.runs and one.runs[0].rounds}
+    asked = [f"{name} {amount('seconds', one.seconds)} and {amount('bytes', one.bytes)}"
+             for name, one in first.items() if one is not None]  # fmt: skip
+    if asked:
+        told = f"Of this, questions of the normalisation to all devices before round 1: {listed(asked)}."
+        body += f'<p class="soft">{escape(told)}</p>'
     line = "" if target is None else f" The dotted line is {target:g}."
     how = words.curve_caption(found, share=of.share)
     caption = CURVES.format(how=how, line=line, title=of.title, name=of.name)

@@ -62,6 +62,7 @@ class Round:
         participants: devices that trained.
         lost: visits that were lost.
         spent: what all rounds up to this one cost on the network; None where the run knows no prices.
+        normalised: what the normalisation's questions before round 1 cost; None where there were none.
     """
 
     number: int
@@ -74,6 +75,7 @@ class Round:
     participants: int = 0
     lost: int = 0
     spent: Price | None = None
+    normalised: Price | None = None
     macro_f1: float | None = None
     figures: Mapping[str, float | None] | None = None
 
@@ -276,7 +278,7 @@ def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
 
 
 def _round(line: LineRecord, spent: Price | None) -> Round:
-    spread = line.by_device
+    spread, asked = line.by_device, None if line.priced is None else line.priced.normalise
     whole = spread is not None and None not in (spread.p10, spread.p50, spread.p90)
     return Round(
         number=line.round,
@@ -289,6 +291,7 @@ def _round(line: LineRecord, spent: Price | None) -> Round:
         participants=line.participants or 0,
         lost=line.lost or 0,
         spent=spent,
+        normalised=None if asked is None else Price(asked.seconds, asked.bytes, asked.joules),
         macro_f1=line.macro_f1,
         figures=line.figures,
     )

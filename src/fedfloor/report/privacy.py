@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedfloor.errors import SettingError
 from fedfloor.report.ledger import Run
 from fedfloor.report.records import PrivacyRecord, record
 
@@ -37,4 +38,10 @@ def privacy(run: Run) -> Privacy | None:
     if not path.exists():
         return None
     body = record(PrivacyRecord, path, "a statement of privacy", "Resume the run, or remove the file.")
-    return Privacy(body.reports, body.epsilon, body.epsilon_advanced, body.delta, secret=body.noise == "secret")
+    if body.reports is None and body.normalise is not None:
+        return None
+    if None in (known := (body.reports, body.epsilon, body.epsilon_advanced, body.delta)):
+        raise SettingError(
+            f"{path} is no statement of privacy: reports, epsilon, epsilon_advanced or delta is missing."
+        )
+    return Privacy(*known, secret=body.noise == "secret")  # type: ignore[arg-type]

@@ -73,12 +73,22 @@ class ExperimentRecord:
 
 
 @dataclass(frozen=True)
+class SurveyRecord:
+    """What the normalisation's questions cost on the network: s, bytes over all links, J."""
+
+    seconds: Amount = 0.0
+    bytes: Amount = 0.0
+    joules: Amount = 0.0
+
+
+@dataclass(frozen=True)
 class PricedRecord:
     """What a round cost on the network: s, J, and bytes by link."""
 
     seconds: Amount | None = None
     joules: Amount | None = None
     bytes: dict[str, Amount] | None = None
+    normalise: SurveyRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -195,13 +205,14 @@ class DivergedRecord:
 
 @dataclass(frozen=True)
 class PrivacyRecord:
-    """``privacy.json``."""
+    """``privacy.json``; without the first four where censuses carry no noise."""
 
-    reports: Count
-    epsilon: Annotated[float, Field(ge=0)]
-    epsilon_advanced: Annotated[float, Field(ge=0)]
-    delta: Share
+    reports: Count | None = None
+    epsilon: Annotated[float, Field(ge=0)] | None = None
+    epsilon_advanced: Annotated[float, Field(ge=0)] | None = None
+    delta: Share | None = None
     noise: str | None = None
+    normalise: dict[str, Any] | None = None
 
 
 def content(path: Path) -> bytes:

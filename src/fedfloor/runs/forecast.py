@@ -19,6 +19,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View
 from fedfloor.network.price import Price
+from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.parts import sampling
 from fedfloor.plan import choice, nodes, walk
@@ -29,11 +30,19 @@ from fedfloor.runs.pricing import Tariff
 
 @dataclass(frozen=True)
 class Round:
-    """A round that has not been trained: its number (0: what is asked first), its resolved plan and its price."""
+    """A round that has not been trained.
+
+    Args:
+        number: 0: what the method asks first.
+        plan: resolved.
+        price: of the plan.
+        normalised: before round 1, of the normalisation's questions, which ``price`` does not contain.
+    """
 
     number: int
     plan: Node
     price: Price
+    normalised: Price | None = None
 
 
 def rounds(experiment: Experiment, park: Park, last: int, state: State | None = None) -> Iterator[Round]:
@@ -73,7 +82,8 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
         state = method.noted(state, known)
         price = paid.price(known, state.packet, number, tick, holders=holders)
         holders = price.holders
-        yield Round(number, known, price)
+        survey = costs.survey(steps(park, experiment.data.normalise), view.start) if number == 1 else None
+        yield Round(number, known, price, survey)
         tick += max(1, walk.span(plan))
 
 

@@ -27,6 +27,7 @@ from fedfloor.methods.catalog import title
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
+from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
@@ -222,7 +223,7 @@ class _Run:
         known = len(view.sizes) if view.census is not None else 0
         reports = Counter(point.reports) + privacy.reports(self.experiment, plan, known)
         wall = time.perf_counter() - began
-        hashed, priced = text.digest(outcome.resolved), pricing.told(paid)
+        hashed, priced = text.digest(outcome.resolved), pricing.told(paid, self.normalised(start, number))
         info = _info(state, outcome.receipts)
         new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
         if self.live is not None:
@@ -269,6 +270,12 @@ class _Run:
         packet, holders = point.state.packet, before[-1].holders if before else point.holders
         paid = self.costs.price(outcome.resolved, packet, view.round, point.tick, outcome.receipts, holders)
         return [*before, paid]
+
+    def normalised(self, start: dict[str, torch.Tensor], number: int) -> Price | None:
+        """Return the price of the normalisation's questions, which round 1 contains; None if there is none."""
+        if self.costs is None or number != 1:
+            return None
+        return self.costs.survey(steps(self.engine.park, self.experiment.data.normalise), start)
 
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""

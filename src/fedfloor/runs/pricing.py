@@ -16,15 +16,17 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
-from fedfloor.network.payload import Asked, Payload
+from fedfloor.network.payload import SURVEY, Asked, Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.sites import Sites
 from fedfloor.park.park import Park
+from fedfloor.park.survey import Step
 from fedfloor.parts import objectives
 from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import FORWARD, Node, Scalar, Work
+from fedfloor.plan.nodes import FORWARD, Node, Probe, Scalar, Work
+from fedfloor.plan.nodes import Sequence as Chain
 from fedfloor.plan.outcome import Outcome, Receipt
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ class Tariff:
         part of the model would come to is not known. A census are F counts of 4 bytes, a hash is a number of 8;
         features take a pass forward, by whichever network, and a profile a visit, with the model there and back. The
         mean loss takes a pass forward, the gradient a whole pass, and both need the model. Resources are two numbers of
-        8 bytes.
+        8 bytes. A survey's question and answer have the bytes of its step, and take no time to compute: a few
+        operations per value.
         """
         radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
         number = next(iter(packet.values())).element_size()
@@ -87,6 +90,7 @@ class Tariff:
             "resources": (0, RESOURCES_BYTES, 0.0),
             "features": lambda told: self._features(told, size, number),
             "hash": lambda told: self._features(told, size, number, HASH_BYTES * int(told["hashes"] or 0)),
+            SURVEY: lambda told: (int(told["down"] or 0), int(told["up"] or 0), 0.0),
             "profile": lambda told: (size, size, Work(**told).passes(float(self.sites.samples.mean()))),  # type: ignore[arg-type]
         }
         return Payload({"all": size, **parts}, asked)
@@ -136,6 +140,17 @@ class Tariff:
         return price(
             plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders
         )
+
+    def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
+        """Return the price of the steps of a normalisation, one after the other; None where there are none.
+
+        Args:
+            steps: each goes to every device.
+            packet: that round 1 starts with.
+        """
+        everyone = tuple(range(len(self.sites.factory_of)))
+        probes = [Probe(everyone, SURVEY, settings={"down": one.down, "up": one.up}) for one in steps]
+        return self.price(Chain(tuple(probes)), packet, 0, 0) if probes else None
 
     def _why_unknown(self) -> str:
         if self.classifier:
@@ -192,13 +207,23 @@ def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
     return replace(outcome, receipts=tuple(replace(one, seconds=seconds) for one, seconds in pairs))
 
 
-def told(paid: list[Price]) -> dict[str, Any] | None:
-    """Return prices that are paid one after the other as a ledger line says them; None where nothing is priced."""
+def told(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:
+    """Return prices that are paid one after the other as a ledger line has them; None where nothing is priced.
+
+    Args:
+        paid: the prices.
+        normalised: that of the normalisation's questions, which is added and stands apart as ``normalise``, too.
+    """
     if not paid:
         return None
     bytes_: dict[str, int] = {}
+    paid = [*([] if normalised is None else [normalised]), *paid]
     for one in paid:
         for link, size in one.bytes.items():
             bytes_[link] = bytes_.get(link, 0) + size
     seconds, joules = sum(one.seconds for one in paid), sum(one.joules for one in paid)
-    return {"seconds": seconds, "joules": joules, "bytes": dict(sorted(bytes_.items()))}
+    found: dict[str, Any] = {"seconds": seconds, "joules": joules, "bytes": dict(sorted(bytes_.items()))}
+    if normalised is not None:
+        size = sum(normalised.bytes.values())
+        found["normalise"] = {"seconds": normalised.seconds, "joules": normalised.joules, "bytes": size}
+    return found

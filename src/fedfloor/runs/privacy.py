@@ -1,4 +1,4 @@
-"""What a run's censuses tell of the devices' samples: how often each device reported, and what that adds up to."""
+"""What a run reveals of the devices' samples: noisy censuses, and answers to the normalisation's questions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedfloor.experiment import Experiment
+from fedfloor.park.normalise import Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
+from fedfloor.park.survey import REVEALS
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select
 from fedfloor.runs import folder
@@ -67,7 +70,7 @@ def _asked(node: Node, tick: int) -> list[tuple[int, int]]:
 def tell(
     out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park, *, secret: bool = False
 ) -> None:  # fmt: skip
-    """Write ``privacy.json`` and log what it says; nothing where censuses carry no noise.
+    """Write ``privacy.json``: what noisy censuses and the normalisation's questions reveal; nothing without either.
 
     A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
 
@@ -78,9 +81,27 @@ def tell(
         park: what the devices have, and hold at a time.
         secret: whether real devices drew the noise; a simulation's protects nobody.
     """
+    told = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon
-    if epsilon is None or math.isinf(epsilon):
-        return
+    if epsilon is not None and not math.isinf(epsilon):
+        told |= _censuses(epsilon, counted, park, secret=secret)
+    if told:
+        folder.write_json(out / "privacy.json", told)
+
+
+def asked(park: Park, normalise: Normalise) -> dict[str, Any]:
+    """Return what the normalisation's questions reveal of each device: how often what was answered, without noise."""
+    questions = [one for one in steps(park, normalise) if one.up]
+    if not questions:
+        return {}
+    kinds = Counter(one.kind for one in questions)
+    about = {"questions": len(questions), "bytes_up": sum(one.up for one in questions), "noise": "none"}
+    answers = {kind: {"times": times, "reveals": REVEALS[kind]} for kind, times in kinds.items()}
+    return {"normalise": {**about, "answers": answers}}
+
+
+def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret: bool) -> dict[str, Any]:
+    """Return what the noisy censuses of a run come to, and log it."""
     times = -(-park.holdings // park.sizes)
     worst = max(counted, key=lambda k: counted[k] * int(times[k]), default=None)
     most, each = (0, epsilon) if worst is None else (counted[worst], epsilon * int(times[worst]))
@@ -88,10 +109,9 @@ def tell(
     figures = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
     figures |= {"epsilon_advanced": advanced, "delta": DELTA}
     source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
-    folder.write_json(out / "privacy.json", {**figures, **source})
     if not most:
         log.info("census: no device was asked for its own.")
-        return
+        return {**figures, **source}
     log.info(
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
         most, each, whole, advanced, DELTA,
@@ -103,3 +123,4 @@ def tell(
             "census: windows hold samples of device %d up to %d times, and a report tells as many times "
             "park.census_epsilon of them.", worst, int(times[worst]),
         )  # fmt: skip
+    return {**figures, **source}

@@ -115,7 +115,7 @@ def _priced(rounds: Iterator[Round], lines: list[Line]) -> tuple[list[Line], int
         line = lines[one.number - 1]
         if text.digest(one.plan) != line.plan_hash:
             return found, one.number
-        found.append(ledger.with_price(line, pricing.told(before), found[-1] if found else None))
+        found.append(ledger.with_price(line, pricing.told(before, one.normalised), found[-1] if found else None))
         before = []
     return found, 0
 
