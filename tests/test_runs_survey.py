@@ -45,9 +45,10 @@ def expected(kind: str, steps: int) -> tuple[int, int]:
         return 8 * (C + 3 * 45 * C + 2 * C), 8 * (3 * C + 3 * 45 * C)
     rounds = [1] + [2] * 3 + [3] * 3  # clusters in the first question, and in three rounds after each split
     rounds += [3] * (steps - 2 - len(rounds) - 2 - 1)  # until no centre moves
-    columns = [1 + 2 + k for k in rounds]  # the column's place is not counted; mean, deviation, centres
-    down = C + sum(one - 1 for one in columns) + (2 + 3) + (2 + 3 + 3 * C)  # spreads; k-means; sums and spreads by regime
-    return 8 * (down + 2 + 3 + 2 * 3 * C), 8 * (3 * C + sum(3 * k for k in rounds) + 3 * 3 * C)
+    down = C + sum(2 + k for k in rounds)  # one setting column: its mean, its deviation, k centres
+    down += (2 + 3) + (2 + 3 + 3 * C)  # sums and spreads in each regime
+    result = 2 + 3 + 2 * 3 * C
+    return 8 * (down + result), 8 * (3 * C + sum(3 * k for k in rounds) + 3 * 3 * C)
 
 
 @pytest.mark.parametrize("kind", KINDS)
