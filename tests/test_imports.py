@@ -22,7 +22,7 @@ OPTIONAL = (
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
-BASE = {"_version", "errors", "capacity", "chance", "figures", "outside", "references", "threads"}
+BASE = {"_version", "errors", "capacity", "chance", "figures", "names", "outside", "references", "threads"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -43,11 +43,12 @@ MAY = {
     "capacity": {"errors"},
     "chance": set(),
     "figures": {"errors"},
+    "names": set(),
     "outside": {"errors"},
     "threads": set(),
     "references": set(),
     "solvers": {"chance", "errors"},
-    "plan": {"errors"},
+    "plan": {"errors", "names"},
     "data": BASE,
     "park": BASE | {"data"},
     "models": BASE | {"data", "park"},
@@ -60,7 +61,7 @@ MAY = {
     "places": BASE | {"data", "experiment"},
     "config": BASE | {"checking", "experiment", "places", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
-    "report": {"_version", "checking", "errors", "figures", "plan", "references"},
+    "report": {"_version", "checking", "errors", "figures", "names", "plan", "references"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "reproduce": TRAINING | {"report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations

@@ -231,6 +231,7 @@ def test_report_reads_only_and_never_trains() -> None:
         "fedfloor.checking",
         "fedfloor.errors",
         "fedfloor.figures",
+        "fedfloor.names",
         "fedfloor.plan",
         "fedfloor.references",
         "fedfloor.report",

@@ -284,18 +284,23 @@ def skew(text: str, park: Park) -> LabelSkew | None:
 def rows(park: Park) -> list[dict[str, Any]]:
     """Return a row per factory: its devices, their samples from the smallest to the largest, and its classes."""
     found = []
-    names = park.factory_names or tuple(map(str, range(park.factories)))
     table = park.counts()
-    for factory, name in enumerate(names):
+    for factory in range(park.factories):
         members = list(park.members(factory))
         sizes, counts = park.sizes[members], table[members].sum(axis=0)
         order = np.argsort(-counts, kind="stable")
         shown = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order[:6] if counts[c])
         found.append({
-            "factory": name, "devices": len(members), "samples": int(sizes.sum()), "smallest": int(sizes.min()),
-            "largest": int(sizes.max()), "classes": shown + (", …" if (counts > 0).sum() > 6 else ""),
+            "factory": _factory(park, factory), "devices": len(members),
+            "samples": int(sizes.sum()), "smallest": int(sizes.min()), "largest": int(sizes.max()),
+            "classes": shown + (", …" if (counts > 0).sum() > 6 else ""),
         })  # fmt: skip
     return found
+
+
+def _factory(park: Park, number: int) -> str | None:
+    """Return a factory's name or number; None where it is the only one and has no name."""
+    return park.called.own("factory", number) or (None if park.factories == 1 else str(number))
 
 
 def check_free(out: Path, *, force: bool) -> None:

@@ -14,6 +14,7 @@ import typer
 from fedfloor.cli import budgets, shared
 from fedfloor.cli.options import At, File, Json, Set
 from fedfloor.errors import SettingError
+from fedfloor.names import NUMBERED, Names
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -49,7 +50,7 @@ def price(
         rows.append(row)
         links += more
     if as_json:
-        show(rows, as_json=True, links=links, network=what.network.profile)
+        show(rows, as_json=True, links=links, network=what.network.profile, names=park.called.table())
         return
     title = f"{what.name}: rounds 1 to {last} on {what.network.profile or 'its network'}"
     show([_round_costs(row) for row in rows], as_json=False, title=title)
@@ -89,7 +90,7 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
         "MB_per_round": total / last / 1e6, "GB": total / 1e9, "joules_per_round": joules / last, "joules": joules,
-        "waits_for": None if longest is None else waits_for(longest.price.critical),
+        "waits_for": None if longest is None else waits_for(longest.price.critical, park.called),
         "setup_seconds": setup_s, "setup_MB": setup_bytes / 1e6,
         "setup_share_of_seconds": share(setup_s, seconds), "setup_share_of_bytes": share(setup_bytes, total),
         "normalise_seconds": asked_s, "normalise_MB": asked_bytes / 1e6,
@@ -115,8 +116,8 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.2g} %" if part else "0 %"
 
 
-def waits_for(critical: Critical) -> str:
-    """Say which branch ends last, and what its seconds go into.
+def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
+    """Return which branch ends last, by its sites' names, and what its seconds go into.
 
     >>> from fedfloor.network.price import Critical
     >>> waits_for(Critical((3, 7), compute_s=1.0, transfer_s=3.0, wait_s=4.0))
@@ -127,11 +128,13 @@ def waits_for(critical: Critical) -> str:
     total = critical.compute_s + critical.transfer_s + critical.wait_s
     if not total:
         return "nothing takes time"
-    shown = [str(k) for k in dict.fromkeys(critical.visits) if k >= 0]
+    visited = [k for k in dict.fromkeys(critical.visits) if k >= 0]
+    shown = [names.short("device", k) for k in visited]
     who = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
     shares = (("computing", critical.compute_s), ("sending", critical.transfer_s), ("waiting", critical.wait_s))
     told = ", ".join(f"{100 * part / total:.0f} % {word}" for word, part in shares if part)
-    parties = [f"{'device' if len(shown) == 1 else 'devices'} {who}"] if shown else []
+    kind = "" if all(names.own("device", k) for k in visited) else "device " if len(shown) == 1 else "devices "
+    parties = [f"{kind}{who}"] if shown else []
     parties += ["the cloud"] if -1 in critical.visits else []
     return f"{' and '.join(parties)}: {told}" if parties else told
 

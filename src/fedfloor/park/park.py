@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
 from fedfloor.errors import SettingError, require
+from fedfloor.names import Names
 from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.normalise import Normalise, normaliser, summed
@@ -263,6 +264,11 @@ class Park:
         """The devices' names; empty where devices are no natural owners, or owners have none."""
         owners, names = self.natural_owners, self.dataset.owned.names
         return () if owners is None or not names else tuple(names[k] for k in owners)
+
+    @cached_property
+    def called(self) -> Names:
+        """What its devices and factories are called wherever people read of them."""
+        return Names(dict(enumerate(self.names)), self.factory_names or ("",) * self.factories)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:

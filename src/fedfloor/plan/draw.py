@@ -7,19 +7,22 @@ from dataclasses import replace
 from itertools import groupby
 from xml.sax.saxutils import escape, quoteattr
 
+from fedfloor.names import NUMBERED, Names
 from fedfloor.plan.chains import Pen
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Select, Sequence, Train, edge
-from fedfloor.plan.shapes import STYLE, Block, moved, number, polyline, station, wide, write
+from fedfloor.plan.shapes import CHIP_W, STYLE, Block, moved, number, polyline, shortened, station, wide, write
 from fedfloor.plan.sketch import RELAY, draw, starts_at, under
 from fedfloor.plan.walk import children, devices, fold
-from fedfloor.plan.words import heading, ranges, shape, work_words
+from fedfloor.plan.words import heading, shape, work_words
 
 MOST_LEAVES = 100
 ROOM = 1160.0
 
 
-def tree(node: Node, limit: int = 4) -> str:
+def tree(node: Node, limit: int = 4, names: Names = NUMBERED) -> str:
     """Draw a plan as a tree of lines; of more than ``limit`` neighbours that look alike only the first two are drawn.
+
+    ``names`` are those of sites.
 
     >>> from fedfloor.plan.nodes import Sequence, Train, Work, device
     >>> work = Work(epochs=1, rate=0.01)
@@ -33,22 +36,22 @@ def tree(node: Node, limit: int = 4) -> str:
     │     └─ … 6 more like this (devices 2–7)
     └─ device 9: 1 epoch, b 32, η 0.01
     """
-    return "\n".join([heading(node), *_below(node, "", limit)])
+    return "\n".join([heading(node, names), *_below(node, "", limit, names)])
 
 
-def _below(node: Node, indent: str, limit: int) -> Iterator[str]:
-    entries = list(_entries(children(node), limit))
+def _below(node: Node, indent: str, limit: int, names: Names) -> Iterator[str]:
+    entries = list(_entries(children(node), limit, names))
     for i, entry in enumerate(entries):
         last = i == len(entries) - 1
         branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
         if isinstance(entry, str):
             yield indent + branch + entry
         else:
-            yield indent + branch + heading(entry)
-            yield from _below(entry, indent + deeper, limit)
+            yield indent + branch + heading(entry, names)
+            yield from _below(entry, indent + deeper, limit, names)
 
 
-def _entries(siblings: tuple[Node, ...], limit: int) -> Iterator[Node | str]:
+def _entries(siblings: tuple[Node, ...], limit: int, names: Names) -> Iterator[Node | str]:
     for _, run in groupby(siblings, key=shape):
         alike = list(run)
         if len(alike) <= limit:
@@ -56,11 +59,11 @@ def _entries(siblings: tuple[Node, ...], limit: int) -> Iterator[Node | str]:
             continue
         yield from alike[:2]
         hidden = set().union(*(devices(one) for one in alike[2:]))
-        who = f" (devices {ranges(hidden)})" if hidden else ""
+        who = f" (devices {names.many(hidden)})" if hidden else ""
         yield f"… {len(alike) - 2} more like this{who}"
 
 
-def svg(node: Node, factory_of: Callable[[int], int] | None = None, factories: tuple[str, ...] = ()) -> str:
+def svg(node: Node, factory_of: Callable[[int], int] | None = None, names: Names = NUMBERED) -> str:
     """Draw one round: the cloud on top, edges below it, devices at the bottom, arrows for the model's way.
 
     Colours follow the reader's light or dark scheme; a page may set ``--plan-paper`` for the background.
@@ -68,7 +71,7 @@ def svg(node: Node, factory_of: Callable[[int], int] | None = None, factories: t
     Args:
         node: the plan of a round.
         factory_of: the factory of a device; if given, edges that only relay are drawn too.
-        factories: their names, by number; edges without one are numbered.
+        names: those of sites.
 
     >>> from fedfloor.plan.nodes import Train, Work, device
     >>> svg(Train(device(3), Work(epochs=1))).startswith("<svg xmlns=")
@@ -77,11 +80,12 @@ def svg(node: Node, factory_of: Callable[[int], int] | None = None, factories: t
     works = list(dict.fromkeys(_works(node)))
     tags = {words: _letter(i) for i, words in enumerate(works)} if len(works) > 1 else {}
     shown = node if factory_of is None else _with_relays(node, factory_of)
-    pen = Pen(_limit(shown), tags, factories)
+    longest = max((wide(shortened(names.short("device", k))) for k in devices(node)), default=0.0)
+    pen = Pen(_limit(shown), tags, names, max(CHIP_W, longest + (24 if tags else 14)))
     block = draw(shown, pen, ROOM, CLOUD)
     if starts_at(shown) != CLOUD:
-        block = under(station(CLOUD, ""), [block], ROOM)
-    return _sheet(block, f"One round as a plan: {heading(node)}", works, tags)
+        block = under(station(CLOUD, "", False, ""), [block], ROOM)
+    return _sheet(block, f"One round as a plan: {heading(node, names)}", works, tags)
 
 
 def _sheet(block: Block, title: str, works: list[str], tags: dict[str, str]) -> str:

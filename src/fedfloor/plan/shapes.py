@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from fedfloor.plan.nodes import Site
-from fedfloor.plan.words import site_words
 
 CHIP_W, CHIP_H = 38.0, 26.0
+NAME_MOST = 16  # letters of a name that fit a device; the whole name is in its title
 Point = tuple[float, float]
 
 # A page that embeds the picture may set --plan-paper; all else follows the reader's light or dark scheme.
@@ -99,12 +99,12 @@ def swing(start: Point, end: Point, kind: str) -> str:
     return f'<path class="{kind}" d="{path}"/>' + tip(end, 90 if y1 > y0 else -90, kind.split()[0])
 
 
-def between(start: Point, end: Point, kind: str = "hand", shift: float = 0.0) -> str:
+def between(start: Point, end: Point, kind: str = "hand", shift: float = 0.0, width: float = CHIP_W) -> str:
     """Return an arrow from one chip's border to another's, given their centres; ``shift`` moves it sideways."""
     (x0, y0), (x1, y1) = start, end
     dx, dy = x1 - x0, y1 - y0
     # the share of the way at which the line leaves the first chip's rectangle
-    across = CHIP_W / 2 / abs(dx) if dx else math.inf
+    across = width / 2 / abs(dx) if dx else math.inf
     along = CHIP_H / 2 / abs(dy) if dy else math.inf
     part = min(across, along)
     length = math.hypot(dx, dy)
@@ -115,13 +115,23 @@ def between(start: Point, end: Point, kind: str = "hand", shift: float = 0.0) ->
     return polyline((first, last), kind)
 
 
-def chip(centre: Point, name: str, title: str, tag: str = "") -> str:
-    """Return a device: a rounded box with its number, and a letter for its work where works differ."""
+def shortened(name: str) -> str:
+    """Return a name that fits a device: of a long one its two ends.
+
+    >>> shortened("pump-7"), shortened("press line 4, hall north")
+    ('pump-7', 'press li…l north')
+    """
+    half = NAME_MOST // 2
+    return name if len(name) <= NAME_MOST else f"{name[:half].rstrip()}…{name[1 - half :].lstrip()}"
+
+
+def chip(centre: Point, name: str, title: str, tag: str = "", width: float = CHIP_W) -> str:
+    """Return a device: a rounded box with its name, and a letter for its work where works differ."""
     x, y = centre
-    body = box(x - CHIP_W / 2, y - CHIP_H / 2, CHIP_W, CHIP_H, "box")
+    body = box(x - width / 2, y - CHIP_H / 2, width, CHIP_H, "box")
     body += write(x - (4 if tag else 0), y + 4, name)
     if tag:
-        body += write(x + 13, y - 2, tag, "tiny")
+        body += write(x + width / 2 - 6, y - 2, tag, "tiny")
     return f"<g><title>{escape(title)}</title>{body}</g>"
 
 
@@ -136,11 +146,10 @@ def cloud(note: str) -> Block:
     return Block(w, height, (w / 2 - 8, 4), (w / 2 + 8, 4), f'<path class="box" d="{path}"/>{lines}')
 
 
-def station(site: Site, note: str, relay: bool = False, name: str = "") -> Block:
+def station(site: Site, note: str, relay: bool, name: str) -> Block:
     """Return a site: the cloud, or a box for an edge, named by its factory; an edge that only relays is dashed."""
     if site.kind == "cloud":
         return cloud(note)
-    name = name or site_words(site)
     width = max(76.0, wide(name) + 30, wide(note, 5.8) + 20)
     height = 40.0 if note else 26.0
     body = box(0, 0, width, height, "box dashed" if relay else "box", 9)

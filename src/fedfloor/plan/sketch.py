@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate, pairwise
+from xml.sax.saxutils import escape
 
 from fedfloor.plan import chains
 from fedfloor.plan.chains import Pen
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train
 from fedfloor.plan.shapes import Block, box, moved, number, polyline, swing, wide, write
-from fedfloor.plan.words import count, is_chain, mix_words, ranges, times_words, work_words
+from fedfloor.plan.words import count, is_chain, mix_words, times_words, work_words
 
 RELAY = "passed on"  # the rule of a Parallel that the picture adds where an edge only relays
 GAP = 20.0
+NAMED = 40  # devices that the title of a box of dots names
 
 
 def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
@@ -36,13 +38,13 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
         case Select():
             by = f"{node.random} at random, {node.how_many - node.random} by" if node.random else "by"
             lines = [f"choose {node.how_many} of {len(node.candidates)}", f"{by} {node.policy}"]
-            return _crowd(pen.station(node.at, mix_words(node)), lines, node.candidates, "dashed", "back")
+            return _crowd(pen, pen.station(node.at, mix_words(node)), lines, node.candidates, "dashed", "back")
         case Broadcast():
             lines = [f"hand {node.scope!r} to", f"{count(len(node.devices), 'device')} to keep"]
-            return _crowd(pen.station(here, ""), lines, node.devices, "dotted", "")
+            return _crowd(pen, pen.station(here, ""), lines, node.devices, "dotted", "")
         case Probe():
             lines = [f"ask {count(len(node.devices), 'device')}:", f"{node.what}?"]
-            return _crowd(pen.station(node.at, "answers unmixed"), lines, node.devices, "dotted", "back dotted")
+            return _crowd(pen, pen.station(node.at, "answers unmixed"), lines, node.devices, "dotted", "back dotted")
 
 
 def ends_at(node: Node, here: Site) -> Site:
@@ -147,7 +149,7 @@ def _steps(node: Sequence, pen: Pen, room: float, here: Site) -> Block:
     return Block(x - 2 * GAP, height, (first.into[0], top + first.into[1]), out, body)
 
 
-def _crowd(top: Block, lines: list[str], devices: tuple[int, ...], edge: str, answer: str) -> Block:
+def _crowd(pen: Pen, top: Block, lines: list[str], devices: tuple[int, ...], edge: str, answer: str) -> Block:
     """Draw a site and a box of devices as dots: one arrow there and, where something comes back, one back."""
     shown = min(len(devices), 100)
     columns = min(20, max(10, math.ceil(math.sqrt(2 * shown))))
@@ -166,7 +168,7 @@ def _crowd(top: Block, lines: list[str], devices: tuple[int, ...], edge: str, an
     )
     if shown < len(devices):
         body += write(width / 2, height - 7, f"… and {len(devices) - shown} more", "soft")
-    body = f"<g><title>devices {ranges(devices)}</title>{body}</g>"
+    body = f"<g><title>devices {escape(pen.names.many(devices, NAMED))}</title>{body}</g>"
     panel = Block(width, height, (width / 2 - 8, 0), (width / 2 + 8, 0), body)
     return _swings(top, [panel], "out" if answer == "back" else "out dotted", answer)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 
+from fedfloor.names import NUMBERED, Names
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Radio, Repeat, Select, Sequence, Site, Train, Work
 
 MIXES = {
@@ -44,15 +45,6 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
-def site_words(site: Site) -> str:
-    """Name a site.
-
-    >>> site_words(Site("edge", 3))
-    'edge 3'
-    """
-    return "cloud" if site.kind == "cloud" else f"{site.kind} {site.index}"
-
-
 def mix_words(node: Parallel | Select) -> str:
     """Say how models meet.
 
@@ -83,22 +75,6 @@ def radio_words(radio: Radio) -> str:
     return f"channel {radio.channel}, {radio.power_dbm:.4g} dBm"
 
 
-def ranges(numbers: Iterable[int], limit: int = 6) -> str:
-    """Write device numbers as ranges, sorted, at most ``limit`` of them.
-
-    >>> ranges([5, 0, 1, 2]), ranges([0, 2, 4, 6], limit=2)
-    ('0–2, 5', '0, 2, …')
-    """
-    spans: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1] = (spans[-1][0], number)
-        else:
-            spans.append((number, number))
-    words = [str(low) if low == high else f"{low}–{high}" for low, high in spans[:limit]]
-    return ", ".join(words + ["…"] * (len(spans) > limit))
-
-
 def is_chain(node: Node) -> bool:
     """Return whether the node is a ``Sequence`` of at least two visits to devices."""
     if not isinstance(node, Sequence) or len(node.children) < 2:
@@ -117,8 +93,8 @@ def times_words(node: Repeat) -> str:
     return count(node.times, "lap" if is_chain(node.child) else "time")
 
 
-def heading(node: Node) -> str:
-    """Describe a node in one line, without what is below it.
+def heading(node: Node, names: Names = NUMBERED) -> str:
+    """Describe a node in one line, without what is below it; ``names`` are those of sites.
 
     >>> heading(Parallel((Train(Site("device", 1), Work(epochs=1)),)))
     'in parallel: 1 branch, meets at the cloud (mean by samples)'
@@ -126,20 +102,20 @@ def heading(node: Node) -> str:
     match node:
         case Train():
             radio = f" [{radio_words(node.radio)}]" if node.radio else ""
-            return f"{site_words(node.site)}: {work_words(node.work)}{radio}"
+            return f"{names.site(node.site.kind, node.site.index)}: {work_words(node.work)}{radio}"
         case Sequence():
             return f"one after another: {len(node.children)}"
         case Parallel():
-            return f"in parallel: {count(len(node.children), 'branch', 'branches')}, {_meeting(node)}"
+            return f"in parallel: {count(len(node.children), 'branch', 'branches')}, {_meeting(node, names)}"
         case Repeat():
             return times_words(node)
         case Select():
-            return f"{choice_words(node)}, {_meeting(node)}, each: {work_words(node.work)}"
+            return f"{choice_words(node)}, {_meeting(node, names)}, each: {work_words(node.work)}"
         case Broadcast():
-            return f"hand {node.scope!r} to {_devices(node.devices)} to keep"
+            return f"hand {node.scope!r} to {_devices(node.devices, names)} to keep"
         case Probe():
             how = f" ({', '.join(_settings(node.settings))})" if node.settings else ""
-            return f"ask {_devices(node.devices)} for {node.what}{how}, answers to {_the(node.at)}"
+            return f"ask {_devices(node.devices, names)} for {node.what}{how}, answers to {_the(node.at, names)}"
 
 
 def _settings(settings: Mapping[str, object]) -> list[str]:
@@ -147,16 +123,16 @@ def _settings(settings: Mapping[str, object]) -> list[str]:
     return [f"{name} {str(one).lower() if isinstance(one, bool) else one}" for name, one in settings.items()]
 
 
-def _devices(numbers: tuple[int, ...]) -> str:
-    return f"{count(len(numbers), 'device')} ({ranges(numbers)})"
+def _devices(numbers: tuple[int, ...], names: Names) -> str:
+    return f"{count(len(numbers), 'device')} ({names.many(numbers)})"
 
 
-def _meeting(node: Parallel | Select) -> str:
-    return f"meets at {_the(node.at)} ({mix_words(node)})"
+def _meeting(node: Parallel | Select, names: Names) -> str:
+    return f"meets at {_the(node.at, names)} ({mix_words(node)})"
 
 
-def _the(site: Site) -> str:
-    return "the cloud" if site.kind == "cloud" else site_words(site)
+def _the(site: Site, names: Names) -> str:
+    return "the cloud" if site.kind == "cloud" else names.site(site.kind, site.index)
 
 
 def shape(node: Node) -> Hashable:

@@ -34,7 +34,11 @@ def holdings_figure(park: Park) -> Any:
         "line": {"width": 0},
         "opacity": 0.85,
     }
-    words = [f"{_name(park, k)}, class {park.classes[label]}: {count} samples" for _, label, count, k in cells]
+    names = park.names
+    words = [
+        f"{names.site('device', park.devices[k].number)}, class {park.classes[label]}: {count} samples"
+        for _, label, count, k in cells
+    ]
     xy = {"x": [place for place, *_ in cells], "y": [label for _, label, *_ in cells]}
     figure = go.Figure(
         go.Scatter(**xy, mode="markers", marker=marker, text=words, hovertemplate="%{text}<extra></extra>")
@@ -44,20 +48,16 @@ def holdings_figure(park: Park) -> Any:
     return figure
 
 
-def _name(park: Park, k: int) -> str:
-    return park.devices[k].name or f"device {park.devices[k].number}"
-
-
 def _axes(figure: Any, park: Park, order: Sequence[int]) -> None:
     height = int(min(1500, max(300, 130 + len(park.classes) * (30 if len(park.classes) <= 20 else 15))))
-    named = any(park.devices[k].name for k in order)
+    names = park.names
     margin = {"l": 50, "r": 16, "t": 40, "b": 50}
     figure.update_layout(**layout(height) | {"margin": margin, "showlegend": False})
     every = max(1, -(-len(order) // 40))
     ticks = list(range(0, len(order), every))
     axis = {"title": "device", "range": [-0.6, len(order) - 0.4], "tickvals": ticks, "showgrid": False}
-    angle = -90 if named or len(order) > 40 else 0  # on their side they have room even on paper
-    texts = [park.devices[order[i]].name or str(park.devices[order[i]].number) for i in ticks]
+    angle = -90 if names.devices or len(order) > 40 else 0  # on their side they have room even on paper
+    texts = [names.short("device", park.devices[order[i]].number) for i in ticks]
     figure.update_xaxes(**axis, tickangle=angle, ticktext=texts)
     classes = {"tickvals": list(range(len(park.classes))), "ticktext": list(park.classes)}
     figure.update_yaxes(title="class", **classes, range=[len(park.classes) - 0.3, -0.7])
@@ -80,7 +80,7 @@ def _mark_factories(figure: Any, park: Park, factories: Sequence[int]) -> None:
             figure.add_vrect(x0=start - 0.5, x1=i - 0.5, fillcolor=SHADE, line_width=0, layer="below")
         if named:
             whole = park.factory_names or len(set(factories)) <= 3
-            name = park.factory_name(factories[start]) if whole else f"F{factories[start]}"
+            name = park.names.site("factory", factories[start]) if whole else f"F{factories[start]}"
             place = {"x": (start + i - 1) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "showarrow": False}
             figure.add_annotation(text=escape(name), font={"size": 12}, **place)
         start = i

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure, named
+from fedfloor.names import Names
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
@@ -110,9 +111,11 @@ class Park:
     test_sha256: str | None = None
     factory_names: tuple[str, ...] = ()  # by number; empty where they have none
 
-    def factory_name(self, number: int) -> str:
-        """Return how a factory is called."""
-        return self.factory_names[number] if self.factory_names else f"factory {number}"
+    @property
+    def names(self) -> Names:
+        """What its devices and factories are called."""
+        devices = {device.number: device.name for device in self.devices if device.name}
+        return Names(devices, self.factory_names or ("",) * self.factories)
 
 
 @dataclass(frozen=True)

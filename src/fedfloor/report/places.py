@@ -55,8 +55,9 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
         for i, group in enumerate(found)
         if (finals := [r.evaluation for r in group.runs if r.evaluation])
     ]
+    called = found[0].runs[0].park.names
     names = {
-        place[0]: place[1] or f"factory {place[0]}"
+        place[0]: place[1] or called.site("factory", place[0])
         for _, _, places in measured for place, values in places.items() if values
     }  # fmt: skip
     if not names:
@@ -125,7 +126,8 @@ def _dots(go: Any, group: Group, i: int, row: int) -> list[Any]:
     if not places:
         return []
     means = [sum(values) / len(values) for values in places.values()]
-    names = [name or f"device {number}" for number, name, _ in places]
+    called = group.runs[0].park.names
+    names = [name or called.site("device", number) for number, name, _ in places]
     marker = {"size": 7, "color": faint(COLOURS[i % len(COLOURS)], 0.55), "symbol": "circle", "line": {"width": 0}}
     tips = {"text": names, "hovertemplate": "%{text}: %{x:.4f}<extra></extra>"}
     return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]

@@ -52,34 +52,37 @@ def device_section(found: Sequence[Group], drawn: Drawn) -> str:
     known = any(run.evaluation and run.evaluation.devices for group in found for run in group.runs)
     body = chart("devices", places.device_figure(found), words.devices_caption(found, dots=known), drawn)
     if known:
-        rows = _device_rows(found)
-        head = ["device", "factory", *[spoken(group.label) for group in found]]
+        several = any(run.park.factories > 1 for run in words.members(found))
+        rows = _device_rows(found, several=several)
+        head = ["device", *(["factory"] if several else []), *[spoken(group.label) for group in found]]
         caption = f'<p class="soft">{escape(words.places_caption(found, "device", spread=False))}</p>'
         listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
         body += folded(words.devices_listed(len(rows), found), listing + caption, kind="list")
     return section(words.places_title(found, "device"), body, "devices")
 
 
-def _device_rows(found: Sequence[Group]) -> list[list[str]]:
+def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
     finals = [[run.evaluation for run in group.runs if run.evaluation] for group in found]
     columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices).items()} for one in finals]
     every: dict[int, Place] = {place.number: place for one in finals for e in one for place in e.devices}
-    halls = {place.factory: place.name or str(place.number) for one in finals for e in one for place in e.factories}
+    names = found[0].runs[0].park.names
+    halls = {place.factory: place.name for one in finals for e in one for place in e.factories if place.name}
     rows = []
     for number, place in sorted(every.items()):
         cells = [column.get(number) or [] for column in columns]
         trains = place.role == "trains only"
         means = [figure(sum(v) / len(v)) if v else "trains only" if trains else figure(None) for v in cells]
-        name = place.name or str(number)
+        name = place.name or names.short("device", number)
         named = f"{name} (tests only)" if place.role == "tests only" else name
-        rows.append([named, halls.get(place.factory, "–" if place.factory is None else str(place.factory)), *means])
+        hall = "–" if place.factory is None else halls.get(place.factory) or names.short("factory", place.factory)
+        rows.append([named, *([hall] if several else []), *means])
     return rows
 
 
 def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
-    """Return the accuracy per factory, or nothing where no run was evaluated by factory."""
+    """Return the accuracy per factory, or nothing where there is one only or no run was evaluated by factory."""
     drawing = places.factory_figure(found)
-    if drawing is None:
+    if drawing is None or len({bar for trace in drawing.data for bar in trace.y}) < 2:
         return ""
     body = chart("factories", drawing, words.places_caption(found, "factory"), drawn)
     if drawing.layout.height > LONG_PX:
@@ -147,10 +150,12 @@ def plan_section(found: Sequence[Group]) -> str:
             continue
         factories = {device.number: device.factory for device in run.park.devices}
         known = run.park.of_devices == len(factories)  # else no edges are drawn that only relay
-        drawing = svg(run.plan, factories.__getitem__ if known else None, run.park.factory_names)
+        drawing = svg(run.plan, factories.__getitem__ if known else None, run.park.names)
         caption = words.plan_caption(run, handed='class="hand' in drawing)
         picture = scroll(drawing, f"plan of {group.label}")
-        text = folded("The same as text", f'<pre tabindex="0">{escape(tree(run.plan))}</pre>', kind="text")
+        text = folded(
+            "The same as text", f'<pre tabindex="0">{escape(tree(run.plan, names=run.park.names))}</pre>', kind="text"
+        )
         parts.append(f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>{text}")
     return section("A round as a plan", "".join(parts), "plan")
 

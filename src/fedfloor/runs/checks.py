@@ -175,9 +175,8 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
     kind = getattr(experiment.data.partition, "kind", "")
     larger = {"dominant": f"samples = {enough}"} | dict.fromkeys(("natural", "dirichlet"), f"at_least = {enough}")
     more = f", or ask for larger ones with the partition's {larger[kind]}" if kind in larger else ""
-    name = f" ({park.names[smallest]})" if park.names else ""
     raise SettingError(
-        f"work.batch_size = {largest} is larger than what device {smallest}{name} holds "
+        f"work.batch_size = {largest} is larger than what {park.called.site('device', smallest)} holds "
         f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices{more}; or let such "
         "devices train with fewer samples at a time: work.short_batches = true."
     )

@@ -1,0 +1,74 @@
+"""The names of a park's sites: the data's own where they have some, else kind and number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+MOST = 6  # names that a list shows
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the devices and factories of a park are called wherever people read of them; plans and files keep numbers.
+
+    Args:
+        devices: number → name, of those that have one.
+        factories: their names by number, "" for one without a name; empty where their number is not known, either.
+
+    >>> names = Names({7: "pump-7"}, ("valve1",))
+    >>> names.site("device", 7), names.site("edge", 0), names.site("device", 3)
+    ('pump-7', 'valve1', 'device 3')
+    """
+
+    devices: Mapping[int, str] = field(default_factory=dict)
+    factories: tuple[str, ...] = ()
+
+    def own(self, kind: str, number: int) -> str:
+        """Return the name that the data give a ``"device"``, a ``"factory"`` or its ``"edge"``; "" without one."""
+        if kind == "device":
+            return self.devices.get(number, "")
+        return self.factories[number] if number < len(self.factories) else ""
+
+    def site(self, kind: str, number: int) -> str:
+        """Return a site's name, else its kind and number; the number is left out of an only factory.
+
+        >>> Names().site("factory", 2), Names(factories=("",)).site("edge", 0), Names().site("cloud", 0)
+        ('factory 2', 'edge', 'cloud')
+        """
+        only = kind == "cloud" or (kind != "device" and len(self.factories) == 1)
+        return self.own(kind, number) or (kind if only else f"{kind} {number}")
+
+    def short(self, kind: str, number: int) -> str:
+        """Return a site's name, else its number alone: for places that name the kind themselves."""
+        return self.own(kind, number) or str(number)
+
+    def many(self, devices: Iterable[int], most: int = MOST) -> str:
+        """Return the names of at most ``most`` devices, or their numbers as ranges where one has no name.
+
+        >>> Names({0: "a", 1: "b"}).many([1, 0]), Names().many([5, 0, 1, 2]), Names({0: "a"}).many([0, 1])
+        ('a, b', '0–2, 5', '0–1')
+        """
+        numbers = sorted(set(devices))
+        named = [name for k in numbers if (name := self.devices.get(k))]
+        words = named if len(named) == len(numbers) else _ranges(numbers)
+        return ", ".join(words[:most] + ["…"] * (len(words) > most))
+
+    def table(self) -> dict[str, dict[str, str]]:
+        """Return what is named as JSON: ``devices`` and ``factories``, each number → name."""
+        named = {str(m): name for m, name in enumerate(self.factories) if name}
+        return {"devices": {str(k): name for k, name in self.devices.items()}, "factories": named}
+
+
+NUMBERED = Names()  # sites by their numbers
+
+
+def _ranges(numbers: list[int]) -> list[str]:
+    """Return ascending numbers as ranges."""
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    return [str(low) if low == high else f"{low}–{high}" for low, high in spans]
