@@ -16,7 +16,6 @@ import fedfloor
 from commands import lines
 from fedfloor import config
 from fedfloor.data.reading import TimeSplit, Window
-from fedfloor.deploy import facts
 from fedfloor.errors import SettingError
 from fedfloor.experiment import EngineSettings
 from fedfloor.inference import inputs
@@ -240,9 +239,6 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     for kind in ("robust", BY):
         with pytest.raises(SettingError, match="is for sensors in tables: labels has pictures"):
             prepared(build("labels", devices=2, samples_per_device=10), kind)  # type: ignore[arg-type]
-        what = experiment(table, kind)  # type: ignore[arg-type]
-        with pytest.raises(SettingError, match="which devices with samples of their own do not answer"):
-            facts.of(what, load_data(what))
     for text, message in (
         ("{ kind = 'robust', rounds = 13 }", "data.normalise.rounds = 13: must be a whole number from 1 to 12"),
         ("{ kind = 'regime', columns = [], regimes = 3 }", r"data.normalise.columns = \[\]: must be the names of"),

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedfloor.deploy.asking import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
+from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, RefusedError, encode
 from fedfloor.deploy.names import Names, table
@@ -36,7 +38,9 @@ from fedfloor.engine.visit import Key
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
+from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
+from fedfloor.park.survey import Step
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
@@ -101,13 +105,21 @@ class Cloud:
         here = load_data(experiment)
         facts = facts_of.of(experiment, here)
 
-        def ask() -> Mapping[int, Message]:
-            self._tally = Tally()  # what edges state while devices are still joining must not add up
-            return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
+        def ask(facts: Facts) -> joining.Gathered:
+            def exchange() -> Mapping[int, Message]:
+                self._tally = Tally()  # what edges state while devices are still joining must not add up
+                return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
 
-        found = joining.wait(ask, self._settings.edges, facts, self._settings.deadlines.join_s)
+            return joining.wait(exchange, self._settings.edges, facts, self._settings.deadlines.join_s)
+
+        found, part, steps = ask(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
+        if isinstance(part, Surveyed):
+            survey = facts_of.survey(lambda asked: ask(asked)[1], facts)
+            learnt = part.learn(survey, facts.inputs.columns, experiment.seed)
+            steps = survey.ended(part.kind, learnt.numbers)
+            facts = replace(facts, found=learnt.told())
         self._factory_of = found[0]
-        park = facts_of.park(experiment, facts, *found, here)
+        park = facts_of.park(experiment, facts, *found, here, steps)
         known, crosses = facts_of.known(facts, park), foreign(experiment, method)
         self._told = {factory: joining.told(known, found, None if crosses else factory) for factory in self._names}
         self._exchange(self._introduction(self._names))

@@ -10,7 +10,7 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -20,7 +20,7 @@ from fedfloor._version import __version__
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import names, own, topics
-from fedfloor.deploy.facts import Facts, holding
+from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.link import Link, Mqtt
@@ -29,6 +29,7 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
+from fedfloor.park.normalise import normaliser
 from fedfloor.park.park import Park
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Agent:
         self._held = Counter[str]()  # their bytes
         self._worker: Worker | None = None
         self._facts: Facts | None = None
+        self._raw: Park | None = None  # as its samples are stored, and what it answers questions about
+        self._questions = Questions(normaliser(experiment.data.normalise))
         self._last: tuple[str, bytes] = ("", b"")  # what was answered last, if it is asked for again
 
     def run(self) -> None:
@@ -196,13 +199,16 @@ class Agent:
     def _holding(self, message: Message) -> dict[str, Any]:
         """Read its samples as the cloud says what a sample is, and answer how many there are."""
         facts = read_facts(message.about.get("facts"))
-        if self._facts is not None and replace(self._facts, standard=facts.standard) != facts:
+        if self._facts is not None and self._facts.sample != facts.sample:
             raise RefusedError("facts", "they differ from those that this device has. Start it again for other data.")
-        if self.park is None or self._facts is None:
-            self.park = own.guarded(own.park(self.settings, self.experiment, facts), self.settings)
-        if facts != self._facts:
-            self.park, self._facts, self._worker = replace(self.park, told=facts.known), facts, None
-        return asdict(holding(self.park, self.settings.device, facts))
+        if self._raw is None:
+            self._raw = own.guarded(own.park(self.settings, self.experiment, facts), self.settings)
+        if facts.question is not None:
+            self._questions.admit(facts.question, facts.shape[0])
+        elif facts != self._facts:
+            self.park = own.normalised(self._raw, self.experiment, facts, self.settings.device)
+            self._facts, self._worker = facts, None
+        return asdict(holding(self._raw, self.settings.device, facts))
 
     def _census(self, message: Message) -> list[int]:
         """Answer the class counts of what it holds now."""

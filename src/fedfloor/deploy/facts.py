@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from statistics import median
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Inputs, Made
 from fedfloor.deploy import ranges
@@ -21,15 +22,16 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.build import build
 from fedfloor.park.local import LocalSets
-from fedfloor.park.normalise import normaliser, prepared
-from fedfloor.park.own_scale import DeviceNormaliser
+from fedfloor.park.normalise import Normaliser, Surveyed, normaliser, prepared, summed
+from fedfloor.park.own_scale import DeviceNormaliser, tables_only
 from fedfloor.park.park import Park
-from fedfloor.park.quartiles import RobustNormaliser
 from fedfloor.park.regimes import RegimeNormaliser
 from fedfloor.park.roster import only_test
 from fedfloor.park.statistics import Told, device_sums, standard
+from fedfloor.park.survey import Question, Step, Survey, added, rows_of
 
 Floats = tuple[float, ...]
+SURVEYS = 3  # surveys that a device answers: runs that begin anew after devices joined or left
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Facts:
         scale: factor from a stored number to its value.
         sums: whether devices say the sums that normalisation is computed from.
         standard: mean and deviation of each channel over all devices, once they are known.
+        question: what devices answer beside that, of a survey for the normalisation.
+        found: what the survey found, once it has ended.
     """
 
     name: str
@@ -53,6 +57,8 @@ class Facts:
     scale: float
     sums: bool
     standard: tuple[Floats, Floats] | None = None
+    question: Mapping[str, Any] | None = None
+    found: Mapping[str, Any] | None = None
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
@@ -62,6 +68,11 @@ class Facts:
         if not self.inputs.coding:
             del body["inputs"]["coding"]
         return body
+
+    @property
+    def sample(self) -> Facts:
+        """What a sample is, without what is asked and known of all devices' samples."""
+        return replace(self, standard=None, question=None, found=None)
 
     @property
     def known(self) -> Told | None:
@@ -76,13 +87,13 @@ def of(experiment: Experiment, dataset: Dataset) -> Facts:
     """Return what a data set says of samples."""
     kind = experiment.data.normalise
     part = normaliser(kind)
-    if isinstance(part, RobustNormaliser | RegimeNormaliser):
-        raise SettingError(
-            f"[data] normalise = '{part.kind}' takes many rounds of questions, which devices with samples of their own "
-            "do not answer yet. Set 'standard' or 'device'."
-        )
-    sums = kind == "standard" or (kind == "auto" and dataset.inputs.kind != "image")
-    return Facts(dataset.name, dataset.classes, dataset.shape, dataset.inputs, dataset.scale, sums)
+    if isinstance(part, Surveyed):
+        tables_only(dataset, part.kind)
+    if isinstance(part, RegimeNormaliser):
+        part.places(dataset.inputs.columns)
+    return Facts(
+        dataset.name, dataset.classes, dataset.shape, dataset.inputs, dataset.scale, summed(kind, dataset.inputs)
+    )
 
 
 def read(said: object) -> Facts:
@@ -112,12 +123,14 @@ class Holding:
         counts: of each class, with the noise of ``census_epsilon``.
         sums: of each channel (n, S, D), see :func:`~fedfloor.park.statistics.device_sums`; empty where not asked for.
         digest: SHA-256 of them.
+        answer: to the facts' question, one number after the other; empty without one.
     """
 
     samples: int
     counts: tuple[int, ...]
     sums: tuple[Floats, ...]
     digest: str
+    answer: Floats = ()
 
     def bare(self) -> Holding:
         """Return how many samples there are, and nothing else of them."""
@@ -129,7 +142,9 @@ def holding(park: Park, device: int, facts: Facts) -> Holding:
     """Return what a device has to say of its samples."""
     sums = tuple(tuple(one.tolist()) for one in device_sums(park.samples(device)[0])) if facts.sums else ()
     counts = tuple(int(one) for one in park.classes(device))
-    return Holding(int(park.sizes[device]), counts, sums, park.dataset.digest)
+    asked = None if facts.question is None else Question.read(facts.question)
+    answer = () if asked is None else tuple(asked.answer(rows_of(park, device)).ravel().tolist())
+    return Holding(int(park.sizes[device]), counts, sums, park.dataset.digest, answer)
 
 
 def read_holding(said: object, facts: Facts) -> Holding:
@@ -140,7 +155,9 @@ def read_holding(said: object, facts: Facts) -> Holding:
     """
     try:
         body = dict(said)  # type: ignore[call-overload]
-        samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
+        samples, counts, sums, digest, answer = (
+            body[name] for name in ("samples", "counts", "sums", "digest", "answer")
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"it does not state what it holds: {error}") from error
     with ranges.of("header"):
@@ -151,7 +168,40 @@ def read_holding(said: object, facts: Facts) -> Holding:
         known = _sums(rows, samples, facts)
         if not isinstance(digest, str) or not ranges.DIGEST.fullmatch(digest):
             raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
-    return Holding(samples, tuple(counts), known, digest)
+        known_answer = _answer(answer, samples, facts)
+    return Holding(samples, tuple(counts), known, digest, known_answer)
+
+
+def _answer(values: object, samples: int, facts: Facts) -> Floats:
+    """Return a device's answer to the facts' question, within what so many samples can have.
+
+    Raises:
+        RefusedError: it has another length, or a number is out of range.
+    """
+    if facts.question is None:
+        ranges.rows(values, 0, "its answer")
+        return ()
+    question = Question.read(facts.question)
+    low, high = question.bounds(facts.shape[0], samples * prod(facts.shape[1:]), ranges.SUM)
+    given = ranges.rows(values, low.size, "its answer")
+    limits = zip(given, low.ravel().tolist(), high.ravel().tolist(), strict=True)
+    return tuple(ranges.number(one, least, most, "a number of its answer") for one, least, most in limits)
+
+
+def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> Survey:
+    """Return a survey among devices that hold their own samples.
+
+    Args:
+        ask: every device what it holds, and the facts' question.
+        facts: what a sample is.
+    """
+
+    def everyone(question: Question) -> NDArray[np.float64]:
+        form = question.shape(facts.shape[0])
+        held = ask(replace(facts, question=question.told()))
+        return added(np.array(one.answer).reshape(form) for one in held)
+
+    return Survey(everyone)
 
 
 def _sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple[Floats, ...]:
@@ -167,9 +217,35 @@ def _sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple
     return count, tuple(total), tuple(squares)
 
 
+class Questions:
+    """The questions of surveys that a device has answered; it admits no more than a few surveys have.
+
+    Args:
+        part: the experiment's normaliser.
+    """
+
+    def __init__(self, part: Normaliser | None) -> None:
+        self._part, self._answered = part, set[str]()
+
+    def admit(self, question: Mapping[str, Any], sensors: int) -> None:
+        """Take note of a question; the same one asked again reveals nothing more, and does not count.
+
+        Raises:
+            RefusedError: the experiment's normalisation asks nothing, so large a question, or so many.
+        """
+        part = self._part
+        if not isinstance(part, Surveyed):
+            raise RefusedError("question", "the experiment's normalisation asks devices nothing.")
+        if Question.read(question).numbers > part.largest(sensors):
+            raise RefusedError("question", f"it has more numbers than {part.largest(sensors)}.")
+        self._answered.add(hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest())
+        if len(self._answered) > SURVEYS * part.questions:
+            raise RefusedError("question", f"{SURVEYS * part.questions} others were answered. Start this device again.")
+
+
 def park(
     experiment: Experiment, facts: Facts, factory_of: Sequence[int], held: Sequence[Holding],
-    here: Dataset | None = None,
+    here: Dataset | None = None, steps: tuple[Step, ...] = (),
 ) -> Park:  # fmt: skip
     """Return the park that devices say they are; their samples cannot be looked at.
 
@@ -179,6 +255,7 @@ def park(
         factory_of: of each device.
         held: what each says.
         here: whose test samples the park has; none, where it is None.
+        steps: that the survey of :attr:`Facts.found` took.
 
     Raises:
         SettingError: something in the experiment needs what devices do not say.
@@ -199,16 +276,27 @@ def park(
     told = Told(np.array([one.counts for one in held], np.int64), known)
     part = normaliser(data.normalise)
     away = part.away() if isinstance(part, DeviceNormaliser) else None
-    if part is not None and here is not None:  # as in a simulation: by the rows of their devices that are here
+    if (
+        isinstance(part, DeviceNormaliser) and here is not None
+    ):  # as in a simulation: by the rows of their devices that are here
         here = prepared(build(here, seed=experiment.seed), part).dataset
     dataset = _away(facts, first, digest, here)
     if isinstance(data.stream, Augmented):
         pictures_only(dataset)
-    return Park(
+    made = Park(
         dataset, LocalSets(first), np.array(factory_of, np.int32), data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility, told=told,
         normalised=away,
     )  # fmt: skip
+    return apply_found(made, experiment, facts, steps)
+
+
+def apply_found(park: Park, experiment: Experiment, facts: Facts, steps: tuple[Step, ...] = ()) -> Park:
+    """Return a park normalised by what a survey found; as it is where there was none, or it has not ended."""
+    part = normaliser(experiment.data.normalise)
+    if not isinstance(part, Surveyed) or facts.found is None:
+        return park
+    return part.read(facts.found, facts.shape[0]).prepare(park, steps)
 
 
 def _plausible(experiment: Experiment, held: Sequence[Holding]) -> None:

@@ -125,7 +125,12 @@ def wait(
                 _take(answers[edge.factory], edge, facts, factory_of, held, lacking)
         if len(held) != seen:
             seen = len(held)
-            log.info("%d of %d devices have said what they hold.", seen, len(factory_of))
+            log.log(
+                logging.INFO if facts.question is None else logging.DEBUG,
+                "%d of %d devices have said what they hold.",
+                seen,
+                len(factory_of),
+            )
         if not lacking:
             return _numbered(factory_of, held)
         if time.monotonic() > until:

@@ -18,13 +18,14 @@ from fedfloor.data.categories import described
 from fedfloor.data.dataset import Dataset, Labels, Made, Owned, Pool, Values, pooled
 from fedfloor.data.reading import Own
 from fedfloor.data.samples import samples
-from fedfloor.deploy.facts import Facts
+from fedfloor.deploy.facts import Facts, apply_found
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import Experiment
 from fedfloor.outside import load, loaded
 from fedfloor.park.local import LocalSets
-from fedfloor.park.normalise import prepared
+from fedfloor.park.normalise import Surveyed, normaliser, prepared
+from fedfloor.park.own_scale import Normalised
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Told
@@ -101,8 +102,11 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
     told = known or Told(None, park.normalisation(experiment.data.normalise))
     first = np.concatenate([[0], np.cumsum(park.sizes)])
     (x, y), begin = park.samples(device), first[device]
+    rows = park.dataset.first
+    if rows is not None:  # windows may share rows, which count once
+        rows = np.concatenate([np.zeros(begin, rows.dtype), rows[park.indices[device]]])
     here = replace(
-        park.dataset, y=y, y_test=y[:0], owner=None, owner_test=None, rendered=False, time=None, first=None,
+        park.dataset, y=y, y_test=y[:0], owner=None, owner_test=None, rendered=False, time=None, first=rows,
         through=None, run=None, owned=Owned(), take=lambda indices, _: x[indices - begin],
         take_test=lambda indices: x[indices], made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip
@@ -120,7 +124,10 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
     if source.kind == "partition":
         from fedfloor.runs.parks import build_park
 
-        whole = build_park(experiment)
+        what, surveyed = experiment, isinstance(normaliser(experiment.data.normalise), Surveyed)
+        if surveyed:  # among all devices, before round 1
+            what = replace(experiment, data=replace(experiment.data, normalise="standard"))
+        whole = build_park(what)
         _fits(f"device {device} of the experiment", whole.dataset, facts)
         return alone(whole, experiment, device, facts.known or Told())
     if source.kind == "function":
@@ -144,7 +151,23 @@ def _of_one(data: Dataset, experiment: Experiment, device: int, told: Told | Non
         bare, LocalSets(first), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, told=told,
     )  # fmt: skip
-    return prepared(park, experiment.data.normalise)
+    part = normaliser(experiment.data.normalise)
+    return park if isinstance(part, Surveyed) else prepared(park, experiment.data.normalise)
+
+
+def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) -> Park:
+    """Return a device's park, as :func:`park` made it, normalised by what is known of all devices."""
+    there = apply_found(replace(park, told=facts.known), experiment, facts)
+    if there.normalised is park.normalised or not isinstance(there, Sensed) or there.sense is None:
+        return there
+    return replace(there, sense=_seeing(there.sense, there.normalised, device))
+
+
+def _seeing(sense: Callable[[int], Seen], done: Normalised | None, device: int) -> Callable[[int], Seen]:
+    """Return a function that normalises what another one sees; that one where nothing is to be done."""
+    if done is None:
+        return sense
+    return lru_cache(maxsize=1)(lambda tick: (done.apply(sense(tick)[0], device), sense(tick)[1]))
 
 
 def _none(x: Values) -> Pool:
@@ -196,13 +219,7 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     base = _of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
     keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "told", "normalised")
     static = {key: getattr(base, key) for key in keys}
-    done = base.normalised
-    see = (
-        sense
-        if done is None
-        else lru_cache(maxsize=1)(lambda tick: (done.apply(sense(tick)[0], device), sense(tick)[1]))
-    )
-    return Sensed(**static, stream=Static(), sense=see)
+    return Sensed(**static, stream=Static(), sense=_seeing(sense, base.normalised, device))
 
 
 def _looked(where: str, said: Any, facts: Facts) -> Seen:

@@ -102,6 +102,10 @@ class RobustNormaliser:
         """The greatest number of questions that each device is asked."""
         return 2 + self.rounds
 
+    def largest(self, sensors: int) -> int:
+        """Return how many numbers a question about so many sensors holds at most."""
+        return len(SHARES) * (BINS - 1) * sensors
+
     def learn(self, survey: Survey, sensors: tuple[str, ...], seed: int) -> Quartiles:  # noqa: ARG002
         """Return the quartiles, as every normaliser by questions does."""
         return Quartiles(*self.fit(survey))

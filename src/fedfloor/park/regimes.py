@@ -187,6 +187,10 @@ class RegimeNormaliser:
         """The greatest number of questions that each device is asked."""
         return 2 + 1 + SETTLE * (self.regimes - 1) + self.rounds + 2
 
+    def largest(self, sensors: int) -> int:
+        """Return how many numbers a question about so many sensors holds at most."""
+        return (2 + self.regimes) * len(self.columns) + self.regimes * sensors
+
     def learn(self, survey: Survey, sensors: tuple[str, ...], seed: int) -> Regimes:
         """Return the regimes, as every normaliser by questions does."""
         return self.fit(survey, sensors, seed)

@@ -106,6 +106,23 @@ class Question:
             return self.about.shape
         return (k, 2, channels) if self.kind == "sums" else (k, channels)
 
+    def bounds(self, channels: int, values: int, most: float) -> tuple[Floats, Floats]:
+        """Return the least and the greatest numbers of an answer about so many values of each channel.
+
+        Args:
+            channels: C.
+            values: counts are at most so many.
+            most: sums are at most that large.
+        """
+        low, high = np.zeros(self.shape(channels)), np.full(self.shape(channels), most)
+        if self.kind == "below":
+            high[:] = values
+        elif self.kind == "sums":
+            high[:, 0], low[:, 1] = values, -most
+        elif self.kind == "clusters":
+            high[:, 0], low[:, 1:-1] = values, -most
+        return low, high
+
     def answer(self, rows: Values) -> Floats:
         """Return what a device answers of its rows [R, C]."""
         whole = np.zeros(self.shape(rows.shape[1]))
