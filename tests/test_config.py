@@ -292,3 +292,15 @@ def test_without_pydantic_ranges_and_keys_are_still_checked(monkeypatch: pytest.
     assert "rounds = 0: must be a whole number of at least 1" in said("rounds = 0")
     assert "'>='" in said('rounds = "ten"')
     assert "'start'" in said("[work]\nlr = { kind = 'cosine' }")
+
+
+def test_a_resolved_experiment_has_no_default_without_effect(tmp_path: Path) -> None:
+    """What belongs to named data sets stands beside no path, and what describes tables beside no named data set."""
+    own = tomllib.loads(resolved(from_table({"name": "own", "data": {"path": str(tmp_path / "a.csv")}})))["data"]
+    assert not {"name", "root", "samples_per_device"} & own.keys()
+    assert own["columns"]["label"] == "label"
+    named = tomllib.loads(resolved(from_table({"name": "named", "data": {"name": "labels"}})))["data"]
+    assert named["samples_per_device"] == 300
+    assert not {"columns", "decimal", "sort", "small"} & named.keys()
+    digits = tomllib.loads(resolved(from_table({"name": "digits", "data": {"name": "mnist"}})))["data"]
+    assert "samples_per_device" not in digits

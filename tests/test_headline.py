@@ -111,9 +111,12 @@ def test_the_majority_baseline_is_told_for_the_accuracy_and_the_headline(tmp_pat
     make_run(tmp_path / "a", [0.9])
     evaluate(tmp_path / "a")  # 10 samples of class 0 and 10 of class 1, two of the former taken for the latter
     found = groups(collect([tmp_path]))
-    assert baseline(found) == "Always '0' would reach an accuracy of 0.50."
+    assert baseline(found) == "Always predicting '0' would reach an accuracy of 0.50."
     judge(tmp_path / "a", "AUROC", [0.9])
-    assert baseline(groups(collect([tmp_path]))) == "Always '0' would reach an accuracy of 0.50 and an AUROC of 0.50."
+    assert (
+        baseline(groups(collect([tmp_path])))
+        == "Always predicting '0' would reach an accuracy of 0.50 and an AUROC of 0.50."
+    )
     judge(make_run(tmp_path / "b" / "b", [0.9]), "recall of 1", [0.9])
     evaluate(tmp_path / "b" / "b")
     rare = json.loads((tmp_path / "b" / "b" / "evaluation.json").read_text())
@@ -121,7 +124,7 @@ def test_the_majority_baseline_is_told_for_the_accuracy_and_the_headline(tmp_pat
     rare["confusion"][1][1] = 30
     (tmp_path / "b" / "b" / "evaluation.json").write_text(json.dumps(rare))
     told = baseline(groups(collect([tmp_path / "b"])))
-    assert told == "Always '0' would reach an accuracy of 0.97 and a recall of 1 of 0.00."
+    assert told == "Always predicting '0' would reach an accuracy of 0.97 and a recall of 1 of 0.00."
     assert told in story(groups(collect([tmp_path / "b"])), None)
 
 

@@ -109,3 +109,16 @@ def test_run_and_new_say_it(command: Command) -> None:
     drafted = command("new", "plant.csv", "--set", "method.name=fedgs")
     assert "label skew 0." in drafted.out
     assert "Method 'fedgs' chooses devices by their labels, and has nothing to choose by here" in drafted.err
+
+
+def test_a_comparison_shows_a_note_once(command: Command) -> None:
+    """Not once for each seed."""
+    text = "device,a,b,label\n" + "".join(f"press {r % 3},{r},7,{'ok' if r % 2 else 'bad'}\n" for r in range(60))
+    (command.folder / "t.csv").write_text(text, encoding="utf-8")
+    experiment = 'name = "t"\nrounds = 1\n[data]\npath = "t.csv"\n[model]\nname = "logistic"\n[work]\nbatch_size = 4\n'
+    (command.folder / "t.toml").write_text(experiment, encoding="utf-8")
+    said = command("compare", "t.toml", "--methods", "fedavg,fedsr", "--seeds", "0,1,2")
+    assert said.code == 0
+    notes = [line for line in said.err.splitlines() if line.startswith("note: ")]
+    assert notes
+    assert len(notes) == len(set(notes))

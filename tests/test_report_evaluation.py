@@ -32,7 +32,7 @@ def test_the_page_shows_it(comparison: Path) -> None:
     for words in (
         "macro-F1",
         "Which classes are mistaken for which",
-        "0 is taken for 1: 4 of 20 (20 %)",  # two in ten, twice
+        "&#x27;0&#x27; is taken for &#x27;1&#x27;: 4 of 20 (20\u00a0%)",  # two in ten, twice
         "Accuracy per factory",
         "north &lt;hall&gt;",
         "press-5",

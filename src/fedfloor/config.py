@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.checking import Table, checked, toml
+from fedfloor.data.reading import Reading
+from fedfloor.data.sources import MADE_HERE
 from fedfloor.errors import SettingError, shown
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
@@ -260,12 +262,23 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     said = experiment.methods.get(name, {})
     own = {key: said[key] for key in ("method", *EXCHANGED) if key in said}
     body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
+    body["data"] = _with_effect(experiment.data, body["data"])
     network = settings.network(experiment.network)
     if network is not None:
         whole = body["network"] | {key: one for key, one in _plain(network).items() if key not in ("name", "about")}
         body["network"] = dict(sorted(whole.items(), key=lambda item: (isinstance(item[1], dict), item[0])))
     order = sorted(body, key=lambda key: isinstance(body[key], dict))
     return tomlkit.dumps({key: body[key] for key in order if body[key] != {}})
+
+
+def _with_effect(data: DataSettings, table: Table) -> Table:
+    """Return a ``[data]`` table without the defaults that mean nothing for these data."""
+    idle = {"name", "root", "samples_per_device"}
+    if data.path is None:
+        idle = {field.name for field in dataclasses.fields(Reading)}
+        idle |= set() if data.name in MADE_HERE else {"samples_per_device"}
+    usual = _plain(DataSettings())
+    return {key: value for key, value in table.items() if key not in idle or value != usual.get(key)}
 
 
 def brief(experiment: Experiment) -> str:

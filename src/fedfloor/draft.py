@@ -26,6 +26,7 @@ from fedfloor.data.lines import PACKED
 from fedfloor.data.tree import walk
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.names import count
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
 from fedfloor.runs.folder import write as write_whole
@@ -206,7 +207,7 @@ def _columns(data: Mapping[str, Any], found: Dataset) -> list[str]:
     shown = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
     lacking = f"; no column for {' or '.join(none)}" if none else ""
     return [
-        f"columns: {', '.join(said)}{lacking}; {len(inputs.columns)} sensors: {shown}; another one: --set "
+        f"columns: {', '.join(said)}{lacking}; {count(len(inputs.columns), 'sensor')}: {shown}; another one: --set "
         "data.columns.ROLE=NAME"
     ]
 
@@ -258,13 +259,14 @@ def summary(park: Park) -> str:
     if data.inputs.kind == "image":
         what = f"pictures of {data.shape[1]}×{data.shape[2]} pixels, {'grey' if data.shape[0] == 1 else 'colour'}"
     else:
-        what = f"{data.shape[0]} sensors" + (f", windows of {data.shape[1]} rows" if len(data.shape) > 1 else "")
+        what = count(data.shape[0], "sensor")
+        what += f", windows of {count(data.shape[1], 'row')}" if len(data.shape) > 1 else ""
     share = np.bincount(data.y, minlength=len(data.classes)) / len(data.y)
     most = ", ".join(f"{name} {100 * part:.0f} %" for name, part in list(zip(data.classes, share, strict=True))[:8])
     more = f", … ({len(data.classes)} classes)" if len(data.classes) > 8 else ""
-    factories = f"{park.factories} factor{'y' if park.factories == 1 else 'ies'}"
     return (
-        f"{park.devices} devices in {factories}, {len(data.y):,} training and {len(data.y_test):,} test samples: "
+        f"{count(park.devices, 'device')} in {count(park.factories, 'factory', 'factories')}, {len(data.y):,} training "
+        f"and {count(len(data.y_test), 'test sample')}: "
         f"{what}; {most}{more}"
     )
 

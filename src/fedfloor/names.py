@@ -1,4 +1,4 @@
-"""The names of a park's sites: the data's own where they have some, else kind and number."""
+"""What people read for things: a site's name, the data's own or its kind and number, and how many there are."""
 
 from __future__ import annotations
 
@@ -61,6 +61,15 @@ class Names:
 
 
 NUMBERED = Names()  # sites by their numbers
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Write how many there are of something.
+
+    >>> count(1, "factory", "factories"), count(12000, "sample")
+    ('1 factory', '12,000 samples')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _ranges(numbers: list[int]) -> list[str]:

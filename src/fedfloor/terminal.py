@@ -219,14 +219,26 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return printable(", ".join(map(str, value)))
     if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 10 else f"{value:.1f}"
+        return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"
     return printable(str(value))
 
 
 def log_to_stderr() -> None:
-    """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them."""
+    """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them.
+
+    A note is shown once, however many runs of a comparison it holds for; what machines report is shown each time.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("note: %(message)s"))
+    shown: set[str] = set()
+    handler.addFilter(lambda record: _is_new(record, shown))
     logger = logging.getLogger("fedfloor")
     logger.handlers = [handler]
     logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+
+
+def _is_new(record: logging.LogRecord, shown: set[str]) -> bool:
+    text = record.getMessage()
+    new = text not in shown or record.name.startswith("fedfloor.deploy")
+    shown.add(text)
+    return new

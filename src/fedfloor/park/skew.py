@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedfloor.park.park import Park
 
 NEGLIGIBLE = 1.1  # times what chance alone makes; up to here there is nothing to choose devices by
+SLIGHT, MODERATE = 0.1, 0.4  # below; more is strong
 
 
 class LabelSkew(NamedTuple):
@@ -30,11 +31,22 @@ class LabelSkew(NamedTuple):
         return self.measured <= NEGLIGIBLE * self.expected
 
     @property
+    def grade(self) -> str:
+        """The judgement in a word or two.
+
+        >>> LabelSkew(0.01, 0.013).grade, LabelSkew(0.05, 0.01).grade, LabelSkew(0.9, 0.2).grade
+        ('no more than chance', 'slight', 'strong')
+        """
+        if self.negligible:
+            return "no more than chance"
+        return "slight" if self.measured < SLIGHT else "moderate" if self.measured < MODERATE else "strong"
+
+    @property
     def words(self) -> str:
         """The figures in a sentence."""
         return (
-            f"label skew {self.measured:.3f} (mean distance of a device's class shares from those of all devices, 0 to "
-            f"1); samples dealt by chance alone give {self.expected:.3f}"
+            f"label skew {self.measured:.3f}, {self.grade} (mean distance of a device's class shares from those of all "
+            f"devices, 0 to 1); samples dealt by chance alone give {self.expected:.3f}"
         )
 
 

@@ -101,13 +101,13 @@ def _sheet(block: Block, title: str, works: list[str], tags: dict[str, str]) -> 
     ]
     width = max(block.width, 130.0 * len(arrows), *(wide(note, 6.0) for note in notes), 200.0) + 32
     y = 16 + block.height + 34
-    legend, x = "", 16.0
+    legend, x = "", width / 2 - sum(50 + wide(words, 6.0) for _, words in arrows) / 2 + 6
     for kind, words in arrows:
         legend += polyline(((x, y - 4), (x + 30, y - 4)), kind) + write(x + 38, y, words, "soft", "start")
-        x += 56 + wide(words, 6.0)
+        x += 50 + wide(words, 6.0)
     for note in notes:
         y += 18
-        legend += write(16, y, note, "soft", "start")
+        legend += write(width / 2, y, note, "soft")
     height = y + 14
     size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     return (

@@ -6,11 +6,12 @@ import math
 from itertools import accumulate, pairwise
 from xml.sax.saxutils import escape
 
+from fedfloor.names import count
 from fedfloor.plan import chains
 from fedfloor.plan.chains import Pen
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train
 from fedfloor.plan.shapes import Block, box, moved, number, polyline, swing, wide, write
-from fedfloor.plan.words import count, is_chain, mix_words, times_words, work_words
+from fedfloor.plan.words import is_chain, mix_words, times_words, work_words
 
 RELAY = "passed on"  # the rule of a Parallel that the picture adds where an edge only relays
 GAP = 20.0

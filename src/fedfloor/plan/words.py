@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from fedfloor.names import NUMBERED, Names
+from fedfloor.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Radio, Repeat, Select, Sequence, Site, Train, Work
 
 MIXES = {
@@ -34,15 +34,6 @@ def work_words(work: Work) -> str:
     if not work.sends:
         parts.append("sends nothing")
     return ", ".join(parts)
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """Put a noun after its number.
-
-    >>> count(1, "branch", "branches"), count(3, "lap")
-    ('1 branch', '3 laps')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def mix_words(node: Parallel | Select) -> str:

@@ -53,7 +53,7 @@ def _row(
             continue
         share = count / total
         x, y = left + j * cell, top + i * cell
-        title = f"{classes[i]} taken for {classes[j]}: {count} of {total}"
+        title = f"{classes[i]} taken for {classes[j]}: {count:,} of {total:,}"
         body += (
             f'<rect class="cell" x="{x:g}" y="{y:g}" width="{cell:g}" height="{cell:g}" '
             f'fill-opacity="{share**0.5:.2f}">'

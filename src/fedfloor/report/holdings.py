@@ -36,7 +36,7 @@ def holdings_figure(park: Park) -> Any:
     }
     names = park.names
     words = [
-        f"{names.site('device', park.devices[k].number)}, class {park.classes[label]}: {count} samples"
+        f"{names.site('device', park.devices[k].number)}, class {park.classes[label]}: {count:,} samples"
         for _, label, count, k in cells
     ]
     xy = {"x": [place for place, *_ in cells], "y": [label for _, label, *_ in cells]}
@@ -55,12 +55,17 @@ def _axes(figure: Any, park: Park, order: Sequence[int]) -> None:
     figure.update_layout(**layout(height) | {"margin": margin, "showlegend": False})
     every = max(1, -(-len(order) // 40))
     ticks = list(range(0, len(order), every))
-    axis = {"title": "device", "range": [-0.6, len(order) - 0.4], "tickvals": ticks, "showgrid": False}
+    axis = {
+        "title": "" if names.devices else "device",
+        "range": [-0.6, len(order) - 0.4],
+        "tickvals": ticks,
+        "showgrid": False,
+    }
     angle = -90 if names.devices or len(order) > 40 else 0  # on their side they have room even on paper
     texts = [names.short("device", park.devices[order[i]].number) for i in ticks]
     figure.update_xaxes(**axis, tickangle=angle, ticktext=texts)
     classes = {"tickvals": list(range(len(park.classes))), "ticktext": list(park.classes)}
-    figure.update_yaxes(title="class", **classes, range=[len(park.classes) - 0.3, -0.7])
+    figure.update_yaxes(**classes, range=[len(park.classes) - 0.3, -0.7])
 
 
 def bubble_px(park: Park) -> float:
@@ -76,9 +81,9 @@ def _mark_factories(figure: Any, park: Park, factories: Sequence[int]) -> None:
     for i in range(1, len(factories) + 1):
         if i < len(factories) and factories[i] == factories[start]:
             continue
-        if factories[start] % 2 == 0:
+        if factories[start] % 2 == 0 and len(set(factories)) > 1:
             figure.add_vrect(x0=start - 0.5, x1=i - 0.5, fillcolor=SHADE, line_width=0, layer="below")
-        if named:
+        if named and (park.factories > 1 or park.factory_names):
             whole = park.factory_names or len(set(factories)) <= 3
             name = park.names.site("factory", factories[start]) if whole else f"F{factories[start]}"
             place = {"x": (start + i - 1) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "showarrow": False}

@@ -25,7 +25,7 @@ def layout(height: int = 380) -> dict[str, Any]:
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "font": {"size": 13}},
         "font": {"family": "system-ui, sans-serif", "size": 13},
         "xaxis": {"automargin": True, "zeroline": False, "title": {"font": {"size": 14}}},
-        "yaxis": {"automargin": True, "zeroline": False, "title": {"font": {"size": 14}}},
+        "yaxis": {"automargin": True, "zeroline": False, "title": {"font": {"size": 14}, "standoff": 12}},
     }
 
 

@@ -3,16 +3,6 @@
 from __future__ import annotations
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """Write how many there are of something.
-
-    >>> count(1, "factory", "factories"), count(12000, "sample")
-    ('1 factory', '12\\u202f000 samples')
-    """
-    digits = f"{number:,}".replace(",", "\u202f")
-    return f"{digits} {noun if number == 1 else plural or noun + 's'}"
-
-
 def figure(value: float | None, digits: int = 4) -> str:
     """Write a number, or a dash for one that is missing.
 
@@ -38,3 +28,12 @@ def listed(parts: list[str]) -> str:
     ('a', 'a, b and c')
     """
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def percent(share: float) -> str:
+    """Write a share in percent, whose sign stays on the line of its number.
+
+    >>> percent(0.6), percent(0.003)
+    ('60\\xa0%', '<1\\xa0%')
+    """
+    return "<1\u00a0%" if 0 < share < 0.005 else f"{100 * share:.0f}\u00a0%"

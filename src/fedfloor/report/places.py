@@ -34,7 +34,7 @@ def class_figure(found: Sequence[Group]) -> Any | None:
     figure = go.Figure(traces)
     height = 110 + len(names) * max(22, 11 * len(measured))
     figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1))
-    figure.update_layout(xaxis_title_text="accuracy (share right)", yaxis_title_text="class")
+    figure.update_layout(xaxis_title_text="accuracy (share right)")
     figure.update_xaxes(range=[-0.02, 1.03], side="bottom")
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(names), range=[len(names) - 0.4, -0.6])
     return figure
@@ -96,7 +96,7 @@ def device_figure(found: Sequence[Group]) -> Any | None:
     if not traces:
         return None
     figure = go.Figure(traces)
-    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, "accuracy on the device"))
+    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, "accuracy"))
     labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure

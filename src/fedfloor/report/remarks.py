@@ -35,8 +35,8 @@ def baseline(found: Sequence[Group]) -> str:
         if reached:
             low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))
             told.append(f"{one.phrase} of {low if low == high else f'{low} to {high}'}")
-    names = listed(list(dict.fromkeys(f"'{majority(final)}'" for final in finals.values())))
-    return f"Always {names} would reach {' and '.join(told)}." if told else ""
+    names = " or ".join(dict.fromkeys(f"'{majority(final)}'" for final in finals.values()))
+    return f"Always predicting {names} would reach {' and '.join(told)}." if told else ""
 
 
 def _digits(value: float) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from fedfloor.figures import LOSS, MACRO_F1
+from fedfloor.names import count
 from fedfloor.plan.draw import svg, tree
 from fedfloor.report import figures, holdings, places, words
 from fedfloor.report.confusion import FEW, heat_map
@@ -13,7 +14,7 @@ from fedfloor.report.evaluation import Place, added, by_place
 from fedfloor.report.groups import Group, contestants, judged, spoken
 from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
 from fedfloor.report.ledger import Park, Run
-from fedfloor.report.numbers import count, figure
+from fedfloor.report.numbers import figure
 from fedfloor.report.table import paired, shown, summary
 
 LONG_PX = 900  # a taller chart is folded away
@@ -130,7 +131,7 @@ def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
     parts = []
     for i, (park, run) in enumerate(firsts.items()):
         columns = min(len(park.devices), holdings.MOST_DEVICES)
-        width = int(80 + max(8.5 * columns, min(14 * columns, 1000)))  # up to 120 columns fit a wide screen
+        width = int(80 + min(1020, (holdings.bubble_px(park) + 2) * columns))  # 120 columns fit a wide screen
         drawing = holdings.holdings_figure(park)
         body = chart(f"holdings-{i}", drawing, words.holdings_caption(run, columns), drawn, width)
         if drawing.layout.height > LONG_PX:

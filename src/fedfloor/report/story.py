@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.figures import ACCURACY, Figure
+from fedfloor.names import count
 from fedfloor.report.contrast import contrast
 from fedfloor.report.groups import Group, contestants, figures_of, judged, last_lines, spoken
-from fedfloor.report.numbers import count, figure, interval, listed
+from fedfloor.report.numbers import figure, interval, listed
 from fedfloor.report.price import KINDS, amount
 from fedfloor.report.privacy import privacy
 from fedfloor.report.remarks import remarks
@@ -30,7 +31,9 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
     rivals = contestants(found)
     runs = [run for group in rivals for run in group.runs]
     rows, of, best = summary(runs, target), judged(runs), _leader(rivals)
-    told = [apart(found), verdict(rows, of), prices(rows, of), standing(rivals), *remarks(rivals), winner(rivals)]
+    place = standing(rivals)
+    reached = "" if place and target is None else verdict(rows, of)
+    told = [apart(found), reached, prices(rows, of), place, *remarks(rivals), winner(rivals)]
     told += [contrast(found, one) for one in best]
     told += [devices(one) for one in best]
     told += [untrained(found), diverged(found), unfinished(found), lost(found), reported(found)]

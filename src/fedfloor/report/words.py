@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.figures import ACCURACY, LOSS, MACRO_F1, Figure
+from fedfloor.names import count
 from fedfloor.report.evaluation import frequent
 from fedfloor.report.groups import Group, figures_of, judged, last_lines, spoken
 from fedfloor.report.holdings import MOST_DEVICES
 from fedfloor.report.ledger import Park, Run
-from fedfloor.report.numbers import count, figure, interval, listed
+from fedfloor.report.numbers import figure, interval, listed, percent
 from fedfloor.report.table import Row
 
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0 and 1."
@@ -114,7 +115,7 @@ def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, h
         parts.append("The target counts as reached in the first evaluated round that has it.")
         if hindsight:
             best = "highest" if of.kind.better == "higher" else "lowest"
-            parts.append(f"Nobody gave one: it is the {best} round figure that all seeds of one method reached.")
+            parts.append(f"No target was given: this is the {best} round figure that all seeds of one method reached.")
     if any(row["diverged"] for row in rows):
         parts.append("A method of which a run diverged has no mean: the other seeds alone would flatter it.")
     if several:
@@ -249,7 +250,7 @@ def hardest(group: Group) -> str:
     known = [[value for value in column if value is not None] for column in columns]
     means = sorted((sum(v) / len(v), i) for i, v in enumerate(known) if v)
     names = group.runs[0].park.classes
-    worst = ", ".join(f"{names[i]} ({value:.2f})" for value, i in means[:5])
+    worst = ", ".join(f"'{names[i]}' ({value:.2f})" for value, i in means[:5])
     return f"{spoken(group.label)} finds these the hardest: {worst}." if worst else ""
 
 
@@ -272,10 +273,10 @@ def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> l
     """Say in words which classes are taken for which most often.
 
     >>> confusions(((8, 2), (0, 3)), ["a", "b"])
-    ['a is taken for b: 2 of 10 (20 %)']
+    ["'a' is taken for 'b': 2 of 10 (20\xa0%)"]
     """
     found = frequent(matrix, classes)
-    return [f"{true} is taken for {said}: {n} of {of} ({100 * n / of:.0f} %)" for true, said, n, of in found]
+    return [f"'{true}' is taken for '{said}': {n:,} of {of:,} ({percent(n / of)})" for true, said, n, of in found]
 
 
 def holdings_words(park: Park) -> str:
@@ -283,18 +284,23 @@ def holdings_words(park: Park) -> str:
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
-    some = len(park.devices) < park.of_devices
+    some, classes = len(park.devices) < park.of_devices, count(len(park.classes), "class", "classes")
     told = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
     return (
-        f"{told}{'t' if some else 'T'}he median device holds {kinds[middle]} of {len(park.classes)} classes (fewest "
-        f"{kinds[0]}, most {kinds[-1]}) and {count(sizes[middle], 'sample')} (fewest {sizes[0]}, most {sizes[-1]})."
+        f"{told}{'t' if some else 'T'}he median device holds {kinds[middle]} of {classes}"
+        f"{_range(kinds)} and {count(sizes[middle], 'sample')}{_range(sizes)}."
     )
+
+
+def _range(ascending: Sequence[int]) -> str:
+    """Return the least and the most of several numbers in brackets, where they differ."""
+    return "" if ascending[0] == ascending[-1] else f" (fewest {ascending[0]:,}, most {ascending[-1]:,})"
 
 
 def holdings_caption(run: Run, shown: int) -> str:
     """Say what the bubbles are."""
     hidden = run.park.of_devices - shown
-    more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden} more." if hidden else ""
+    more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden:,} more." if hidden else ""
     return (
         "A bubble's area is the number of training samples of a class on a device; colours and shades are factories. "
         f"{run.park.dataset} as dealt with seed {run.seed}.{more}"

@@ -164,7 +164,9 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
             f"{path} cannot be read ({error}): this folder holds no run that could be resumed."
         ) from error
     now = flat(tomllib.loads(document))
-    before |= {key: value for key, value in _defaults(path).items() if key in now and key not in before}
+    known = _defaults(path)
+    before = {key: value for key, value in before.items() if not known or key in known or key in now}
+    before |= {key: value for key, value in known.items() if key in now and key not in before}
     changed = [
         f"{key}: {before.get(key, 'not set')} → {now.get(key, 'not set')}"
         for key in sorted({*before, *now})
