@@ -125,3 +125,27 @@ def test_what_is_asked_before_the_first_round_is_told_apart(command: Command) ->
     assert ours["setup_MB"] / (1000 * ours["GB"]) == pytest.approx(1 / 2, rel=0.01)
     assert (theirs["setup_MB"], theirs["setup_share_of_seconds"]) == (0, "0 %")
     assert "before round 1" in command("price", *asked, *park, *other).out
+
+
+def test_a_runs_file_is_priced_on_the_network_that_is_named(command: Command) -> None:
+    """Its own network's values, all of which the file states, stood in the place of the new one's."""
+    assert command.set("rounds=1", "network.profile=5g-edge").code == 0
+    changes = ("--set", "network.devices.idle_w=0.0", "--set", "network.profile=nb-iot")
+    prices = [
+        command("price", file, "--rounds", "1", "--json", *changes).document["rows"][0]
+        for file in ("tiny.toml", "out/experiment.toml")
+    ]
+    assert prices[0] == prices[1]
+
+
+def test_prices_that_no_report_could_read_are_refused(command: Command) -> None:
+    (command.folder / "hall.toml").write_text("[devices]\ncycles_per_bit = 20.0\ncapacitance = 1e250\n")
+    said = command("price", "tiny.toml", "--set", "network.profile=hall.toml")
+    command.refused(said, "network 'hall': round 1 takes ", " J, and at most 1e+20 of either is counted.")
+
+
+def test_the_file_that_is_wrong_is_named_and_a_change_is_not_the_files(command: Command) -> None:
+    command.refused(command("price", "tiny.toml", "--set", "rounds=-1"), "error: rounds = -1: must be")
+    (command.folder / "tiny.toml").write_text("rounds = -1\n")
+    for changes in ((), ("--set", "work.lr=0.1")):
+        command.refused(command("price", "tiny.toml", *changes), "error: tiny.toml: rounds = -1: must be")

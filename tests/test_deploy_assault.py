@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -363,8 +364,8 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
             about = one.about("loss") | {"device": number}
             tally.attempt(f"a question to device {number}", one.refuses("probe", about, arrays={"w": one.w}))
         tally.attempt("an answer that another edge was given", partial(_cached, one))
-        for sums in (True, False):
-            tally.attempt("what other factories' devices hold", partial(_elsewhere, sums))
+        for sums, crosses in product((True, False), repeat=2):
+            tally.attempt("what other factories' devices hold", partial(_elsewhere, sums, crosses))
     known = Path(tempfile.mkdtemp(dir=folder))
     with park_of(known, experiment(known, "fedavg", rounds=1, devices=4)) as park:
         one = Device(park)
@@ -377,19 +378,45 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
         ):  # fmt: skip
             about = one.about("facts") | {"facts": {**true, name: value}}
             tally.attempt(f"then {name} = {str(value)[:40]}", one.refuses("facts", about))
+    abroad = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(abroad, experiment(abroad, "astraea", rounds=1, devices=4)) as park:
+        one = Device(park)
+        true = facts.of(one.agent.experiment, one.agent._here().dataset).told()
+        asked = one.about("facts") | {"facts": true}
+        tally.attempt("another edge states first what a sample is", one.refuses("facts", asked, one.far))
+        tally.attempt("its own edge states it", lambda: one.outcome("facts", asked))
+        tally.attempt("another edge asks what it holds", partial(_bare, one, asked))
+        for name, value in (("classes", true["classes"][::-1]), ("scale", 1e9), ("sums", True), ("standard", None)):
+            about = one.about("facts") | {"facts": {**true, name: value}}
+            tally.attempt(f"another edge states {name} = {str(value)[:40]}", partial(_relabelled, one, about))
 
 
-def _elsewhere(sums: bool) -> str:
+def _bare(one: Device, about: Mapping[str, Any]) -> str:
+    """An edge of another factory asks what a device holds, whose rounds cross factories."""
+    kind, told, _ = one.ask("facts", about, one.far)
+    expect(kind == "answer" and not any(told["answer"]["counts"]), "it reads the class counts")
+    return HARMLESS
+
+
+def _relabelled(one: Device, about: Mapping[str, Any]) -> str:
+    before = one.agent._facts
+    one.ask("facts", about, one.far)
+    expect(one.agent._facts == before, "it decides what the device's samples are")
+    return REFUSED
+
+
+def _elsewhere(sums: bool, crosses: bool) -> str:
     """An edge looks for what other factories' devices hold in what the cloud tells it."""
     about = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=sums)
     rows = ((36.0,), (90.0,), (30.0,)) if sums else ()
     held = [facts.Holding(9, (4, 5), rows, "ab" * 32), facts.Holding(9, (9, 0), rows, "cd" * 32)]
     park = facts.park(Experiment(), about, [0, 1], held)
-    told = json.loads(json.dumps(joining.told(facts.known(about, park), ([0, 1], held), 0)))
+    told = json.loads(json.dumps(joining.told(facts.known(about, park), ([0, 1], held), 0, crosses=crosses)))
     first, other = told["held"]
     expect(first == json.loads(json.dumps(asdict(held[0]))), "it does not know its own")
     expect(
-        not any(other["counts"]) and not any(map(any, other["sums"])) and "cd" not in other["digest"], "it reads more"
+        not any(other["counts"]) and not any(map(any, other["sums"])) and ("cd" in other["digest"]) == crosses,
+        "it reads more",
     )
     read = facts.read(told["facts"])
     again = facts.park(Experiment(), read, *joining.read_told(told, read))

@@ -7,6 +7,7 @@ import shutil
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from PIL import Image
 
 from fedfloor import config
 from fedfloor.deploy.device import of as agent_of
+from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.settings import DataSource, Deadlines
 from fedfloor.errors import RunError, SettingError
 from fedfloor.runs import ledger
@@ -67,6 +69,41 @@ def test_pictures_in_folders_of_devices_are_the_simulations_bits(
 ) -> None:
     more = f"data.path = '{pictures}'\ndata.normalise = '{normalise}'\n{MORE.get(method, '')}"
     same(tmp_path, experiment(tmp_path, method, devices=DEVICES, more=more), folder_of(pictures))
+
+
+RINGS = "methods.fedsr.ring_size = 4"  # each ring has devices of both factories
+
+
+@pytest.mark.parametrize("method", ["fedsr", "astraea", "hfedms"])
+def test_rounds_that_cross_factories_are_the_simulations_bits(tmp_path: Path, pictures: Path, method: str) -> None:
+    """The edges of other factories are refused what devices hold, and lost every visit to them."""
+    more = {"fedsr": RINGS, "astraea": "methods.astraea.devices = 4"}.get(method, MORE.get(method, ""))
+    same(
+        tmp_path, experiment(tmp_path, method, devices=DEVICES, more=f"data.path = '{pictures}'\n{more}"),
+        folder_of(pictures),
+    )  # fmt: skip
+
+
+def test_a_device_that_comes_back_trains_in_rings_of_other_factories_again(tmp_path: Path, pictures: Path) -> None:
+    more = f"data.path = '{pictures}'\n{RINGS}\nmethods.fedsr.laps = 1"
+    what = experiment(tmp_path, "fedsr", rounds=6, devices=DEVICES, more=more)
+    started = list[int]()
+    with live(tmp_path, what, data=folder_of(pictures)) as park:
+
+        def begin_again(edge: Edge, usual: Callable[[bytes], bytes], frame: bytes) -> bytes:
+            if b'"round":3' in frame and not started:
+                started.append(2)
+                park.agents[2].leave()
+                park.join(2)
+                assert until(lambda: edge.line.session(2) == park.agents[2]._session)
+            return usual(frame)
+
+        for edge in park.edges.values():
+            edge.answer = partial(begin_again, edge, edge.answer)  # type: ignore[method-assign]
+        lines = park.run()
+    assert started
+    assert [line.lost for line in lines[:2]] == [0, 0]
+    assert [line.lost for line in lines[4:]] == [0, 0]
 
 
 @pytest.mark.parametrize("kind", ["npz", "csv"])
@@ -288,8 +325,11 @@ def test_an_agent_says_at_once_where_there_is_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_broker
-def test_real_processes_with_samples_of_their_own_are_the_simulations_bits(tmp_path: Path, pictures: Path) -> None:
-    what = experiment(tmp_path, "hierfavg", rounds=3, devices=DEVICES, more=f"data.path = '{pictures}'")
+@pytest.mark.parametrize("method", ["hierfavg", "fedsr"])
+def test_real_processes_with_samples_of_their_own_are_the_simulations_bits(
+    tmp_path: Path, pictures: Path, method: str
+) -> None:
+    what = experiment(tmp_path, method, rounds=3, devices=DEVICES, more=f"data.path = '{pictures}'\n{RINGS}")
     _, wanted = simulated(what, tmp_path / "simulated")
     with processes(tmp_path, what, data=folder_of(pictures)) as park:
         assert park.cloud().wait(240) == 0, park.logs()

@@ -202,4 +202,8 @@ def test_a_profile_that_cannot_be_read(tmp_path: Path) -> None:
     assert said({"profile": str(missing)}) == f"network.profile: {missing}: No such file or directory.{near}"
     assert said({"profile": str(tmp_path / "x.toml" / "..")}).startswith("unknown network profile ")  # no TOML file
     assert said({"profile": str(broken)}).startswith(f"network.profile: {broken} is not valid TOML: ")
-    assert said({"profile": str(wrong)}).startswith("[network] unknown key 'devise_edge'. Did you mean 'device_edge'?")
+    unknown = "[network] unknown key 'devise_edge'. Did you mean 'device_edge'?"
+    assert said({"profile": str(wrong)}).startswith(f"network.profile: {wrong}: {unknown}")
+    assert said({"profile": str(wrong), "radio": {"channels": 0}}).startswith(f"network.profile: {wrong}: {unknown}")
+    wrong.write_text("[device_edge]\nup_bps = 1e6\n")  # what is stated beside it is not the file's
+    assert said({"profile": str(wrong), "device_edge": {"up_bps": -1.0}}).startswith("network.device_edge.up_bps = -1")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedfloor
+from commands import Command
 from fedfloor import config
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.network.settings import NetworkSettings
@@ -80,3 +81,13 @@ def test_a_run_that_diverged_in_its_first_round_has_nothing_to_price(tmp_path: P
     assert (copy / "diverged.json").read_bytes() == (wild / "diverged.json").read_bytes()
     assert not (copy / "ledger.jsonl").exists()
     assert "lte-cat-m2" in (copy / "experiment.toml").read_text()
+
+
+def test_a_ledger_that_lacks_a_key_is_named(command: Command) -> None:
+    assert command.set("rounds=2").code == 0
+    path = command.folder / "out" / "ledger.jsonl"
+    first, second = path.read_text().splitlines()
+    for old, new, message in (('"loss"', '"loss_"', "loss is missing"), ("{", '{"los": 1, ', "unknown key 'los'")):
+        path.write_text(f"{first}\n{second.replace(old, new, 1)}\n")
+        said = command("reprice", "out", "--network", "wifi", "--out", "copies")
+        command.refused(said, f"ledger.jsonl: line 2 is damaged ({message})")

@@ -30,6 +30,7 @@ from fedfloor.places import looked_for, placed, with_paths
 PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
 }  # fmt: skip
+NETWORK = ["network", "profile"]
 EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES}  # keys of [method], and the parts they name
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "objective": objective, "mix": rule, "server": optimiser, "selection": policy, "edge_mix": rule,
@@ -39,20 +40,44 @@ MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
 def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
     """Read an experiment file and change single keys. Paths to data are looked for beside the file first.
 
+    Where ``network.profile`` of a run's ``experiment.toml`` is changed, the old network's values do not stay.
+
     Args:
         path: a TOML file.
         changes: ``a.b=value`` texts; the value is TOML, or else taken as text.
 
     Raises:
-        SettingError: the file is not there or not TOML; a key, type or value is wrong.
+        SettingError: the file is not there or not TOML; a key, type or value is wrong. Names the file, unless a
+            change is at fault.
     """
+    changes = tuple(changes)
+    try:
+        return _read(path, changes)
+    except SettingError as error:
+        if str(path) in str(error) or (changes and str(error) != _own_error(path)):
+            raise  # the file is named, or a change is wrong
+        raise SettingError(f"{path}: {error}") from error
+
+
+def _read(path: Path, changes: Sequence[str]) -> Experiment:
     document = toml(path, "experiment file")
     document.setdefault("name", path.stem)
+    if "provenance" in document and any(keys(one.partition("=")[0].strip()) == NETWORK for one in changes):
+        document["network"] = {}  # a run's file states every value, and each would replace the new profile's
     for change in changes:
         apply(document, change)
     experiment = with_paths(checked(Experiment, document, ""), lambda given: looked_for(given, path.parent))
     check_methods(experiment)
     return experiment
+
+
+def _own_error(path: Path) -> str:
+    """Return what is wrong with an experiment file as it is."""
+    try:
+        _read(path, ())
+    except SettingError as error:
+        return str(error)
+    return ""
 
 
 def apply(document: Table, change: str) -> None:

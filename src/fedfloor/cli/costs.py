@@ -168,8 +168,8 @@ def networks(
         built = {key: settings.built(settings.read(key)) for key in settings.profiles()}
         show([_line(key, network, as_json=as_json) for key, network in built.items()], as_json=as_json)
         return
+    settings.network(settings.NetworkSettings(name))
     table = settings.read(name)
-    settings.built(table)
     parts = {key: part for key, part in table.items() if isinstance(part, dict)}
     plain = {key: value for key, value in table.items() if key not in parts}
     rows = {key: [{"key": one, "value": value} for one, value in part.items() if one != "source"]

@@ -69,11 +69,13 @@ class Line:
         session: when it started, ns.
         flow: how much each device may send.
         cut: called with the name of a device that is cut off.
+        joined: called with the number of a device that was started.
     """
 
     def __init__(
         self, park: str, name: str, link: Link, devices: Mapping[int, Named], session: int | None = None,
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
+        joined: Callable[[int], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.park, self.name, self.gate = park, name, Gate(header=SHORT_HEADER)
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
@@ -84,7 +86,7 @@ class Line:
         self._open: dict[str, _Open] = {}
         self.flow = flow or Flow()
         self._cut: set[str] = set()  # devices that are cut off
-        self._on_cut = cut
+        self._on_cut, self._on_joined = cut, joined
         self._repeated: Counter[tuple[str, str]] = Counter()  # requests that were said again, by device and identity
         self._abandoned = ""
         self._lock = threading.Lock()
@@ -275,7 +277,8 @@ class Line:
         if said.session < self._sessions.get(device, 0):
             raise RefusedError("replayed", "it is of an earlier session. Was its clock set back?")
         with self._changed:
-            restarted = said.session != self._sessions.get(device, said.session)
+            new = said.session != self._sessions.get(device)
+            restarted = new and device in self._sessions
             self._sessions[device], self.here[device] = said.session, about
             self._changed.notify_all()
         log.info("device %s (%d) is there.", name, device)
@@ -284,6 +287,8 @@ class Line:
                 asked.came.put(_Gone("it was started again"))
             else:
                 self._repeat(identity, asked)
+        if new:
+            self._on_joined(device)
 
     def _gone(self, device: int, name: str, why: str) -> None:
         with self._changed:

@@ -120,8 +120,8 @@ class Cloud:
             facts = replace(facts, found=learnt.told())
         self._factory_of = found[0]
         park = facts_of.park(experiment, facts, *found, here, steps)
-        known, crosses = facts_of.known(facts, park), foreign(experiment, method)
-        self._told = {factory: joining.told(known, found, None if crosses else factory) for factory in self._names}
+        known, crosses = facts_of.known(facts, park), bool(foreign(experiment, method))
+        self._told = {factory: joining.told(known, found, factory, crosses=crosses) for factory in self._names}
         self._exchange(self._introduction(self._names))
         return park
 

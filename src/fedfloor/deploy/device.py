@@ -167,7 +167,7 @@ class Agent:
                 own = self.settings.edge
                 raise RefusedError("edge", f"'{shown(message.kind)}' is accepted from edge {own} only.")
             if message.kind == "facts":
-                return "answer", {"answer": self._holding(message)}, {}
+                return "answer", {"answer": self._holding(message, at_home=edge == self.settings.edge)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
             if message.kind not in ("visit", "probe", "keep"):
@@ -196,9 +196,18 @@ class Agent:
             raise RefusedError("facts", "nobody has said yet what a sample is.")
         return self.park
 
-    def _holding(self, message: Message) -> dict[str, Any]:
-        """Read its samples as the cloud says what a sample is, and answer how many there are."""
+    def _holding(self, message: Message, *, at_home: bool) -> dict[str, Any]:
+        """Read its samples as the cloud says what a sample is, and answer what it holds.
+
+        An edge of another factory decides nothing about the samples, and learns their number and digest alone.
+        """
         facts = read_facts(message.about.get("facts"))
+        if not at_home:
+            if self._raw is None or facts != self._facts:
+                raise RefusedError(
+                    "facts", f"they differ from those of edge {self.settings.edge}, or came before them."
+                )
+            return asdict(holding(self._raw, self.settings.device, facts).bare(digest=True))
         if self._facts is not None and self._facts.sample != facts.sample:
             raise RefusedError("facts", "they differ from those that this device has. Start it again for other data.")
         if self._raw is None:
@@ -235,8 +244,8 @@ class Agent:
 def foreign(experiment: Experiment, method: Combined) -> tuple[str, ...]:
     """Return the kinds of requests that an experiment's rounds require from edges of other factories."""
     if experiment.park.mobility is not None:
-        return ("visit", "probe", "census", "keep")
-    return ("visit",) if method.crosses else ()
+        return ("facts", "visit", "probe", "census", "keep")
+    return ("facts", "visit") if method.crosses else ()
 
 
 def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:

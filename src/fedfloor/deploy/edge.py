@@ -13,7 +13,7 @@ from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import errands, joining, names, packing, rights
 from fedfloor.deploy import facts as facts_of
-from fedfloor.deploy.asking import Line
+from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.door import Door
@@ -65,7 +65,8 @@ class Edge:
             )
         self.gate = Gate(seen=settings.state / f"{settings.name}.seen.json")
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
-        self.line = Line(settings.park, settings.name, link, everyone, cut=self._withdraw)
+        self.line = Line(settings.park, settings.name, link, everyone, cut=self._withdraw, joined=self._introduce)
+        self._own = [one.device for one in settings.devices]
         self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
         if park is not None:
             self._begin(park)
@@ -167,7 +168,14 @@ class Edge:
         park = facts_of.park(self.experiment, facts, factory_of, held)
         self.joining.facts, self.joining.wanted = facts_of.known(facts, park), dict(enumerate(held))
         self._begin(park)
+        if foreign(self.experiment, self._method):
+            side_by_side(lambda device: self.joining.fits(device, message.run), self._own)
         return "ready", {}, {}
+
+    def _introduce(self, device: int) -> None:
+        """Ask an own device what it holds, where edges of other factories may ask it next: before, it refuses them."""
+        if self.ready and device in self._own and foreign(self.experiment, self._method):
+            threading.Thread(target=self.joining.fits, args=(device, self.factory.run), daemon=True).start()
 
     def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         errand, mine = errands.read_errand(message, self.engine, self._names)

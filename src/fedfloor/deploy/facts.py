@@ -132,10 +132,10 @@ class Holding:
     digest: str
     answer: Floats = ()
 
-    def bare(self) -> Holding:
-        """Return how many samples there are, and nothing else of them."""
+    def bare(self, *, digest: bool) -> Holding:
+        """Return how many samples there are, and nothing else of them but their digest, where it is wanted."""
         sums = tuple((0.0,) * len(one) for one in self.sums)
-        return Holding(self.samples, (0,) * len(self.counts), sums, "0" * len(self.digest))
+        return Holding(self.samples, (0,) * len(self.counts), sums, self.digest if digest else "0" * len(self.digest))
 
 
 def holding(park: Park, device: int, facts: Facts) -> Holding:

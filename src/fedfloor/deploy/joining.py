@@ -183,10 +183,18 @@ def _numbered(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gat
     return [factory_of[k] for k in order], [held[k] for k in order]
 
 
-def told(facts: Facts, gathered: Gathered, factory: int | None = None) -> dict[str, Any]:
-    """Return what an edge is told of all devices; of other factories' than ``factory`` only how many samples."""
+def told(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> dict[str, Any]:
+    """Return what the edge of a factory is told of all devices.
+
+    Args:
+        facts: what a sample is.
+        gathered: what the devices hold; of other factories' the edge is told how many samples.
+        factory: the edge's.
+        crosses: whether rounds cross factories: the edge is then told the digests of others' samples, too, by which
+            it notices a device that comes back with other samples.
+    """
     factory_of, held = gathered
-    shown = [one if factory in (None, m) else one.bare() for m, one in zip(factory_of, held, strict=True)]
+    shown = [one if m == factory else one.bare(digest=crosses) for m, one in zip(factory_of, held, strict=True)]
     return {"facts": facts.told(), "factory_of": list(factory_of), "held": [asdict(one) for one in shown]}
 
 

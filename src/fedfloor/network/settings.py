@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.checking import checked, toml
-from fedfloor.errors import unknown
+from fedfloor.errors import SettingError, unknown
 from fedfloor.network.profile import Network
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -44,6 +44,15 @@ class NetworkSettings:
         return {name: value for name, value in said.items() if value is not None}
 
 
+def _own_error(table: dict[str, Any]) -> str:
+    """Return what is wrong with a profile as it is."""
+    try:
+        built(table)
+    except SettingError as error:
+        return str(error)
+    return ""
+
+
 def profiles() -> dict[str, Path]:
     """Return the profiles that come with the package, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
@@ -53,13 +62,18 @@ def network(settings: NetworkSettings) -> Network | None:
     """Return the network that an experiment names, or None where it names none.
 
     Raises:
-        SettingError: no such profile or file, an unknown key, or a value out of range.
+        SettingError: no such profile or file, an unknown key, or a value out of range; names the file that has it.
     """
     changes = settings.changes()
     if settings.profile is None and not changes:
         return None
     base: dict[str, Any] = {} if settings.profile is None else read(settings.profile)
-    return built(merged(base, changes))
+    try:
+        return built(merged(base, changes))
+    except SettingError as error:
+        if settings.profile in (None, *profiles()) or (changes and str(error) != _own_error(base)):
+            raise
+        raise SettingError(f"network.profile: {settings.profile}: {error}") from error
 
 
 def read(profile: str) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedfloor.engine.evaluate import Score
-from fedfloor.errors import RunError, disk_error
+from fedfloor.errors import RunError, SettingError, disk_error, shown
 from fedfloor.plan.outcome import Receipt
 
 
@@ -177,8 +177,8 @@ def check(path: Path, last: Line | None) -> int:
     texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):
         try:
-            held = Line(**json.loads(text)).round
-        except (ValueError, TypeError) as error:
+            held = _parsed(text).round
+        except (ValueError, RecursionError) as error:
             raise _unusable(path, number, before, f"is damaged ({error})") from error
         if held != number:
             raise _unusable(path, number, before, f"is of round {held}")
@@ -199,12 +199,29 @@ def read(path: Path) -> list[Line]:
     """Return the lines of a ledger; a half-written last line is left out.
 
     Raises:
-        RunError: a line is damaged; names it.
+        SettingError: a line is damaged; names it.
     """
     lines = []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            lines.append(Line(**json.loads(text)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise RunError(f"{path}: line {number} is damaged ({error}). Put the ledger back as it was.") from error
+            lines.append(_parsed(text))
+        except (ValueError, RecursionError) as error:
+            raise SettingError(f"{path}: line {number} is damaged ({error}). Put the ledger back as it was.") from error
     return lines
+
+
+def _parsed(text: bytes) -> Line:
+    """Return a line from its JSON.
+
+    Raises:
+        ValueError: it is none, or lacks a key, or has one that no line has.
+    """
+    row = json.loads(text)
+    if not isinstance(row, dict):
+        raise ValueError("no table of a round")
+    for key in (one.name for one in fields(Line) if one.default is MISSING and one.default_factory is MISSING):
+        if key not in row:
+            raise ValueError(f"{key} is missing")
+    for key in row.keys() - {one.name for one in fields(Line)}:
+        raise ValueError(f"unknown key {shown(key)}")
+    return Line(**row)

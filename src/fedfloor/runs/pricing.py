@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
 COUNT_BYTES = 4
 HASH_BYTES = 8
+MOST = 1e20  # s or J of a round; so that a ledger's sums stay below what a report reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +132,22 @@ class Tariff:
             holders: the devices that hold the model's frozen part, from the price before.
 
         Raises:
-            SettingError: the plan carries a part of the model whose size is not known, or there is no such part.
+            SettingError: the plan carries a part of the model whose size is not known, or there is no such part, or the
+                price is beyond what is counted.
         """
         visits = None if receipts is None else [one.visit for one in receipts]
         size = self.payload(packet)
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             raise SettingError(f"work.scope = 'classifier': it has no price, as {self._why_unknown()}")
-        return price(
+        paid = price(
             plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders
         )
+        if not max(paid.seconds, paid.joules) <= MOST:
+            raise SettingError(
+                f"network '{self.sites.network.name}': round {number} takes {paid.seconds:.3g} s and {paid.joules:.3g} "
+                f"J, and at most {MOST:.0e} of either is counted. Check the rates, clocks and powers of the network."
+            )
+        return paid
 
     def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
         """Return the price of the steps of a normalisation, one after the other; None where there are none.
