@@ -6,18 +6,22 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import hashlib
 import json
 import logging
 import math
+import queue
 import resource
+import socket
+import ssl
 import struct
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -30,7 +34,20 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import answers, broker, device, errands, facts, joining, ranges, rights, superlink, topics, units
+from fedfloor.deploy import (
+    answers,
+    broker,
+    device,
+    errands,
+    facts,
+    joining,
+    provision,
+    ranges,
+    rights,
+    superlink,
+    topics,
+    units,
+)
 from fedfloor.deploy.asking import Line, _Open
 from fedfloor.deploy.cloud import Cloud, _room
 from fedfloor.deploy.flow import Flow
@@ -49,6 +66,7 @@ from fedfloor.plan.nodes import Probe, Work
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
 from live_park import live as park_of
 from model_files import write_model
+from parks import MOSQUITTO, TOP, Client, free_port, plant, until
 from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
 
 REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: docs/deploy.md states that it is not prevented
@@ -57,6 +75,7 @@ HOSTILE: list[Any] = [
     None, True, -1, 0, 1 << 63, 10**400, 1e308, -1e308, math.nan, math.inf, "", "os:system", "../" * 21 + "etc/passwd",
     TEXT, [], {}, DEEP, ["x"] * 5000, {"name": 0, "digest": "0" * 16},
 ]  # fmt: skip
+DENIED = 135  # MQTT's answer to who has no right
 SLOWEST_S, GROWN_MB = 30.0, 400.0  # of one attempt
 PLANTED = ("antigravity", "this", "idlelib", "turtledemo")  # modules that nothing of ours imports
 
@@ -74,6 +93,7 @@ class Tally:
     by_hand: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     through: list[str] = field(default_factory=list)
+    connects: bool = False  # whether the attempts themselves open connections
 
     def attempt(self, name: str, do: Callable[[], str], *, by_hand: bool = True) -> None:
         """Make an attempt: whatever it starts, opens, imports, raises or takes beyond its share got through."""
@@ -88,6 +108,7 @@ class Tally:
             seen += [f"{grown:.0f} MB"] if grown > GROWN_MB else []
             took = time.process_time() - began
             seen += [f"{took:.0f} s"] if took > SLOWEST_S else []
+        seen = [one for one in seen if not (self.connects and one.startswith("socket.connect"))]
         if came in (REFUSED, HARMLESS, KNOWN) and not seen:
             self.counts[came] += 1
         else:
@@ -978,6 +999,245 @@ def _bodies_of_one() -> str:
     return REFUSED
 
 
+# -- a member against real brokers -------------------------------------------------------------------------------------
+
+FILTERS = (
+    "#", "+/#", "+/+/#", "fedfloor/#", f"{TOP}/#", f"{TOP}/+/+", f"{TOP}/+/+/+", f"{TOP}/in/#", f"{TOP}/in/+/+",
+    f"{TOP}/in/+/n1", f"{TOP}/in/north/n1", f"{TOP}/in/north/+", f"{TOP}/in/south/+", f"{TOP}/out/#",
+    f"{TOP}/out/+/north",
+    f"{TOP}/out/n1/+", f"{TOP}/out/n1/north", f"{TOP}/status/#", f"{TOP}/status/+", f"{TOP}/status/n1", "/#", "+",
+    "fedfloor/+/in/north/n1", "+/+/in/+/n1", "$SYS/#", "$SYS/broker/clients/#", "$SYS/broker/log/#", "$CONTROL/#",
+    "$CONTROL/dynamic-security/v1", "$share/g/#", f"$share/g/{TOP}/#", f"$share/g/{TOP}/in/+/n1",
+    f"$share/g/{TOP}/in/north/n1", f"$share/n1/{TOP}/out/n1/north", f"$share/g/{TOP}/status/+", "$share/g/$SYS/#",
+)  # fmt: skip
+TOPICS = (
+    f"{TOP}/in/north/n1", f"{TOP}/in/south/n1", f"{TOP}/in/n0/n1", f"{TOP}/in/north/n0", f"{TOP}/in//n1",
+    f"{TOP}/out/n1/north",
+    f"{TOP}/out/n1/south", f"{TOP}/out/n0/nowhere", f"{TOP}/out/n0/north/", f"{TOP}/out/n0", f"{TOP}/out//north",
+    f"{TOP}/out/n0/n1", f"/{TOP}/out/n0/north", f"{TOP}//out/n0/north", f"{TOP}/OUT/n0/north", f"{TOP}/status/n1",
+    f"{TOP}/status/n0/n1", f"{TOP}/status/", f"{TOP}/status", f"{TOP}/status/north", f"{TOP}/status/n0 ", TOP,
+    "fedfloor",
+    "fedfloor/other/in/north/n1", "fedfloor/other/status/n0", "a", "a/" * 200, "x" * 60_000, "$SYS/broker/uptime",
+    "$SYS/broker/clients/total", "$CONTROL/dynamic-security/v1", f"$share/g/{TOP}/in/north/n1", "$share/g/x", "$x",
+)  # fmt: skip
+OWN = {f"{TOP}/in/north/n0", f"{TOP}/in/south/n0"}  # what a device may read
+ABROAD = (f"{TOP}/in/south/n0", f"{TOP}/out/n0/north", f"{TOP}/status/n0", f"{TOP}/in/north/n1", f"{TOP}/out/s1/south")
+
+
+@dataclass
+class Plant:
+    """A park's brokers as real processes, and the clients of its members."""
+
+    folder: Path
+    ports: Mapping[str, int]
+
+    def client(self, name: str, at: str = "", stem: str = "", **more: Any) -> Client:
+        edge = name in self.ports
+        home = at or (name if edge else "north" if name.startswith("n") else "south")
+        where = self.folder / "out" / ("factories" if edge else "devices") / name
+        return Client(self.ports[home], where, stem or ("edge" if edge else "device"), **more)
+
+    @contextmanager
+    def talk(self, *names: str) -> Iterator[list[Client]]:
+        clients = [self.client(name) for name in names]
+        try:
+            yield clients
+        finally:
+            for one in clients:
+                one.close()
+
+
+@contextmanager
+def plant_of(folder: Path) -> Iterator[Plant]:
+    """Two factories' brokers; they are bridged."""
+    from parks import broker as started
+
+    made = plant(folder)
+    made = replace(made, factory=tuple(replace(one, port=free_port()) for one in made.factory))
+    provision.provision(made, folder / "out", user=getpass.getuser())
+    with ExitStack() as stack:
+        for one in reversed(made.factory):  # north dials south
+            stack.enter_context(started(folder / "out" / "factories" / one.name, one.port))
+        yield Plant(folder, {one.name: one.port for one in made.factory})
+
+
+def members_at_brokers(tally: Tally, folder: Path) -> None:
+    """What a device's, another factory's and a bridge's certificate reach at running brokers, and nobody's."""
+    tally.connects = True
+    with plant_of(folder) as at:
+        for pattern in FILTERS:
+            tally.attempt(f"a device reads {pattern}", partial(_nosy, at, pattern))
+        for topic, retain in product(TOPICS, (False, True)):
+            name = f"a device writes {topic[:60]}{', retained' * retain}"
+            tally.attempt(name, partial(_forges, at, "n0", topic, retain))
+        for topic in ABROAD:
+            for name in ("s0", "south"):
+                tally.attempt(
+                    f"{name} writes {topic} at north's broker", partial(_forges, at, name, topic, False, "north")
+                )
+        for topic in (f"{TOP}/out/s1/south", f"{TOP}/in/south/s1", f"{TOP}/status/s1", f"{TOP}/out/s1/north"):
+            for retain in (False, True):
+                attempt = partial(_forges, at, "north", topic, retain, "south", "bridge")
+                tally.attempt(f"the bridge writes {topic}", attempt)
+        for topic in (f"{TOP}/out/n1/north", f"{TOP}/in/north/n1", f"{TOP}/status/n1"):
+            tally.attempt(f"a last will on {topic}", partial(_wills, at, topic))
+        for kind in (
+            "wiped",
+            "taken over",
+            "answers for another",
+            "old protocol",
+            "as another user",
+            "of an old session",
+        ):
+            tally.attempt(f"another's session: {kind}", partial(_sessions, at, kind))
+        for kind in ("plain", "no certificate", "TLS 1.2", "cloud", "authority"):
+            tally.attempt(f"who is no member: {kind}", partial(_strangers, at, kind))
+
+
+def _nosy(at: Plant, pattern: str) -> str:
+    """A device subscribes to more than its own; then others talk."""
+    with at.talk("n0", "n1", "north", "s1") as (nosy, other, edge, far):
+        nosy.subscribe(pattern)
+        nosy.subscribe(f"{TOP}/in/+/n0")
+        other.subscribe(f"{TOP}/in/+/n1")
+        edge.subscribe(f"{TOP}/out/+/north")
+        expect(edge.says(f"{TOP}/in/north/n1", b"secret") and other.hears() is not None, "another gets no message")
+        expect(other.says(f"{TOP}/out/n1/north", b"update") and edge.hears() is not None, "an edge gets no message")
+        expect(other.says(f"{TOP}/status/n1", b"here", retain=True), "it may not state that it is there")
+        far.says(f"{TOP}/out/s1/north", b"update")
+        expect(edge.says(f"{TOP}/in/north/n0", b"the last"), "its own edge may not write to it")
+        while (got := nosy.hears()) is not None and got[1] != b"the last":
+            expect(got[0] in OWN, f"it reads {got[0]}")
+        expect(got is not None, "its own message does not come")
+        nosy.mqtt.unsubscribe(pattern)
+    return REFUSED
+
+
+def _forges(at: Plant, name: str, topic: str, retain: bool, broker: str = "", stem: str = "") -> str:
+    """A member writes where it has no right; those who could read it hear nothing of it."""
+    forger, home = at.client(name, broker, stem), broker or "north"
+    other = f"{home[0]}1"
+    with at.talk(home, other) as (edge, device):
+        edge.subscribe(f"{TOP}/#")
+        edge.subscribe("#")
+        device.subscribe(f"{TOP}/in/+/{other}")
+        try:
+            if forger.up:
+                taken = forger.publish(topic, b"forged", retain=retain)
+                expect(taken == DENIED or topic.startswith("$"), f"the broker takes it: {taken}")
+            forger.close()
+        except (ValueError, queue.Empty):  # the client refuses the topic, or the broker ends the connection
+            forger.mqtt.loop_stop()
+        expect(device.says(f"{TOP}/out/{other}/{home}", b"own"), "another may not write any more")
+        expect(edge.says(f"{TOP}/in/{home}/{other}", b"own"), "the edge may not write any more")
+        for one in (edge, device):
+            while (got := one.hears()) is not None and got[1] != b"own":
+                expect(got[1] != b"forged", f"{got[0]} is heard")
+            expect(got is not None, "nothing comes any more")
+    with at.talk(home) as (late,):
+        late.subscribe("#")
+        late.subscribe(f"{TOP}/status/+")
+        while (got := late.hears(0.1)) is not None:
+            expect(got[1] != b"forged", f"{got[0]} is retained")
+    return REFUSED
+
+
+def _wills(at: Plant, topic: str) -> str:
+    """A device leaves a last will in another's name, retained, and vanishes."""
+    from paho.mqtt import client as mqtt
+
+    forger = at.client("n0")
+    forger.mqtt.disconnect()
+    forger.mqtt.loop_stop()
+    again = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=mqtt.MQTTv5)
+    where = at.folder / "out/devices/n0"
+    again.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
+    again.will_set(topic, b"forged", qos=1, retain=True)
+    with at.talk("north", "n1") as (edge, device):
+        edge.subscribe("#")
+        device.subscribe(f"{TOP}/in/+/n1")
+        again.connect("127.0.0.1", at.ports["north"])
+        again.loop_start()
+        until(again.is_connected, 1)
+        socket_of = again.socket()
+        if socket_of is not None:
+            socket_of.close()  # without a word: the broker states the will
+        again.loop_stop()
+        time.sleep(0.3)
+        expect(edge.says(f"{TOP}/in/north/n1", b"own") and device.says(f"{TOP}/out/n1/north", b"own"), "all is silent")
+        for one in (edge, device):
+            while (got := one.hears()) is not None and got[1] != b"own":
+                expect(got[1] != b"forged", f"{got[0]} is heard")
+    return REFUSED
+
+
+def _sessions(at: Plant, kind: str) -> str:
+    from paho.mqtt import client as mqtt
+
+    with at.talk("north", "n1") as (edge, other):
+        other.subscribe(f"{TOP}/in/+/n1")
+        edge.subscribe(f"{TOP}/status/+")
+        expect(other.says(f"{TOP}/status/n1", b"here", retain=True), "it may not state that it is there")
+        more = {"client_id": "n1"} if kind in ("taken over", "of an old session") else {}
+        forger = at.client("n0", **more)
+        if kind == "wiped":
+            expect(forger.publish(f"{TOP}/status/n1", b"", retain=True) == DENIED, "the broker takes it")
+        elif kind == "answers for another":
+            forger.mqtt.publish(f"{TOP}/in/north/n1", b"forged", qos=2)
+        elif kind in ("old protocol", "as another user"):
+            forger.close()
+            version = mqtt.MQTTv31 if kind == "old protocol" else mqtt.MQTTv5
+            old = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=version)
+            where = at.folder / "out/devices/n0"
+            old.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
+            old.username_pw_set("north", "north")
+            old.connect("127.0.0.1", at.ports["north"])
+            old.loop_start()
+            until(old.is_connected, 1)
+            for topic in (f"{TOP}/in/north/n1", f"{TOP}/status/n1"):
+                old.publish(topic, b"forged", qos=1, retain=True)
+            time.sleep(0.3)
+            old.disconnect()
+            old.loop_stop()
+        expect(edge.says(f"{TOP}/in/north/n1", b"own"), "the edge may not write any more")
+        expect(other.hears() == (f"{TOP}/in/north/n1", b"own") and not other.gone, "another is pushed off")
+        if forger.up:
+            expect(forger.hears(0.1) is None, "it reads another's message")
+            forger.close()
+    with at.talk("north") as (late,):
+        late.subscribe(f"{TOP}/status/n1")
+        expect(late.hears() == (f"{TOP}/status/n1", b"here"), "what a device stated is lost")
+    return REFUSED
+
+
+def _strangers(at: Plant, kind: str) -> str:
+    where, port = at.folder / "out/devices/n0", at.ports["north"]
+    if kind == "plain":
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as bare:
+            bare.sendall(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03n0x")
+            with suppress(ConnectionResetError):
+                expect(not bare.recv(64).startswith(b"\x20"), "it is let in without TLS")
+        return REFUSED
+    if kind == "TLS 1.2":
+        context = ssl.create_default_context(cafile=str(where / "ca.crt"))
+        context.check_hostname, context.maximum_version = False, ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(where / "device.crt", where / "device.key")
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as bare:
+            try:
+                context.wrap_socket(bare)
+            except (ssl.SSLError, OSError):
+                return REFUSED
+        raise ThroughError("it is let in")
+    folder, stem = {
+        "no certificate": (where, None), "cloud": (at.folder / "out/cloud", "superlink"),
+        "authority": (at.folder / "out/authority", "ca"),
+    }[kind]  # fmt: skip
+    got = Client(port, folder, stem, ca=where / "ca.crt")
+    until(lambda: got.gone, 3)
+    expect(not got.up, "it is let in")
+    return REFUSED
+
+
 # -- files of a stranger ----------------------------------------------------------------------------------------------
 
 
@@ -1105,6 +1365,7 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
     "edges": ("A taken-over edge, the cloud", "poison, end a run, fill its memory", answers_of_edges),
     "network": ("Network reach only", "control Flower, enter a broker, fill its memory", through_the_fence),
+    "brokers": ("A device or another factory, real brokers", "read, write, end or pose as others", members_at_brokers),
     "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
 }
 
@@ -1137,6 +1398,8 @@ def attacked(name: str, folder: Path) -> Tally:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_nothing_gets_through(name: str, tmp_path: Path) -> None:
+    if name == "brokers" and MOSQUITTO is None:
+        pytest.skip("Mosquitto is not installed")
     tally = attacked(name, tmp_path)
     assert not tally.through, f"{len(tally.through)}: " + "\n".join(tally.through[:40])
     assert tally.by_hand + tally.counts.total() > 20

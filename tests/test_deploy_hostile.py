@@ -137,10 +137,10 @@ def test_no_edge_deletes_what_a_device_just_kept_nor_fills_its_disk(tmp_path: Pa
     [
         ("fedavg", "", ()),
         ("fedsr", "", ()),
-        ("fedsr", "methods.fedsr.ring_size = 4", ("visit",)),
-        ("ring", "", ("visit",)),
-        ("hfedms", "", ("visit",)),
-        ("live_park:Abroad", "", ("visit",)),
+        ("fedsr", "methods.fedsr.ring_size = 4", ("facts", "visit")),
+        ("ring", "", ("facts", "visit")),
+        ("hfedms", "", ("facts", "visit")),
+        ("live_park:Abroad", "", ("facts", "visit")),
     ],
 )
 def test_another_factorys_edge_requires_only_what_the_method_sends(
