@@ -368,3 +368,41 @@ def test_they_are_judged_by_the_headline_too(command: Command, headline: str) ->
         "recall of bad": recall_score(y == 0, model.predict(rows) == 0),
     }
     assert named["scikit-learn"] == {next(iter(named["fedavg"])): pytest.approx(by_hand[headline])}
+
+
+# -- beside a single run -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_references_has_the_rows_of_a_comparison_with_them(command: Command) -> None:
+    plant(command.folder)
+    rows = {row["method"]: row for row in compared(command)["rows"]}
+    said = command("run", "plant.toml", "--ranks", "1", "--references", "--out", "one", "--json")
+    assert said.code == 0, said.err
+    beside = said.document["rows"]
+    assert [row["method"] for row in beside] == ["fedavg", *REFERENCES]
+    for row in beside:
+        assert {key: one for key, one in row.items() if key != "wall_s"} == {
+            key: one for key, one in rows[row["method"]].items() if key != "wall_s"
+        }
+    for name in ("fedavg", *REFERENCES):
+        assert any(name in line for line in said.err.splitlines()) or name == "fedavg"  # its progress
+    page = (command.folder / "one" / "report.html").read_text(encoding="utf-8")
+    assert "scikit-learn" in page
+    assert command("report", "one", "--json").document["rows"] == beside
+
+
+def test_references_of_a_run_stop_where_it_did_and_go_on_with_it(command: Command) -> None:
+    plant(command.folder)
+    words = ("run", "plant.toml", "--ranks", "1", "--references", "--out", "one", "--json")
+    first = command(*words, "--stop-after", "2").document["rows"]
+    assert [row["rounds"] for row in first] == [2] * 4
+    then = command(*words, "--resume").document["rows"]
+    assert [row["rounds"] for row in then] == [3] * 4
+    whole = command(*words[:-2], "whole", "--json").document["rows"]
+    assert [row["accuracy"] for row in then] == [row["accuracy"] for row in whole]
+
+
+def test_a_reference_has_no_references(command: Command) -> None:
+    plant(command.folder)
+    said = command("run", "plant.toml", "--set", 'method.name="local-only"', "--references")
+    command.refused(said, "leave one of the two out")

@@ -4,3 +4,4 @@ LOCAL_ONLY = "local-only"
 POOLED = "pooled"
 SCIKIT_LEARN = "scikit-learn"
 REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN)
+FOLDER = "references"  # in a run's folder: the references that were made beside it

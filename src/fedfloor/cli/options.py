@@ -37,4 +37,5 @@ Track = Annotated[
     list[str] | None,
     typer.Option("--track", metavar="WHERE", help="Follow in tensorboard or mlflow; repeatable."),
 ]
+References = Annotated[bool, typer.Option("--references", help="Beside local, pooled and scikit-learn.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]

@@ -95,6 +95,7 @@ def summary(
     from fedfloor.report.remarks import remarks
     from fedfloor.terminal import printable, show
 
+    folders = ledger.with_references(folders)
     try:
         where = page.write(folders, out, target, at)
     except OSError as error:
@@ -181,7 +182,8 @@ def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budge
     from fedfloor.report.markdown import table
 
     try:
-        out.write_text(table(ledger.collect(folders), target, at), encoding="utf-8")
+        runs = ledger.collect(ledger.with_references(folders))
+        out.write_text(table(runs, target, at), encoding="utf-8")
     except OSError as error:
         raise SettingError(f"--markdown {out}: {error.strerror or error}.") from error
 
@@ -237,6 +239,37 @@ def compare(
             "reached is in their folders. Try smaller learning rates: fedfloor sweep finds them on equal terms."
         )
     return whole
+
+
+def check_references(what: Experiment, out: Path) -> None:
+    """Refuse ``run --references`` before the run where it cannot be.
+
+    Raises:
+        SettingError: the method is a reference itself, or the run's processes were started by torchrun.
+    """
+    from fedfloor.runs.launch import under_torchrun
+    from fedfloor.runs.references import of_run
+
+    of_run(what, out)
+    if under_torchrun():
+        raise SettingError("run --references starts its own processes: run it without torchrun, with --ranks.")
+
+
+def references(what: Experiment, out: Path, last: int, size: int | None) -> bool:
+    """Carry out the references of a run up to its last round, or go on with them; return whether all ended.
+
+    Args:
+        what: the run's experiment.
+        out: its folder.
+        last: its last round.
+        size: ranks that were asked for.
+    """
+    from fedfloor.runs.compare import carry_out
+    from fedfloor.runs.references import of_run
+
+    stop = Limits(stop_after=last)
+    work = of_run(what, out, last)
+    return carry_out(work, stop, ranks(size, what), followed(stop), resume=True, tolerant=True, keep=True)[1]
 
 
 def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:

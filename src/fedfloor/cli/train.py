@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedfloor.cli import budgets, shared
-from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, Resume, Set, Stop, Track, Until
+from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 
 
 def new(
@@ -51,7 +51,8 @@ def new(
 
 def run(
     experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
-    until: Until = None, resume: Resume = False, force: Force = False, track: Track = None, as_json: Json = False,
+    until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
+    references: References = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train by one experiment file."""
     import json
@@ -65,6 +66,8 @@ def run(
     what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, until)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
+    if references:
+        shared.check_references(what, folder)
     with tracked(folder, track or []) as record:
         with progress(what.name, last) as follow:
             got = carry_out(
@@ -73,12 +76,19 @@ def run(
             )  # fmt: skip
         if not is_first():
             return
+        whole = (
+            not references
+            or got.stopped == "interrupted"
+            or shared.references(what, folder, got.lines[-1].round, ranks)
+        )
         shared.summary([folder], folder / "report.html", limits.target(what.evaluate.figure), as_json=as_json)
     skew = json.loads((folder / "park.json").read_text(encoding="utf-8")).get("label_skew")
     if skew is not None:
         print(LabelSkew(**skew).words, file=sys.stderr)
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
+    if not whole:
+        _interrupted("stopped in the references")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
 
 
@@ -93,8 +103,7 @@ def compare(
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
     at: At = None, resume: Resume = False, track: Track = None,
-    references: Annotated[bool, typer.Option("--references", help="Beside local, pooled and scikit-learn.")] = False,
-    as_json: Json = False,
+    references: References = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
     from fedfloor.runs.compare import tasks

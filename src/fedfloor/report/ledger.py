@@ -15,6 +15,7 @@ from fedfloor.names import Names
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
+from fedfloor.references import FOLDER
 from fedfloor.report.evaluation import Evaluation, evaluation
 from fedfloor.report.price import Price, added
 from fedfloor.report.records import (
@@ -186,11 +187,24 @@ def collect(paths: Iterable[Path]) -> tuple[Run, ...]:
     return tuple(read_run(folder) for folder in folders)
 
 
+def with_references(paths: Iterable[Path]) -> list[Path]:
+    """Return folders of runs with those of the references that were made beside a run, after it."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        inside = sorted((*path.glob(f"{FOLDER}/*"), *path.glob(f"*/{FOLDER}/*")))
+        found += [path, *(one for one in inside if _is_run(one) and _has_begun(one))]
+    return found
+
+
+def _has_begun(folder: Path) -> bool:
+    return bool(_lines(folder / "ledger.jsonl")) or (folder / DIVERGED).is_file()
+
+
 def _run_folders(path: Path) -> list[Path]:
     if _is_run(path):
         return [path]
     inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
-    started = [child for child in inside if _lines(child / "ledger.jsonl") or (child / DIVERGED).is_file()]
+    started = [child for child in inside if _has_begun(child)]
     if inside and not started:
         raise SettingError(f"{path}: {len(inside)} runs, none of which has finished a round. Wait for the first ones.")
     if not started:

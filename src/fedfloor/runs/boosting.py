@@ -62,14 +62,16 @@ def start(
     out = orders.out
     with folder.owned(out):
         prepare(experiment, orders, park)
-        if (out / "evaluation.json").exists() and (out / "ledger.jsonl").exists():
+        number = min(experiment.rounds, orders.limits.stop_after or experiment.rounds)
+        if (out / "evaluation.json").exists() and any(
+            line.round == number for line in ledger.read(out / "ledger.jsonl")
+        ):
             return "finished"
         ledger.cut(out / "ledger.jsonl", None)
         began = time.perf_counter()
         method = combined(experiment)
         engine, _ = made.engine(experiment, method, park, Alone(), DeviceMemory(None))
         got = evaluated(engine, fitted(engine, cast(GradientBoosting, method.method)), experiment.evaluate.figure)
-        number = min(experiment.rounds, orders.limits.stop_after or experiment.rounds)
         line = ledger.line(number, got, (), "", time.perf_counter() - began, {})
         results.write_evaluation(out, experiment, number, got)
         ledger.append(out / "ledger.jsonl", line)

@@ -25,7 +25,7 @@ from fedfloor.parts.weighted import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Repeat, Train
-from fedfloor.references import LOCAL_ONLY, REFERENCES, SCIKIT_LEARN
+from fedfloor.references import FOLDER, LOCAL_ONLY, REFERENCES, SCIKIT_LEARN
 from fedfloor.runs import boosting, forecast, launch
 from fedfloor.runs.compare import Task
 from fedfloor.runs.ledger import Line
@@ -68,6 +68,21 @@ def beside(
             bare = _bare(original, name, {})
             found.append(Task(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, start))
     return sorted(found, key=lambda task: seeds.index(task.experiment.seed))  # those of a seed share a park
+
+
+def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> list[Task]:
+    """Return the references of one run, in its folder.
+
+    Args:
+        experiment: the run's.
+        out: its folder.
+        stop_after: the round to stop after; the schedules stay.
+
+    Raises:
+        SettingError: the run is a reference itself.
+    """
+    limits = Limits(stop_after=stop_after)
+    return beside([], experiment, [experiment.method.name], [experiment.seed], out / FOLDER, limits)
 
 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:
