@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import gzip
 from pathlib import Path
@@ -170,7 +171,7 @@ def test_parquet_holds_what_csv_holds(tmp_path: Path, monkeypatch: pytest.Monkey
     ("more", "told"),
     [
         ({"x": [1.0] * 39 + [float("inf")]}, "t.parquet, row 40, column 'x': 'inf' is not a finite number"),
-        ({"x": ["1"] * 40}, r"column 'x': holds string, no numbers. Leave it out: \[data\] columns = { ignore"),
+        ({"x": ["1"] * 30 + ["5 bar"] * 10}, r"row 31, column 'x': '5 bar' is not a number.*columns = { ignore"),
         ({"seen": columns()["time"]}, "column 'seen': holds timestamp.*--set data.columns.time=seen"),
         ({"label": [*columns()["label"][:20], None, *columns()["label"][21:]]}, "row 21, column 'label': empty"),
         ({"time": [*columns()["time"][:20], None, *columns()["time"][21:]]}, "row 21, column 'time': no time"),
@@ -251,6 +252,32 @@ def test_sheets_and_mistakes_of_workbooks(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-99])
     with pytest.raises(SettingError, match=r"t.xlsx: not a whole workbook"):
         load(path, Reading(), 0)
+
+
+def test_a_flipped_byte_in_a_workbook_is_no_traceback(tmp_path: Path) -> None:
+    path = workbook(tmp_path / "t.xlsx")
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with contextlib.suppress(SettingError):
+            load(path, Reading(), 0)
+
+
+def test_numbers_beyond_single_precision_are_refused_by_columns_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columnar, "QUICK", 0)
+    path = tmp_path / "t.csv"
+    path.write_text("device,label,x\na,ok,1\na,ok,1e39\n")
+    with pytest.raises(SettingError, match="row 3, column 'x': '1e39' is not a finite number"):
+        sheet.read(path, Reading(), ("device", "label"))
+
+
+def test_numbers_that_are_texts_in_parquet_are_numbers(tmp_path: Path) -> None:
+    wanted = sheet.read(stored(tmp_path / "numbers.parquet"), Reading(), ROLES)
+    as_texts = ["" if np.isnan(x) else repr(float(x)) for x in wanted.x[:, wanted.columns.index("x")]]
+    got = sheet.read(stored(tmp_path / "texts.parquet", x=as_texts), Reading(), ROLES)
+    assert np.array_equal(got.x, wanted.x, equal_nan=True)
 
 
 def test_new_run_and_predict_on_parquet_and_excel(command: Command) -> None:

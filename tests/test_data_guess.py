@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,37 @@ def test_common_names_texts_and_decimal_commas(tmp_path: Path) -> None:
 
 
 def test_what_is_told_is_not_guessed(tmp_path: Path) -> None:
-    told: dict[str, Any] = {"columns": {"device": "plant", "ignore": ["Machine"]}, "decimal": "."}
+    told: dict[str, Any] = {"columns": {"device": "plant", "ignore": ["Machine"]}, "decimal": ","}
     got = guess(table(tmp_path, GERMAN), told)
     assert got["columns"]["device"] == "plant"
     assert got["columns"]["ignore"][0] == "Machine"
     assert "factory" not in got["columns"]  # 'plant' is the device now
     assert "decimal" not in got
     assert not any("taken for the device" in sentence for sentence in words(got, told))
+    with pytest.raises(SettingError, match=r"column 'rpm': '1500,5' looks like a number.*--set data.decimal=,"):
+        guess(table(tmp_path, GERMAN), told | {"decimal": "."})
+
+
+@pytest.mark.parametrize(
+    ("cells", "advice"),
+    [
+        (("5.1 bar", "5.2 bar", "4.9 bar"), "Write the numbers without 'bar'"),
+        (("-12%", "13.5%", "9%"), "Write the numbers without '%'"),
+        (("20 °C", "21 °C", "?"), "Write the numbers without '°C'"),
+        (("20,000.5", "1,020.5", "3,000.1"), "If ',' stands between thousands: --set data.thousands=,"),
+        (("20.000,5", "1.020,5", "3.000,1"), "--set data.thousands=. --set data.decimal=,"),
+        (("1'000", "2'000", "3'500"), '--set "data.thousands=\'"'),
+    ],
+)
+def test_numbers_with_units_or_marks_are_never_ignored(tmp_path: Path, cells: tuple[str, ...], advice: str) -> None:
+    text = "device;a;b;label\n" + "".join(f"x;{cell};{i}.5;ok\n" for i, cell in enumerate(cells))
+    with pytest.raises(SettingError, match=re.escape(advice)):
+        guess(table(tmp_path, text), {})
+
+
+def test_codes_are_no_numbers_with_units(tmp_path: Path) -> None:
+    text = "device,a,b,label\n" + "".join(f"x,12-A{i},{i},ok\n" for i in range(30))
+    assert guess(table(tmp_path, text), {})["columns"] == {"ignore": ["a"]}
 
 
 @pytest.mark.parametrize(

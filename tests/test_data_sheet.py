@@ -194,6 +194,34 @@ def test_many_columns(tmp_path: Path) -> None:
     assert sheet.read(path, Reading(), ROLES).x.shape == (2, 3000)
 
 
+def test_a_line_that_names_the_delimiter_is_no_header(tmp_path: Path) -> None:
+    plain = sheet.read(written(tmp_path, text(plant(), ";")), Reading(), ROLES)
+    told = sheet.read(written(tmp_path, "sep=;\n" + text(plant(), ";")), Reading(), ROLES)
+    assert (told.columns, told.line.tolist()) == (plain.columns, (plain.line + 1).tolist())
+    assert np.array_equal(told.x, plain.x)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("device,label,a\np,ok,1\ndevice,label,a\np,ok,2\n", "row 3: the header again. Remove this row"),
+        ("device,label,a\np,ok,1,\n", "row 2: 4 cells, but the header has 3. Remove the delimiter at the row's end"),
+        ("Report,,,\ndevice,label,a,b\np,ok,1,2\n", "column 2: has no name.*If row 1 is a title"),
+        ('device,label,a\np,ok,"1,234.5"\n', "'1,234.5' is not a number. If ',' stands between thousands: "),
+        ('device,label,a\np,ok,"1.234,5"\n', "--set data.thousands=. --set data.decimal=,. Numbers are read with"),
+    ],
+)
+def test_what_exports_add_is_named(tmp_path: Path, content: str, told: str) -> None:
+    with pytest.raises(SettingError, match=told):
+        sheet.read(written(tmp_path, content), Reading(), ROLES)
+
+
+def test_names_given_for_a_table_that_has_them_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "device,label,a\np,ok,1\n")
+    with pytest.raises(SettingError, match=r"row 1: the names that \[data\] header has"):
+        sheet.read(path, Reading(header=("device", "label", "a")), ROLES)
+
+
 def test_a_cell_with_a_nul_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, "device;label;a;b\np;good;1,5;2,5\np;good;1\0003;2,5\n")
     with pytest.raises(SettingError, match=r"plant.csv, row 3, column 'a': .* is not a number"):

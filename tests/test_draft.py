@@ -52,7 +52,7 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
     assert written == {
         "name": "plant",
         "rounds": 20,
-        "data": {"path": "plant.csv"},
+        "data": {"path": "plant.csv", "split": {"kind": "time"}},
         "model": {"name": "mlp-sensor"},
         "work": {"batch_size": 24, "lr": 0.05},
         "method": {"name": "fedavg"},

@@ -61,7 +61,7 @@ def test_machines_that_run_to_failure_are_split_by_device(command: Command) -> N
     assert document["data"]["split"] == {"kind": "device"}
     assert document["data"]["columns"] == {"device": "engine", "time": "cycle", "label": "rul"}
     assert "split alternatives" in comments
-    assert "time is 'cycle', label is 'rul'" in comments
+    assert "time is 'cycle' (training: 0 to 69), label is 'rul'" in comments
     park = build_park(config.read(command.folder / "wear.toml"))
     assert park.dataset.classes == ("<15", "15-40", ">=40")
     assert (park.counts().sum(axis=0) > 0).all()
@@ -237,3 +237,55 @@ def test_remaining_life_of_a_table_without_labels(command: Command) -> None:
     assert "split: by device" in said.err
     assert command("run", "wear.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1").code == 0
     assert command("predict", "out", "wear.csv").code == 0
+
+
+def test_marks_for_missing_values_and_names_alike_are_named(command: Command) -> None:
+    rng = random.Random(2)
+    lines = ["device,time,heat,type,label"]
+    for n in range(240):
+        heat = -999 if n % 11 == 5 else rng.gauss(50, 3)
+        label = ("ok", "OK", "worn")[n // 4 % 3]
+        lines.append(f"press {n % 4},{n // 4},{heat:.2f},{rng.choice(('true', 'false'))},{label}")
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+    said = command("new", "t.csv")
+    assert said.code == 0, said.err
+    assert "'heat' is -999 in" in said.err
+    assert "classes 'OK' and 'ok' count as two" in said.err
+    assert "proposed: leave" not in said.err  # neither the sensor with marks, nor type=true beside type=false
+    notes = said.err.splitlines()
+    assert len(notes) == len({*notes})  # though the table is read several times
+
+
+def test_control_characters_of_a_table_do_not_reach_the_terminal(command: Command) -> None:
+    (command.folder / "t.csv").write_text("device,heat,label\na,1,ok\na,\x1b[2J,ok\n")
+    said = command("new", "t.csv")
+    command.refused(said, r"'\x1b[2J' is not a number")
+
+
+@pytest.mark.parametrize(("timed", "kind"), [(True, "time"), (False, "random")])
+def test_the_split_is_a_key_that_changes_nothing(command: Command, timed: bool, kind: str) -> None:
+    rng = random.Random(3)
+    lines = [f"device,{'time,' * timed}heat,label"]
+    for n in range(240):
+        lines.append(f"p{n % 4},{f'{n // 4},' * timed}{rng.gauss(0, 1):.3f},{('ok', 'worn')[n // 4 % 2]}")
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+    assert command("new", "t.csv").code == 0
+    text = (command.folder / "t.toml").read_text()
+    assert tomllib.loads(text)["data"]["split"] == {"kind": kind}
+    others = [one for one in ("time", "random", "stratified", "device", "run", "last (rows = N)") if one != kind]
+    assert f'split = {{kind = "{kind}"}} # or {", ".join(others)}' in text
+    path = command.folder / "without.toml"
+    path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("split = ")))
+    with_key, without = (build_park(config.read(one)).dataset for one in (command.folder / "t.toml", path))
+    assert with_key.digest == without.digest
+    assert np.array_equal(with_key.y_test, without.y_test)
+    every = np.arange(len(without.y_test))
+    assert np.array_equal(with_key.take_test(every), without.take_test(every))
+
+
+def test_times_that_a_setting_puts_into_1970_are_seen(command: Command) -> None:
+    rows = [f"p{n % 4},{1768888800 + 3600 * (n // 4)},{n % 7},{('ok', 'worn')[n // 4 % 2]}" for n in range(240)]
+    (command.folder / "t.csv").write_text("\n".join(["device,time,heat,label", *rows]) + "\n")
+    assert "time is 'time' (training: 2026-01-20 06:00:00 to " in command("new", "t.csv").err
+    said = command("new", "t.csv", "--out", "ms.toml", "--set", "data.time_format=ms")
+    assert "time is 'time' (training: 1970-01-21" in said.err

@@ -21,8 +21,10 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.findings import findings
 from fedfloor.data.folder import TABLES
+from fedfloor.data.guess import FEW
 from fedfloor.data.joined import EmptySensorsError, MissingValuesError
 from fedfloor.data.lines import PACKED
+from fedfloor.data.times import EPOCHS
 from fedfloor.data.tree import walk
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -39,6 +41,7 @@ ROUNDS = 20
 BATCH = 32
 MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
+DATED = 1e8  # seconds from 1970 on, from which a number is shown as a date
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 
@@ -92,11 +95,11 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     data, there = document["data"], expanded(path)
     notes = _guess(data, there)
     note = _mend(document, notes)
-    park = _proposed(document, there, notes)
+    park, split = _proposed(document, there, notes)
     _check_classes(data, park.dataset, path.name)
     if there.is_dir():
         notes[:0] = levels.words(park.dataset, there, data)
-    notes += [*_columns(data, park.dataset), *_suspects(data, park.dataset)]
+    notes += [*_columns(data, park.dataset), *_suspects(data, park.dataset), *_alike(park.dataset)]
     for sentence in notes:
         log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
@@ -110,7 +113,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)
     document.setdefault("method", {}).setdefault("name", "fedavg")
-    return Draft(_text(document, park, note, notes), park, tuple(notes))
+    return Draft(_text(document, park, note, split, notes), park, tuple(notes))
 
 
 def _guess(data: dict[str, Any], path: Path) -> list[str]:
@@ -156,8 +159,8 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
     return note
 
 
-def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> Park:
-    """Return the park with the split that fits, and write both down."""
+def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> tuple[Park, str]:
+    """Return the park with the split that fits, and its kind where it was not told; write both down."""
     found, data = config.from_table(document), document["data"]
 
     def read(split: Mapping[str, Any]) -> Dataset:
@@ -165,9 +168,9 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> Park:
 
     proposal = proposals.propose(load_data(found), data, path, read)
     notes += proposal.words()
-    if proposal.split is not None:
-        data["split"] = dict(proposal.split)
-    return build_park(config.from_table(document))
+    if proposal.kind:
+        data["split"] = {"kind": proposal.kind}
+    return build_park(config.from_table(document)), proposal.kind
 
 
 def _check_classes(data: Mapping[str, Any], found: Dataset, name: str) -> None:
@@ -203,6 +206,9 @@ def _columns(data: Mapping[str, Any], found: Dataset) -> list[str]:
         "label": not data.get("remaining") and not (folder and _last_is_label(found, path, data)),
     }  # fmt: skip
     said = [f"{role} is '{inputs.names[role]}'" for role, is_there in there.items() if is_there]
+    if found.time is not None:
+        first, last = (_moment(time, data.get("time_format")) for time in (found.time.min(), found.time.max()))
+        said[said.index(f"time is '{inputs.names['time']}'")] += f" (training: {first} to {last})"
     none = [role for role in ("time", "run") if not there[role]]
     shown = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
     lacking = f"; no column for {' or '.join(none)}" if none else ""
@@ -210,6 +216,12 @@ def _columns(data: Mapping[str, Any], found: Dataset) -> list[str]:
         f"columns: {', '.join(said)}{lacking}; {count(len(inputs.columns), 'sensor')}: {shown}; another one: --set "
         "data.columns.ROLE=NAME"
     ]
+
+
+def _moment(time: float, form: str | None) -> str:
+    """Return a time as a date where it is one: given so, or as seconds since 1970."""
+    dated = form in EPOCHS or abs(time) >= DATED
+    return f"{np.datetime64(int(time), 's')}".replace("T", " ") if dated else f"{time:g}"
 
 
 def _last_is_label(found: Dataset, path: Path, data: Mapping[str, Any]) -> bool:
@@ -220,15 +232,34 @@ def _last_is_label(found: Dataset, path: Path, data: Mapping[str, Any]) -> bool:
 def _suspects(data: Mapping[str, Any], found: Dataset) -> list[str]:
     """Return a sentence for each sensor that is probably none, and the setting that leaves them out."""
     suspects = findings(found)
-    if not suspects:
-        return []
     columns = data.get("columns", {})
-    left = [*columns.get("ignore", ()), *(one.sensor for one in suspects)]
+    categories = found.inputs.coding.get("categories", {})
+    said = [f"'{one.sensor}' {one.text}" for one in suspects]
+    many = {text: len(how["values"]) for text, how in categories.items() if how["kind"] == "one-hot"}
+    said += [
+        f"'{text}' becomes {count} sensors, one for each text in it" for text, count in many.items() if count > FEW
+    ]
+    suspects = [one for one in suspects if one.leave]
+    if not suspects:
+        return said
+    texts = {f"{text}={value}": text for text, how in categories.items() for value in how.get("values", ())}
+    left = [*columns.get("ignore", ()), *dict.fromkeys(texts.get(one.sensor, one.sensor) for one in suspects)]
     how = f"--set 'data.columns.ignore={json.dumps(left, ensure_ascii=False)}'"
     if columns.get("values"):
         how = "out of data.columns.values"
-    said = [f"'{one.sensor}' {one.text}" for one in suspects]
     return [*said, f"proposed: leave {'them' if len(suspects) > 1 else 'it'} out, {how}"]
+
+
+def _alike(data: Dataset) -> list[str]:
+    """Return a sentence for each pair of classes or devices whose names differ in capitals or blanks alone."""
+    found = []
+    for what, names in (("classes", data.classes), ("devices", data.owned.names)):
+        first: dict[str, str] = {}
+        for name in names:
+            other = first.setdefault("".join(name.casefold().split()), name)
+            if other != name:
+                found.append(f"{what} '{other}' and '{name}' count as two: if they are one, write its name in one way")
+    return found
 
 
 def _network(data: Dataset) -> str:
@@ -237,14 +268,18 @@ def _network(data: Dataset) -> str:
     return "mlp-sensor" if len(data.shape) == 1 else "cnn-sensor"
 
 
-def _text(document: dict[str, Any], park: Park, missing: str, notes: Sequence[str]) -> str:
+def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
     """Return a document as TOML, tables below single keys, with a comment on what was found."""
     import tomlkit
 
     body = tomlkit.document()
     for sentence in (summary(park), *notes):
         body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", sentence)))  # a comment is one line
-    for key, value in sorted(document.items(), key=lambda item: isinstance(item[1], dict)):
+    data = dict(document["data"])
+    if proposed:
+        others = [kind + " (rows = N)" * (kind == "last") for kind in proposals.KINDS if kind != proposed]
+        data["split"] = tomlkit.inline_table().add("kind", proposed).comment(f"or {', '.join(others)}")
+    for key, value in sorted((document | {"data": data}).items(), key=lambda item: isinstance(item[1], dict)):
         body.add(key, tomlkit.item(value))
     if missing:
         body["data"]["missing"].comment(missing)

@@ -223,6 +223,20 @@ def _cell(value: Any) -> str:
     return printable(str(value))
 
 
+def say_once() -> None:
+    """Show each of the package's notes only once from here on, for a command that reads the same data several times."""
+    seen: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        known = message in seen
+        seen.add(message)
+        return not known
+
+    for handler in logging.getLogger("fedfloor").handlers:
+        handler.addFilter(is_new)
+
+
 def log_to_stderr() -> None:
     """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them.
 

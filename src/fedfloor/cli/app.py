@@ -39,13 +39,13 @@ app.command()(catalog.bench)
 
 def main() -> None:
     """Run the command line; errors a user can mend are shown without a traceback."""
-    from fedfloor.terminal import log_to_stderr
+    from fedfloor.terminal import log_to_stderr, printable
 
     log_to_stderr()
     try:
         app()
     except FedfloorError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except MemoryError as error:
         print(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", file=sys.stderr)

@@ -28,8 +28,9 @@ def new(
 
     from fedfloor import draft
     from fedfloor.data.files import expanded
-    from fedfloor.terminal import show
+    from fedfloor.terminal import say_once, show
 
+    say_once()
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
     draft.check_free(file, force=force)
     told = [*(changes or []), *([] if layout is None else [f'data.layout="{layout}"'])]

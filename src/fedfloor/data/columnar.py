@@ -6,7 +6,7 @@ import codecs
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ QUICK = 1 << 20  # bytes of a CSV file from which on pyarrow is quicker, its imp
 PIECE = 1 << 22  # bytes turned into a batch at once
 ROWS = 1 << 16  # rows of a batch of Parquet
 LONGEST = 1 << 20  # bytes of a header
+LARGEST = float(np.finfo(np.float32).max)
 EXACT = 2.0**53  # microseconds that float64 counts
 NULLS = [
     "", "NA", "na", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "Null", "NONE", "none", "None", "-", "?",
@@ -33,6 +34,7 @@ FAILURES = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.B
 ISO_LENGTHS = (10, 19, 23, 26)  # days, seconds, milliseconds, microseconds
 
 Floats = NDArray[np.float64]
+Parse = Callable[[list[str], int, int], Floats]
 
 
 class UnfitError(ValueError):
@@ -173,7 +175,7 @@ def _of_csv(columns: Mapping[int, Any], wanted: Wanted) -> Batch:
     x = np.empty((len(next(iter(columns.values()))), len(wanted.values)))
     for place_, number in enumerate(wanted.values):
         values = columns[number].to_numpy(zero_copy_only=False)
-        if np.isinf(values).any() or int(np.isnan(values).sum()) != columns[number].null_count:
+        if (np.abs(values) > LARGEST).any() or int(np.isnan(values).sum()) != columns[number].null_count:
             raise UnfitError("numbers that are not finite")
         x[:, place_] = values
     text = {role: _words(columns[number]) for role, number in wanted.text.items()}
@@ -280,8 +282,13 @@ def parquet_rows(path: Path, many: int) -> Iterator[tuple[int, list[str]]]:
             return
 
 
-def parquet_batches(path: Path, wanted: Wanted) -> Iterator[Batch]:
+def parquet_batches(path: Path, wanted: Wanted, parse: Parse) -> Iterator[Batch]:
     """Yield the rows of a Parquet file.
+
+    Args:
+        path: the file.
+        wanted: the columns.
+        parse: (texts, the first one's row, column) → numbers, for sensors that are columns of texts.
 
     Raises:
         SettingError: it cannot be read, or a column is of a type that it cannot be; the message names row and column.
@@ -292,18 +299,22 @@ def parquet_batches(path: Path, wanted: Wanted) -> Iterator[Batch]:
         before = 0
         for batch in file.iter_batches(ROWS, columns=names):
             if batch.num_rows:
-                yield _of_parquet(path, batch, wanted, before)
+                yield _of_parquet(path, batch, wanted, before, parse)
             before += batch.num_rows
 
 
-def _of_parquet(path: Path, batch: Any, wanted: Wanted, before: int) -> Batch:
+def _of_parquet(path: Path, batch: Any, wanted: Wanted, before: int, parse: Parse) -> Batch:
     import pyarrow as pa
 
     x = np.empty((batch.num_rows, len(wanted.values)))
     for place_, number in enumerate(wanted.values):
         name = wanted.names[number]
-        x[:, place_] = _numbers(batch.column(name), f"{path.name}, column '{name}'")
-        wrong = np.isinf(x[:, place_]) | (np.abs(x[:, place_]) > np.finfo(np.float32).max)
+        column = batch.column(name)
+        if _is_text(column.type):
+            x[:, place_] = parse(["" if text is None else text for text in column.to_pylist()], before + 1, number)
+            continue
+        x[:, place_] = _numbers(column, f"{path.name}, column '{name}'")
+        wrong = np.abs(x[:, place_]) > LARGEST
         if wrong.any():
             row = int(wrong.argmax())
             raise SettingError(f"{place(path, before + row + 1, name)}: '{x[row, place_]}' is not a finite number.")
@@ -320,8 +331,15 @@ def _of_parquet(path: Path, batch: Any, wanted: Wanted, before: int) -> Batch:
     return Batch(x, text, time)
 
 
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _numbers(column: Any, where: str) -> Floats:
-    """Return a column's numbers, NaN for none; numbers that are written as texts too.
+    """Return a column's numbers, NaN for none.
 
     Raises:
         SettingError: it holds something else.

@@ -17,6 +17,8 @@ SHOWN = 5  # samples of a value before it says anything
 MARGIN = 0.1  # of a sensor's range in training, by which a value is beyond it
 BEYOND = 0.1  # share of test samples with such values
 SAME = 1e-6  # 1 − |correlation| of copies
+MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for sign in (1, -1)), 32767, -32768, 65535)
+OFTEN = 3  # times that a mark for missing values occurs
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,12 @@ class Finding:
     Args:
         sensor: its name.
         text: what it seems to be, to be read after its name.
+        leave: whether it should be left out.
     """
 
     sensor: str
     text: str
+    leave: bool = True
 
 
 def findings(data: Dataset) -> list[Finding]:
@@ -44,10 +48,11 @@ def findings(data: Dataset) -> list[Finding]:
     x, y = _last_row(data, every), data.y[every]
     counted = _counters(data)
     told: dict[int, str] = {}
+    texts = _texts(data)
     for i in range(x.shape[1]):
         column = x[:, i]
         known = column[~np.isnan(column)]
-        if len(known) and known.min() == known.max():
+        if len(known) and known.min() == known.max() and not texts[i]:
             told[i] = f"is {known[0]:g} in every row looked at: it tells nothing"
         elif i in counted:
             told[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
@@ -55,8 +60,9 @@ def findings(data: Dataset) -> list[Finding]:
             text = _tells(column, y, data.classes)
             if text:
                 told[i] = text
-    told |= {i: text for i, text in _copies(x, data.inputs.columns).items() if i not in told}
-    return [Finding(data.inputs.columns[i], told[i]) for i in sorted(told)]
+    told |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in told}
+    marks = {i: text for i in range(x.shape[1]) if i not in told and (text := _mark(x[:, i]))}
+    return [Finding(data.inputs.columns[i], (told | marks)[i], leave=i in told) for i in sorted(told | marks)]
 
 
 def values_beyond(data: Dataset) -> dict[str, float]:
@@ -117,8 +123,27 @@ def _tells(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequence[
     return ""
 
 
-def _copies(x: NDArray[np.float64], names: Sequence[str]) -> dict[int, str]:
-    """Return the sensors that are another one, or a multiple of it and a constant."""
+def _mark(column: NDArray[np.float64]) -> str:
+    """Return which value of a sensor seems to stand for a missing one: -999 and its like, far from all others."""
+    for value in MARKS:
+        count = int((column == value).sum())
+        others = column[(column != value) & ~np.isnan(column)]
+        if count >= OFTEN and len(others) and np.abs(others - value).min() > np.ptp(others) > 0:
+            return (
+                f"is {value:g} in {count:,} of the rows looked at, far from all its other values: if that stands for a "
+                "missing value, empty these cells"
+            )
+    return ""
+
+
+def _texts(data: Dataset) -> list[str]:
+    """Return for each sensor the column of texts that it stands for a value of; empty for others."""
+    columns = data.inputs.coding.get("categories", ())
+    return [next((text for text in columns if name.startswith(f"{text}=")), "") for name in data.inputs.columns]
+
+
+def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
+    """Return the sensors that are another one, or a multiple of it and a constant, but for those of one category."""
     filled = np.where(np.isnan(x), 0.0, x)
     centred = filled - filled.mean(axis=0)
     length = np.sqrt((centred**2).sum(axis=0))
@@ -126,7 +151,10 @@ def _copies(x: NDArray[np.float64], names: Sequence[str]) -> dict[int, str]:
     alike = np.abs(unit.T @ unit)
     told: dict[int, str] = {}
     for i in range(1, len(names)):
-        before = [j for j in range(i) if j not in told and alike[i, j] > 1 - SAME and length[i] > 0]
+        before = [
+            j for j in range(i)
+            if j not in told and alike[i, j] > 1 - SAME and length[i] > 0 and not (texts[i] and texts[i] == texts[j])
+        ]  # fmt: skip
         if before:
             same = np.array_equal(filled[:, i], filled[:, before[0]])
             how = "holds the same as" if same else "is a multiple of (and perhaps a constant more than)"

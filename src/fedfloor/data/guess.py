@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedfloor.data.reading import Columns
-from fedfloor.data.sheet import MISSING, head, looks_like_time
+from fedfloor.data.sheet import MISSING, check_header, head, looks_like_time, other_marks
 from fedfloor.data.times import READ, moment
 from fedfloor.errors import SettingError
 
@@ -25,6 +26,7 @@ ANSWERS = (
 )  # what a model is to find out
 LOOKED_AT = 200  # rows
 COUNTED = 20_000  # rows that texts are counted in
+UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # after a number
 FEW = 20  # different texts that are categories
 CALLED = {
     "device": (
@@ -83,8 +85,9 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     rows = head(path, LOOKED_AT, told.get("encoding"), told.get("sheet"), told.get("decimal", "."))
     if not rows:
         return {}
+    check_header(path, rows[0], told.get("header"))
     rows = [list(told["header"]), *rows] if told.get("header") else rows
-    names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
+    names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0]) and row != rows[0]]
     columns: dict[str, Any] = dict(told.get("columns", {}))
     form = told.get("time_format")
     roles = _roles(names, body, columns, form)
@@ -104,12 +107,15 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
         columns.get("id", "id"),
     }
     free = [i for i, name in enumerate(names) if name not in taken]
-    comma = told.get("decimal", ",") == "," and _commas(body, free)
+    measured = [i for i, name in enumerate(names) if i in free or name in columns.get("values", ())]
+    comma = told.get("decimal", ",") == "," and _commas(body, measured)
     texts = [names[i] for i in free if _is_text([row[i] for row in body], "," if comma else ".")]
     if texts and not columns.get("values"):
         if "time" not in columns:
             cells = {name: [row[names.index(name)] for row in body] for name in texts}
             _check_times(path.name, cells, form, has_time="time" in roles)
+        for name in texts:
+            _check_numbers(path.name, name, [row[names.index(name)] for row in body], "," if comma else ".")
         more = head(path, COUNTED + 1, told.get("encoding"), told.get("sheet"), told.get("decimal", "."))
         few = _categories(names, more[not told.get("header") :], texts, roles["label"] if "label" in names else "")
         if few:
@@ -187,6 +193,28 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
             f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: "
             f"--set data.columns.time={dates[0]}; or leave them out: --set 'data.columns.ignore={json.dumps(dates)}'."
         )
+
+
+def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) -> None:
+    """Refuse to ignore a column of texts that are numbers with a unit, or with other marks.
+
+    Raises:
+        SettingError: most of them are.
+    """
+    known = [cell for cell in cells if cell.casefold() not in MISSING]
+    units = Counter(match[1] for cell in known if (match := UNIT.fullmatch(cell)))
+    if not units or 2 * max(units.values()) < len(known) or len({*known}) == 1:
+        return
+    unit = max(units, key=lambda each: units[each])
+    odd = next(cell for cell in known if (match := UNIT.fullmatch(cell)) and match[1] == unit)
+    if not unit and not (marks := other_marks(odd, decimal)):
+        return
+    hint = f"{marks}." if not unit else f"Write the numbers without '{unit}'."
+    raise SettingError(
+        f"{table}, column '{name}': '{odd}' looks like a number, but cannot be read as one. {hint} Or leave the column "
+        f"out: --set 'data.columns.ignore={json.dumps([name], ensure_ascii=False)}'; if its texts are classes: --set "
+        f"'data.columns.categories.{json.dumps(name, ensure_ascii=False)}=\"one-hot\"'."
+    )
 
 
 def _is_time(cells: Sequence[str], form: str | None, *, numbers: bool = True) -> bool:

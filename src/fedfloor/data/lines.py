@@ -24,6 +24,7 @@ DELIMITERS = ",;\t|"
 PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; how a file is packed is told by its first bytes
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 BLOCK = 500  # rows turned into numbers at once: their cells stay in the processor's cache
+TOLD = re.compile(r'"?sep=([,;\t|])"?')  # the delimiter in a line above the header
 LONGEST_HEADER = 100  # lines: names in quotes may hold line ends
 
 LEGACY = "cp1252"  # Windows-1252, which has the letters of Latin-1: taken where a table is not UTF-8
@@ -87,7 +88,8 @@ def opened(path: Path, encoding: str | None = None) -> Iterator[Iterator[Row]]:
     """Open a table, packed (gzip, bzip2, xz, or alone in a zip archive) or not; yield its rows that are not empty.
 
     A row is (line number, cells). The delimiter is the one of ``, ; tab |`` that the first row has most of; where it
-    has none of them, runs of blanks. The encoding is UTF-8 if none is given, UTF-16 where a byte-order mark shows it.
+    has none of them, runs of blanks; a line ``sep=;`` above the header, as Excel writes it, names it. The encoding is
+    UTF-8 if none is given, UTF-16 where a byte-order mark shows it.
 
     Raises:
         EncodingError: it has another encoding.
@@ -172,15 +174,18 @@ def _member(path: Path) -> BinaryIO:
 
 
 def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
-    head = [text.readline()]
+    head, line = [text.readline()], 1
+    told = TOLD.fullmatch(head[0].strip())
+    if told:
+        head, line = [text.readline()], 2
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
         head.append(text.readline())
-    delimiter = delimiter_of("".join(head))
+    delimiter = told[1] if told else delimiter_of("".join(head))
     lines, blanks = chain(head, text), delimiter == " "
     if blanks:  # runs of them are one delimiter, those at a line's ends none
         lines = (line.strip() + "\n" for line in lines)  # type: ignore[assignment]
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=blanks, strict=True)
-    line = 1
+    above = line - 1
     while True:
         try:
             cells = next(reader, None)
@@ -193,7 +198,7 @@ def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
             return
         if cells or line == 1:
             yield line, cells
-        line = reader.line_num + 1  # where the next row begins: cells may hold line ends
+        line = above + reader.line_num + 1  # where the next row begins: cells may hold line ends
 
 
 def _undecodable(path: Path, encoding: str | None) -> EncodingError:

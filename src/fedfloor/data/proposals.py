@@ -30,12 +30,10 @@ class Proposal:
     """A split and why.
 
     Args:
-        split: the key ``[data] split``; None where the default is right or the data come split.
-        kind: what it is called; empty where the data come split.
+        kind: what it is called; empty where one was given or the data come split.
         why: the reason, in words.
     """
 
-    split: Mapping[str, Any] | None
     kind: str
     why: str
 
@@ -65,29 +63,27 @@ def propose(
         read: split → the data split so.
     """
     if told.get("split") is not None:
-        return Proposal(None, "", f"{_spoken(told['split'])}, as it was given.")
+        return Proposal("", f"{_spoken(told['split'])}, as it was given.")
     if told.get("test") is not None or _comes_split(path):
-        return Proposal(None, "", "the data come with test samples of their own, which are kept.")
+        return Proposal("", "the data come with test samples of their own, which are kept.")
     if data.inputs.kind == "table" and (several := _recordings(told, path)):
         with_runs = _tried(read, "run")
         if with_runs is not None and not gaps(with_runs):
-            return Proposal({"kind": "run"}, "run", f"{several}: rows of one recording resemble each other.")
+            return Proposal("run", f"{several}: rows of one recording resemble each other.")
     usual = "time" if data.time is not None or data.inputs.length is not None else "random"
     if usual == "random" and data.inputs.kind == "image":
-        return Proposal(None, "random", "pictures have no times.")
+        return Proposal("random", "pictures have no times.")
     why = "rows have times." if data.time is not None else "windows follow each other."
     if usual == "random":
         why = "no column says when rows were taken. If they follow each other, choose by device or last."
     lacking = gaps(data)
     if not lacking:
-        return Proposal(None, usual, why)
+        return Proposal(usual, why)
     for kind in ("device", "stratified"):
         other = _tried(read, kind)
         if other is not None and len(gaps(other)) < len(lacking):
-            return Proposal(
-                {"kind": kind}, kind, f"by {usual} {'; '.join(lacking[:3])}: so it is where machines run to failure."
-            )
-    return Proposal(None, usual, f"{why} But {'; '.join(lacking[:3])}, and no other split mends it.")
+            return Proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: so it is where machines run to failure.")
+    return Proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split mends it.")
 
 
 def gaps(data: Dataset) -> list[str]:

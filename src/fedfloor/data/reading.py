@@ -251,7 +251,7 @@ class Reading:
         check_format(self.time_format)
         if self.header is not None:
             object.__setattr__(self, "header", tuple(self.header))
-            require(bool(self.header), "data.header", self.header, "the names of all columns")
+            require(bool(self.header), "data.header", list(self.header), "the names of all columns")
         require(self.thousands != self.decimal, "data.thousands", self.thousands, "another mark than data.decimal")
         require(
             _is_encoding(self.encoding), "data.encoding", self.encoding, "an encoding, such as 'cp1252' or 'utf-16'"

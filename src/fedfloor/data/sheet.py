@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 NO_LABEL = MISSING - {"none", "-", "?"}
-LARGEST = float(np.finfo(np.float32).max)
 TIME_LIKE = re.compile(
     r"(?<![\d.])(\d{4}([./-])\d{1,2}\2\d{1,2}|\d{1,2}([./-])\d{1,2}\3(\d{4}|\d{2}))(?![\d.])|\b\d{1,2}:\d{2}\b"
     r"|\d.*\b(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\b.*\d",
@@ -150,11 +149,13 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
     layout_of = partial(_Layout.of, path, reading=reading, required=required, lenient=lenient)
     if columnar.is_parquet(path):
         layout = layout_of(columnar.parquet_names(path))
-        return _collected(layout, columnar.parquet_batches(path, layout.wanted), first=1)
+        return _collected(layout, columnar.parquet_batches(path, layout.wanted, layout.column), first=1)
     with _rows(path, reading.encoding, reading.sheet, reading.decimal) as rows:
         line, first = next(rows, (1, []))
         named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
         named = named or reading.header is None
+        if not named:
+            check_header(path, first, reading.header)
         layout = layout_of(first if named else reading.header or ())
         if _is_plain(path, reading) and line == 1:
             try:
@@ -185,6 +186,19 @@ def head(path: Path, many: int, encoding: str | None, sheet: str | None, decimal
     if columnar.is_parquet(path):
         return [cells for _, cells in columnar.parquet_rows(path, many)]
     return decoded(path, encoding, first)
+
+
+def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None) -> None:
+    """Refuse names for a table's columns where its first row holds them.
+
+    Raises:
+        SettingError: it does.
+    """
+    if header and [name.strip() for name in first] == [*header]:
+        raise SettingError(
+            f"{place(path, 1)}: the names that [data] header has. That key is for tables without a row of names: leave "
+            "it out."
+        )
 
 
 def _rows(path: Path, encoding: str | None, sheet: str | None, decimal: str) -> AbstractContextManager[Iterator[Row]]:
@@ -326,7 +340,7 @@ class _Layout:
                 what = f"the name '{name}' is given twice" if name else "has no name"
                 raise SettingError(
                     f"{place(path, 1)} (the header): column {number}: {what}. Give each column a name of its own."
-                    f"{_values_on_top(names)}"
+                    f"{_no_header(names)}"
                 )
         where = {name: number for number, name in enumerate(names)}
         roles = {role: where[name] for role, name in reading.columns.roles().items() if name in where}
@@ -359,10 +373,14 @@ class _Layout:
     def check_widths(self, block: list[Row]) -> None:
         width = len(self.header)
         for line, cells in block:
+            if cells and cells[0].strip() == self.header[0] and tuple(map(str.strip, cells)) == self.header:
+                raise SettingError(f"{place(self.path, line)}: the header again. Remove this row.")
             if len(cells) != width:
                 many = len(cells) > width
                 where = place(self.path, line, None if many else self.header[len(cells)])
                 hint = "Put cells that hold the delimiter in quotes." if many else "Fill the row up, or remove it."
+                if many and not any(cells[width:]):
+                    hint = "Remove the delimiter at the row's end, or give the column a name."
                 raise SettingError(f"{where}: {len(cells)} cells, but the header has {width}. {hint}")
 
     def numbers(self, block: list[Row]) -> NDArray[np.float64]:
@@ -372,6 +390,13 @@ class _Layout:
         if len(found) == len(columns):
             return np.stack(found, axis=1) if found else np.empty((len(block), 0))
         return np.array([[self.number(line, cells[i], i) for i in self.values] for line, cells in block])
+
+    def column(self, cells: list[str], first: int, column: int) -> NDArray[np.float64]:
+        """Return [rows] of a column of texts whose first row is ``first``."""
+        found = self.quick(cells)
+        if found is None:
+            found = np.array([self.number(line, cell, column) for line, cell in enumerate(cells, first)])
+        return found
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
         """Return what :meth:`number` makes of cells, or None where one of them must be looked at by itself."""
@@ -391,7 +416,7 @@ class _Layout:
                 values = np.array([np.nan if cell.strip().casefold() in MISSING else float(cell) for cell in cells])
             except ValueError:
                 return None
-        return None if (np.abs(values) > LARGEST).any() else values
+        return None if (np.abs(values) > columnar.LARGEST).any() else values
 
     def number(self, line: int, cell: str, column: int) -> float:
         text = self.ungrouped(cell.strip())
@@ -402,7 +427,7 @@ class _Layout:
             value = np.nan if text.casefold() in MISSING else None
         if value is None or "_" in text or (self.decimal == "," and "." in text):
             raise self.not_a_number(line, cell, column)
-        if abs(value) > LARGEST:
+        if abs(value) > columnar.LARGEST:
             raise SettingError(f"{place(self.path, line, self.header[column])}: '{cell}' is not a finite number.")
         return value
 
@@ -416,12 +441,12 @@ class _Layout:
         return re.sub(rf"[{re.escape(marks)}]", "", whole) + mark + fraction if fits else cell
 
     def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
-        mark, name = "." if self.decimal == "," else ",", self.header[column]
+        name = self.header[column]
+        marks = other_marks(cell.strip(), self.decimal)
         if self.lenient:
             hint = f"The model was trained on tables with the decimal mark '{self.decimal}'."
-        elif cell.strip().replace(mark, "", 1).lstrip("+-").isdigit() and mark in cell:
-            hint = f"If '{mark}' is the decimal mark: --set data.decimal={mark}"
-            hint += f"; if it stands between thousands: --set data.thousands={mark}"
+        elif marks:
+            hint = f"{marks}. Numbers are read with the decimal mark '{self.decimal}': write all of them in one way."
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
@@ -473,6 +498,28 @@ class _Layout:
             raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
 
 
+def other_marks(cell: str, decimal: str) -> str:
+    """Return which settings would read a number with other marks; nothing where none would.
+
+    >>> other_marks("1,234", ".")
+    "If ',' is the decimal mark: --set data.decimal=,; if it stands between thousands: --set data.thousands=,"
+    >>> print(other_marks("1 234.5", "."))
+    If ' ' stands between thousands: --set "data.thousands= "
+    """
+    other = "." if decimal == "," else ","
+    fraction = re.fullmatch(rf"[+-]?\d*[{other}]\d+(e[+-]?\d+)?", cell, re.IGNORECASE | re.ASCII)
+    hint = f"If '{other}' is the decimal mark: --set data.decimal={other}" if fraction else ""
+    groups = re.fullmatch(rf"[+-]?\d{{1,3}}([{other}' ])\d{{3}}(\1\d{{3}})*([{decimal}]\d+)?", cell, re.ASCII)
+    if groups:
+        setting = f"data.thousands={groups[1]}"
+        hint += ("; if it" if hint else f"If '{groups[1]}'") + " stands between thousands: --set "
+        hint += f'"{setting}"' if groups[1] in "' " else setting
+    if re.fullmatch(rf"[+-]?\d{{1,3}}(\{decimal}\d{{3}})+{other}\d+", cell, re.ASCII):
+        hint = f"If '{decimal}' stands between thousands and '{other}' is the decimal mark: "
+        hint += f"--set data.thousands={decimal} --set data.decimal={other}"
+    return hint
+
+
 def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> SettingError:
     same = [other for other in names if other.casefold() == name.casefold()]
     near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
@@ -489,12 +536,14 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> Settin
         advice = f"Mend [data] columns.{role}."
     return SettingError(
         f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"
-        f"{_values_on_top(names)}"
+        f"{_no_header(names)}"
     )
 
 
-def _values_on_top(names: Sequence[str]) -> str:
-    """Return a hint where a header holds values rather than names."""
+def _no_header(names: Sequence[str]) -> str:
+    """Return a hint where a header holds values or a title rather than names."""
+    if names[0].startswith("#") or 2 * sum(map(bool, names)) < len(names):
+        return " If row 1 is a title or a comment, remove the rows above the header."
     values = [name for name in names if re.fullmatch(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", name, re.IGNORECASE)]
     if 2 * len(values) < len(names):
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time
@@ -36,25 +35,37 @@ def opened(path: Path, sheet: str | None, decimal: str = ".") -> Iterator[Iterat
         SettingError: it cannot be read, or it is open which sheet.
     """
     import openpyxl
-    from openpyxl.utils.exceptions import InvalidFileException
 
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except (zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, EOFError) as error:
-        raise SettingError(f"{path.name}: not a whole workbook ({error}).") from error
     except OSError as error:
         raise unreadable(path, error) from error
+    except Exception as error:
+        raise _damaged(path, error) from error
     try:
-        yield _rows(_chosen(path, book, sheet), decimal)
+        yield _whole(path, _rows(_chosen(path, book, sheet), decimal))
     finally:
         book.close()
+
+
+def _whole(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield rows; its parts are unpacked and parsed as they are read."""
+    try:
+        yield from rows
+    except Exception as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> SettingError:
+    """Return the error for a file that openpyxl fails on, which raises anything from KeyError to zlib.error."""
+    return SettingError(f"{path.name}: not a whole workbook ({error or type(error).__name__}). Save it as .xlsx again.")
 
 
 def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     sheets = {one.title: one for one in book.worksheets}
     if wanted in sheets:
         return sheets[wanted]
-    filled = [name for name, one in sheets.items() if next(_rows(one, "."), None) is not None]
+    filled = [name for name, one in sheets.items() if next(_whole(path, _rows(one, ".")), None) is not None]
     if wanted is not None:
         near = nearest(wanted, sheets)
         raise SettingError(f"{path.name}: no sheet '{wanted}'.{near} There are: {', '.join(sheets)}.")
