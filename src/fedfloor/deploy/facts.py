@@ -155,9 +155,7 @@ def read_holding(said: object, facts: Facts) -> Holding:
     """
     try:
         body = dict(said)  # type: ignore[call-overload]
-        samples, counts, sums, digest, answer = (
-            body[name] for name in ("samples", "counts", "sums", "digest", "answer")
-        )
+        samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"it does not state what it holds: {error}") from error
     with ranges.of("header"):
@@ -168,7 +166,7 @@ def read_holding(said: object, facts: Facts) -> Holding:
         known = _sums(rows, samples, facts)
         if not isinstance(digest, str) or not ranges.DIGEST.fullmatch(digest):
             raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
-        known_answer = _answer(answer, samples, facts)
+        known_answer = _answer(body.get("answer", []), samples, facts)
     return Holding(samples, tuple(counts), known, digest, known_answer)
 
 
