@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -12,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.data.dataset import Indices, Labels
+from fedfloor.data.dataset import Indices, Labels, Owners
 from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.headlines import Answers, Values, headlines, spread
 from fedfloor.figures import ACCURACY, Counts, Figure, Predictions, macro_f1, ranking, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
@@ -38,6 +40,8 @@ class Score:
             are expected: Σ_c p_k(c)·accuracy(c), on test samples that come in the device's own class mix p_k, taken
             over the classes that have test samples; devices that hold none of these are left out. Empty where no
             device is left.
+        headlines: name of the headline → its 10th, 50th and 90th percentile over the devices that it is defined for,
+            and how many these are; empty where the headline is the accuracy, or defined for no device.
         tell: works out ``details``, which only the last evaluation of a run is asked for.
         figures: name → value of the headline, where that is not the accuracy.
     """
@@ -49,10 +53,11 @@ class Score:
     by_device: dict[str, float]
     tell: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
     figures: Mapping[str, float | None] = field(default_factory=dict)
+    headlines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """What ``evaluation.json`` says of it: the confusion matrix, and every device's and factory's accuracy."""
+        """What ``evaluation.json`` says of it: the confusion matrix, and every device's and factory's figures."""
         return self.tell()
 
 
@@ -97,7 +102,19 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
         scores[place] = np.concatenate([np.frombuffer(one[2], np.float32) for one in said]).reshape(scores.shape)
     loss, y = float(sum(every.tolist())) / total, engine.park.dataset.y_test
     tested = predictions(engine, loss, y, found, dict(zip(scored, scores.T, strict=True)))
-    return score(engine, loss, found == y, [tested], headline, tested.table)
+    single = one_by_one(engine, y, found, dict(zip(scored, scores.T, strict=True)), engine.park.dataset.owner_test)
+    return score(engine, loss, found == y, [tested], headline, tested.table, single)
+
+
+def one_by_one(
+    engine: Engine, y: Labels, found: Labels, scores: Mapping[int, NDArray[Any]], owners: Owners | None
+) -> Answers:
+    """Return answers to samples one by one: arguments as of :func:`predictions`, and the samples' owners [n]."""
+
+    def part(rows: Indices) -> Predictions:
+        return predictions(engine, math.nan, y[rows], found[rows], {c: one[rows] for c, one in scores.items()})
+
+    return Answers(owners, part)
 
 
 def predictions(
@@ -157,8 +174,9 @@ def _become(engine: Engine, model: Tensor, objective: Objective | None, device: 
 
 
 def score(
-    engine: Engine, loss: float, right: NDArray[Any], views: Sequence[Predictions], headline: Figure, table: Counts
-) -> Score:
+    engine: Engine, loss: float, right: NDArray[Any], views: Sequence[Predictions], headline: Figure, table: Counts,
+    single: Answers,
+) -> Score:  # fmt: skip
     """Return what predictions come to.
 
     Args:
@@ -168,20 +186,24 @@ def score(
         views: what a model made of them, or each of several: macro-F1 and headline are means over these.
         headline: the figure that the run is judged by.
         table: int64 [F, F], the confusion matrix of all of them.
+        single: the same predictions, sample by sample.
     """
     park, by_class = engine.park, recalls(table)
     every = device_accuracy(park, right, by_class)
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]
-    tell = partial(metrics.describe, park, table, every)
     figures: dict[str, float | None] = {}
+    there: dict[str, Values] = {}
     if headline != ACCURACY:
+        there = {headline.name: headlines(park, headline, table, single)}
         values = [headline.value(one, park.dataset.classes) for one in views]
         known_values = [value for value in values if value is not None]
         figures = {headline.name: _mean(known_values) if len(known_values) == len(values) else None}
+    tell = partial(metrics.describe, park, table, every, there)
+    spreads = {name: one for name, (devices, _) in there.items() if (one := spread(devices))}
     f1 = _mean([macro_f1(one.table) for one in views])
-    return Score(float(right.mean()), loss, f1, named, points, tell, figures)
+    return Score(float(right.mean()), loss, f1, named, points, tell, figures, spreads)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Labels
+from fedfloor.engine.headlines import Values
 from fedfloor.figures import Counts, macro_f1
 from fedfloor.park.park import Park
 from fedfloor.park.roster import Roster
@@ -42,15 +44,29 @@ def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[flo
     return [float(r / n) if n else None for r, n in zip(right, total, strict=True)]
 
 
-def describe(park: Park, table: Counts, by_device: NDArray[np.float64]) -> dict[str, Any]:
+def describe(
+    park: Park, table: Counts, by_device: NDArray[np.float64], headlines: Mapping[str, Values] | None = None
+) -> dict[str, Any]:
     """Return all of it as JSON: what ``evaluation.json`` in a run's folder says beside accuracy and loss.
 
     ``device_accuracy`` says whether the devices' and factories' figures are measured on test samples of their own or
-    expected from their classes. Of a park with more than 5,000 devices it has those of the roster, and their number.
+    expected from their classes. ``figures`` of each has the headline where that is not the accuracy; None where it is
+    not defined there, for instance where only one class was tested. Of a park with more than 5,000 devices it has those
+    of the roster, and their number.
+
+    Args:
+        park: the devices.
+        table: int64 [F, F], the confusion matrix.
+        by_device: float64 [n], the accuracy of each device of the roster, NaN where there is none.
+        headlines: name → the headline of each device and factory; None: it is the accuracy.
     """
     roster = park.roster
     shares = [None if np.isnan(value) else float(value) for value in by_device]
     rows = zip(roster.numbers.tolist(), roster.names, roster.factory_of.tolist(), shares, strict=True)
+
+    def more(at: int, place: int) -> dict[str, Any]:
+        return {"figures": {name: found[at][place] for name, found in (headlines or {}).items()}} if headlines else {}
+
     factories = zip(roster.factories, factory_accuracy(roster, by_device), strict=True)
     return {
         "macro_f1": macro_f1(table),
@@ -58,10 +74,14 @@ def describe(park: Park, table: Counts, by_device: NDArray[np.float64]) -> dict[
         "confusion": table.tolist(),
         "device_accuracy": roster.figures,
         "devices": [
-            {"device": k, "name": name, "factory": m if m >= 0 else None, "accuracy": share} | _role(park, k, share)
-            for k, name, m, share in rows
+            {"device": k, "name": name, "factory": m if m >= 0 else None, "accuracy": share}
+            | more(0, row)
+            | _role(park, k, share)
+            for row, (k, name, m, share) in enumerate(rows)
         ],
-        "factories": [{"factory": m, "name": name, "accuracy": share} for m, (name, share) in enumerate(factories)],
+        "factories": [
+            {"factory": m, "name": name, "accuracy": share} | more(1, m) for m, (name, share) in enumerate(factories)
+        ],
     } | ({} if len(park.shown) == park.devices else {"of_devices": park.devices})
 
 

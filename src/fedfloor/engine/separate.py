@@ -13,7 +13,7 @@ from fedfloor.data.dataset import Indices
 from fedfloor.engine.attend import OWN
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import BLOCK, Score, log_odds, predictions, score
+from fedfloor.engine.evaluate import BLOCK, Score, log_odds, one_by_one, predictions, score
 from fedfloor.figures import ACCURACY, Figure
 
 NOBODY = -1
@@ -72,7 +72,9 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
         seen = own | (by == model)
         ranked = dict(zip(scored, scores[seen].T, strict=True))
         views.append(predictions(engine, loss, y[seen], answers[seen], ranked))
-    return score(engine, loss, right, views, headline, np.sum([one.table for one in views], axis=0))
+    owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
+    single = one_by_one(engine, y, answers, dict(zip(scored, scores.T, strict=True)), owners)
+    return score(engine, loss, right, views, headline, np.sum([one.table for one in views], axis=0), single)
 
 
 def _places(blocks: list[tuple[int, Indices]]) -> tuple[Indices, Indices]:

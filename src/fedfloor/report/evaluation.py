@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedfloor.figures import ACCURACY, Figure
 from fedfloor.report.records import EvaluationRecord, Figures
 
 Matrix = tuple[tuple[int, ...], ...]
@@ -15,13 +16,14 @@ Matrix = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Place:
-    """A device or a factory and the final model's accuracy there.
+    """A device or a factory and the final model's figures there.
 
     Args:
         number: the device's or the factory's number.
         name: its name, where it has one.
         factory: the factory it belongs to, or is; None where that is not known.
         accuracy: None where nothing could be tested.
+        figures: name → a headline that is not the accuracy; None where it is not defined there.
         role: ``"trains only"`` or ``"tests only"`` of a device that does not both.
     """
 
@@ -30,6 +32,11 @@ class Place:
     factory: int | None
     accuracy: float | None
     role: str | None = None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+
+    def value(self, figure: Figure) -> float | None:
+        """Return a figure; None where it is not defined there, or not recorded."""
+        return self.accuracy if figure == ACCURACY else self.figures.get(figure.name)
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,12 @@ def evaluation(record: EvaluationRecord) -> Evaluation:
         classes=record.classes,
         confusion=record.confusion,
         devices=tuple(
-            Place(place.device or 0, place.name, place.factory, place.accuracy, place.role)
+            Place(place.device or 0, place.name, place.factory, place.accuracy, place.role, place.figures or {})
             for place in record.devices or ()
         ),
         factories=tuple(
-            Place(place.factory or 0, place.name, place.factory, place.accuracy) for place in record.factories or ()
+            Place(place.factory or 0, place.name, place.factory, place.accuracy, figures=place.figures or {})
+            for place in record.factories or ()
         ),
         figures=record.device_accuracy,
     )
@@ -88,20 +96,21 @@ def added(found: Sequence[Evaluation]) -> Matrix:
 
 
 def by_place(
-    found: Sequence[Evaluation], pick: Callable[[Evaluation], Sequence[Place]]
+    found: Sequence[Evaluation], pick: Callable[[Evaluation], Sequence[Place]], figure: Figure = ACCURACY
 ) -> dict[tuple[int, str | None, int | None], list[float]]:
-    """Return the accuracies of each device or factory, one per evaluation that has one.
+    """Return a figure of each device or factory, one per evaluation that has it.
 
     Args:
         found: the evaluations of several seeds.
         pick: what is asked for, such as ``lambda one: one.factories``.
+        figure: which.
     """
     places: dict[tuple[int, str | None, int | None], list[float]] = defaultdict(list)
     for one in found:
         for place in pick(one):
             values = places[place.number, place.name, place.factory]
-            if place.accuracy is not None:
-                values.append(place.accuracy)
+            if (value := place.value(figure)) is not None:
+                values.append(value)
     return dict(sorted(places.items(), key=lambda item: item[0][0]))
 
 

@@ -126,6 +126,20 @@ def judged(runs: Iterable[Run]) -> Figure:
     return found.pop() if len(found) == 1 else ACCURACY
 
 
+def placed(runs: Iterable[Run]) -> Figure:
+    """Return the figure that devices and factories are shown by: the headline, or the accuracy where it is not known.
+
+    It is not known of older runs, where no device has both classes that it tells apart, and of the loss.
+
+    >>> placed([]).name
+    'accuracy'
+    """
+    known = [run for run in runs if run.rounds]
+    of = judged(known)
+    there = all(any(line.spread(of) for line in run.rounds) for run in known)
+    return of if there else ACCURACY
+
+
 def figures_of(runs: Iterable[Run]) -> Figures | None:
     """Return ``"measured"`` or ``"expected"``, what the accuracies per device of all runs are; None where that is open.
 

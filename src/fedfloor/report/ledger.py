@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedfloor.checking import parsed
@@ -40,11 +40,12 @@ DIVERGED = "diverged.json"
 
 @dataclass(frozen=True)
 class Spread:
-    """The accuracy of the 10 %, 50 % and 90 % device."""
+    """A figure of the 10 %, 50 % and 90 % device, and of how many devices it is defined for, where that is known."""
 
     p10: float
     p50: float
     p90: float
+    devices: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Round:
         figures: name → value of the headline, where that is not the accuracy.
         by_class: accuracy per class.
         by_device: how the accuracy is spread over devices.
+        headlines: name → how a headline that is not the accuracy is.
         wall_s: seconds the round took.
         participants: devices that trained.
         lost: visits that were lost.
@@ -80,6 +82,11 @@ class Round:
     normalised: Price | None = None
     macro_f1: float | None = None
     figures: Mapping[str, float | None] | None = None
+    headlines: Mapping[str, Spread] = field(default_factory=dict)
+
+    def spread(self, figure: Figure) -> Spread | None:
+        """Return how a figure is spread over devices; None where that is not recorded."""
+        return self.by_device if figure == ACCURACY else self.headlines.get(figure.name)
 
 
 @dataclass(frozen=True)
@@ -311,6 +318,7 @@ def _round(line: LineRecord, spent: Price | None) -> Round:
         normalised=None if asked is None else Price(asked.seconds, asked.bytes, asked.joules),
         macro_f1=line.macro_f1,
         figures=line.figures,
+        headlines={name: Spread(s.p10, s.p50, s.p90, s.devices) for name, s in (line.headlines or {}).items()},
     )
 
 

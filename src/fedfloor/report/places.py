@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedfloor.figures import ACCURACY, Figure
 from fedfloor.report.evaluation import by_place
-from fedfloor.report.groups import Group, figures_of, half_width, last_lines, spoken
+from fedfloor.report.groups import Group, figures_of, half_width, last_lines, placed, spoken
 from fedfloor.report.looks import COLOURS, GREY, HATCHES, SYMBOLS, faint, layout
 
 Samples = list[list[float]]  # the seeds' values, a list for each name
@@ -47,11 +48,12 @@ def class_samples(group: Group) -> Samples:
 
 
 def factory_figure(found: Sequence[Group]) -> Any | None:
-    """Draw the final models' accuracy per factory, a bar per experiment; None if no run has an evaluation of it."""
+    """Draw the final models' headline per factory, a bar per experiment; None if no run has an evaluation of it."""
     import plotly.graph_objects as go
 
+    of = placed(run for group in found for run in group.runs)
     measured = [
-        (i, group, by_place(finals, lambda one: one.factories))
+        (i, group, by_place(finals, lambda one: one.factories, of))
         for i, group in enumerate(found)
         if (finals := [r.evaluation for r in group.runs if r.evaluation])
     ]
@@ -73,7 +75,7 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
     figure = go.Figure(bars)
     height = 110 + len(names) * (12 + 15 * len(bars))
     figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1), barmode="group", bargap=0.25)
-    figure.update_layout(xaxis_title_text=_axis(found, "accuracy"))
+    figure.update_layout(xaxis_title_text=_axis(found, of, of.name))
     order = [names[number] for number in sorted(names)]
     figure.update_xaxes(range=[0, 1.03])
     figure.update_yaxes(
@@ -83,28 +85,30 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
 
 
 def device_figure(found: Sequence[Group]) -> Any | None:
-    """Draw, per experiment, the accuracy of the 10, 50 and 90 % device in the last evaluated round; None without."""
+    """Draw, per experiment, the headline of the 10, 50 and 90 % device in the last evaluated round; None without."""
     import plotly.graph_objects as go
 
     traces, rows = [], 0
+    of = placed(run for group in found for run in group.runs)
     for i, group in enumerate(found):
-        spreads = [line.by_device for line in last_lines(group, lambda line: line.by_device) if line.by_device]
+        lines = last_lines(group, lambda line: line.spread(of))
+        spreads = [spread for line in lines if (spread := line.spread(of))]
         if not spreads:
             continue
-        traces += [*_dots(go, group, i, rows), _spread(go, group, spreads, i, rows)]
+        traces += [*_dots(go, group, i, rows, of), _spread(go, group, spreads, i, rows)]
         rows += 1
     if not traces:
         return None
     figure = go.Figure(traces)
-    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, "accuracy"))
+    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, of, of.name))
     labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure
 
 
-def _axis(found: Sequence[Group], name: str) -> str:
+def _axis(found: Sequence[Group], of: Figure, name: str) -> str:
     expected = figures_of(run for group in found for run in group.runs) == "expected"
-    return f"{'expected ' if expected else ''}{name} (share right)"
+    return f"{'expected ' if expected else ''}{name} ({'share right' if of == ACCURACY else of.kind.unit})"
 
 
 def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> Any:
@@ -119,10 +123,10 @@ def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> 
     return go.Scatter(x=ends, y=[row] * 3, name=spoken(group.label), showlegend=False, **own, **tips)
 
 
-def _dots(go: Any, group: Group, i: int, row: int) -> list[Any]:
+def _dots(go: Any, group: Group, i: int, row: int, of: Figure) -> list[Any]:
     """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
     finals = [run.evaluation for run in group.runs if run.evaluation]
-    places = {place: values for place, values in by_place(finals, lambda one: one.devices).items() if values}
+    places = {place: values for place, values in by_place(finals, lambda one: one.devices, of).items() if values}
     if not places:
         return []
     means = [sum(values) / len(values) for values in places.values()]

@@ -101,6 +101,16 @@ class SpreadRecord:
 
 
 @dataclass(frozen=True)
+class HeadlineRecord:
+    """A headline of the 10 %, 50 % and 90 % device, and of how many devices it is defined for."""
+
+    p10: float
+    p50: float
+    p90: float
+    devices: Count
+
+
+@dataclass(frozen=True)
 class LineRecord:
     """A line of ``ledger.jsonl``."""
 
@@ -116,6 +126,7 @@ class LineRecord:
     wall_s: Amount | None = None
     participants: Count | None = None
     lost: Count | None = None
+    headlines: dict[str, HeadlineRecord] | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +174,7 @@ class PlaceRecord:
     device: Count | None = None
     name: str | None = None
     role: Literal["trains only", "tests only"] | None = None
+    figures: dict[str, Loss] | None = None
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from fedfloor.figures import LOSS, MACRO_F1
+from fedfloor.figures import ACCURACY, LOSS, MACRO_F1
 from fedfloor.names import count
 from fedfloor.plan.draw import svg, tree
 from fedfloor.report import figures, holdings, places, words
 from fedfloor.report.confusion import FEW, heat_map
 from fedfloor.report.evaluation import Place, added, by_place
-from fedfloor.report.groups import Group, contestants, judged, spoken
+from fedfloor.report.groups import Group, contestants, judged, placed, spoken
 from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
 from fedfloor.report.ledger import Park, Run
 from fedfloor.report.numbers import figure
@@ -49,7 +49,7 @@ def curve_sections(found: Sequence[Group], target: float | None, drawn: Drawn) -
 
 
 def device_section(found: Sequence[Group], drawn: Drawn) -> str:
-    """Return the accuracy per device: how it is spread and, where known, a table of all."""
+    """Return the headline per device: how it is spread and, where known, a table of all."""
     known = any(run.evaluation and run.evaluation.devices for group in found for run in group.runs)
     body = chart("devices", places.device_figure(found), words.devices_caption(found, dots=known), drawn)
     if known:
@@ -64,15 +64,16 @@ def device_section(found: Sequence[Group], drawn: Drawn) -> str:
 
 def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
     finals = [[run.evaluation for run in group.runs if run.evaluation] for group in found]
-    columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices).items()} for one in finals]
+    of = placed(words.members(found))
+    columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices, of).items()} for one in finals]
     every: dict[int, Place] = {place.number: place for one in finals for e in one for place in e.devices}
     names = found[0].runs[0].park.names
     halls = {place.factory: place.name for one in finals for e in one for place in e.factories if place.name}
     rows = []
     for number, place in sorted(every.items()):
         cells = [column.get(number) or [] for column in columns]
-        trains = place.role == "trains only"
-        means = [figure(sum(v) / len(v)) if v else "trains only" if trains else figure(None) for v in cells]
+        none = "trains only" if place.role == "trains only" else figure(None) if of == ACCURACY else "not defined"
+        means = [figure(sum(v) / len(v)) if v else none for v in cells]
         name = place.name or names.short("device", number)
         named = f"{name} (tests only)" if place.role == "tests only" else name
         hall = "–" if place.factory is None else halls.get(place.factory) or names.short("factory", place.factory)
@@ -81,7 +82,7 @@ def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
 
 
 def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
-    """Return the accuracy per factory, or nothing where there is one only or no run was evaluated by factory."""
+    """Return the headline per factory, or nothing where there is one only or no run was evaluated by factory."""
     drawing = places.factory_figure(found)
     if drawing is None or len({bar for trace in drawing.data for bar in trace.y}) < 2:
         return ""

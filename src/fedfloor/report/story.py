@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
 from fedfloor.report.contrast import contrast
-from fedfloor.report.groups import Group, contestants, figures_of, judged, last_lines, spoken
+from fedfloor.report.groups import Group, contestants, figures_of, judged, last_lines, placed, spoken
 from fedfloor.report.numbers import figure, interval, listed
 from fedfloor.report.price import KINDS, amount
 from fedfloor.report.privacy import privacy
@@ -200,15 +200,17 @@ def _difference(first: Group, row: Row, of: Figure) -> str:
 
 
 def devices(group: Group) -> str:
-    """Say what the model of a group achieves on nine devices of ten."""
-    spreads = [line.by_device for line in last_lines(group, lambda line: line.by_device) if line.by_device]
+    """Say what the model of a group achieves on nine devices of ten, by the headline."""
+    of = placed(group.runs)
+    spreads = [one for line in last_lines(group, lambda line: line.spread(of)) if (one := line.spread(of))]
     if not spreads:
         return ""
     low, name = sum(spread.p10 for spread in spreads) / len(spreads), spoken(group.label)
     kind = figures_of(group.runs)
-    right = f"a share of at least {low:.2f} right"
+    right = f"a share of at least {low:.2f} right" if of == ACCURACY else f"{of.phrase} of at least {low:.2f}"
     if kind == "measured":
-        return f"On nine in ten of the devices with test samples, the model of {name} gets {right}."
+        which = "with test samples" if of == ACCURACY else "on which it is defined"
+        return f"On nine in ten of the devices {which}, the model of {name} gets {right}."
     if kind == "expected":
         return (
             f"By the classes they hold, nine devices in ten can expect the model of {name} to get {right}; that is no "

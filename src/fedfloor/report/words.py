@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedfloor.figures import ACCURACY, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
 from fedfloor.report.evaluation import frequent
-from fedfloor.report.groups import Group, figures_of, judged, last_lines, spoken
+from fedfloor.report.groups import Group, figures_of, judged, last_lines, placed, spoken
 from fedfloor.report.holdings import MOST_DEVICES
 from fedfloor.report.ledger import Park, Run
 from fedfloor.report.numbers import figure, interval, listed, percent
@@ -186,11 +186,11 @@ def loss_caption(found: Sequence[Group]) -> str:
 
 
 def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
-    """Say how the accuracy per device was measured."""
-    where = on(members(found))
+    """Say how the headline per device was measured."""
+    where, of = on(members(found)), placed(members(found))
     each = " Dots: the single devices, by the final model." if dots else ""
     mean = " Means over seeds." if any(len(group.runs) > 1 for group in found) else ""
-    last = when(found, lambda line: line.by_device)
+    last = when(found, lambda line: line.spread(of))
     made = {
         "measured": f"measured on the device's own {where} samples; devices without any only train, and are left out",
         "expected": f"expected on {where} samples in the device's own mix of classes: no {where} sample is its own",
@@ -198,15 +198,31 @@ def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
         f"{where} samples in the device's own mix of classes",
     }[figures_of(members(found))]
     return (
-        f"The global model's accuracy, device by device, {last}: {made}. The bar runs from the device at 10 % of these "
-        f"devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(found).capitalize()}."
+        f"The global model's {of.name}, device by device, {last}: {made}. The bar runs from the device at 10 % of "
+        f"these devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(found).capitalize()}."
+        f"{_defined(found)}"
     )
+
+
+def _defined(found: Sequence[Group]) -> str:
+    """Say on how many devices the headline is defined, or that it is on none; nothing of the accuracy."""
+    of, judged_by = placed(members(found)), judged(members(found))
+    if of != judged_by:
+        return f" The {judged_by.name} is not known device by device: no device has what it needs, or runs are older."
+    lines = [line for group in found for line in last_lines(group, lambda line: line.spread(of))]
+    known = [spread.devices for line in lines if (spread := line.spread(of)) and spread.devices is not None]
+    if not known:
+        return ""
+    few, many = min(known), max(known)
+    told = count(few, "device") if few == many else f"{few} to {many} devices"
+    return f" It is defined on {told}: not where no test sample is of a class that it needs."
 
 
 def places_title(found: Sequence[Group], kind: str) -> str:
     """Return the heading of the section on a kind of place: an expectation is called one."""
+    of = placed(members(found))
     expected = figures_of(members(found)) == "expected"
-    return f"{'Expected accuracy' if expected else 'Accuracy'} per {kind}"
+    return f"{f'Expected {of.name}' if expected else of.title} per {kind}"
 
 
 def devices_listed(rows: int, found: Sequence[Group]) -> str:
@@ -222,7 +238,14 @@ def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) ->
     model = f"after round {rounds[0]}" if len(rounds) == 1 else f"after rounds {rounds[0]} to {rounds[-1]}"
     several = any(len(group.runs) > 1 for group in known)
     mean = f" {SPREAD if spread else 'Mean over seeds.'}" if several else ""
-    where = on(members(known))
+    where, of = on(members(known)), placed(members(found))
+    if of != ACCURACY:
+        way = {
+            "measured": f"on the {where} samples of each {kind}",
+            "expected": f"expected on {where} samples in the mix of classes of each {kind}",
+            None: f"on the {where} samples of each {kind}, or expected in its mix of classes",
+        }[figures_of(members(known))]
+        return f"{of.title} of the final model ({model}) {way}, where it is defined; {seeds(known)}.{mean}"
     made = {
         "measured": f"Share of the {where} samples of each {kind} that the final model ({model}) gets right, where "
         "it has any",

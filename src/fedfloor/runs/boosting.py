@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor.config import combined
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import Score, predictions, score
+from fedfloor.engine.evaluate import Score, one_by_one, predictions, score
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Alone
@@ -116,5 +116,7 @@ def evaluated(engine: Engine, model: Any, headline: Figure = ACCURACY) -> Score:
     chance[:, model.classes_] = model.predict_proba(table(engine.wrap(x, y)))
     found = chance.argmax(1)
     loss = -float(np.log(chance[np.arange(len(y)), y].clip(LEAST)).mean())
-    tested = predictions(engine, loss, y, found, {c: chance[:, c] for c in headline.scored(classes)})
-    return score(engine, loss, found == y, [tested], headline, tested.table)
+    scores = {c: chance[:, c] for c in headline.scored(classes)}
+    tested = predictions(engine, loss, y, found, scores)
+    single = one_by_one(engine, y, found, scores, park.dataset.owner_test)
+    return score(engine, loss, found == y, [tested], headline, tested.table, single)

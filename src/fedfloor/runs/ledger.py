@@ -25,6 +25,8 @@ class Line:
         train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
         macro_f1: mean of F1 over the classes.
         figures: name → value of the headline, where that is not the accuracy.
+        headlines: name → 10th, 50th and 90th percentile over the devices that a headline which is not the accuracy is
+            defined for, and how many these are.
         by_class: accuracy per class.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
             as ``park.json`` says.
@@ -55,6 +57,7 @@ class Line:
     measured: dict[str, Any] | None = None
     coverage: dict[str, list[float]] | None = None
     figures: Mapping[str, float | None] | None = None
+    headlines: Mapping[str, Mapping[str, float]] | None = None
 
     @property
     def headline(self) -> tuple[str, float | None]:
@@ -102,6 +105,7 @@ def line(
         info=info,
         macro_f1=score.macro_f1 if score else None,
         figures=dict(score.figures) or None if score else None,
+        headlines=dict(score.headlines) or None if score else None,
     )
 
 
@@ -133,7 +137,7 @@ def told(line: Line) -> dict[str, Any]:
     """Return a line as it is written: a headline of its own first, and without what the run does not record."""
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
-    optional = ("measured", "coverage", "figures")
+    optional = ("measured", "coverage", "figures", "headlines")
     return first | {key: value for key, value in row.items() if value is not None or key not in optional}
 
 
