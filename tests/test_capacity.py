@@ -63,6 +63,25 @@ def test_a_size_that_no_memory_holds_is_named(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["data.samples_per_device=50000"], "data.samples_per_device = 50000, of shape [1, 28, 28]: needs 0.2 GB"),
+        (["data.stream={kind='fifo',window=50000}"], "data.stream.window = 50000, of shape [1, 28, 28]: needs 0.2 GB"),
+        ([*PICTURES, "data.procedural={test_samples=50000}"], "data.procedural.test_samples = 50000 and "),
+    ],
+)
+def test_a_size_that_fits_as_it_is_stored_and_not_as_it_is_trained_on_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch, changes: list[str], message: str
+) -> None:
+    """These ended as runs that failed, with exit code 1, once a device trained."""
+    monkeypatch.setattr(capacity, "free_bytes", lambda: 1e8)
+    said = command.set(*changes)
+    assert (said.code, said.out) == (2, ""), said
+    assert message in said.err
+    assert not (command.folder / "out").exists()
+
+
 def test_what_is_free_is_the_least_of_all_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capacity, "CGROUP", tmp_path)
     without = capacity.free_bytes()

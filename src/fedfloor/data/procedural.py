@@ -22,6 +22,7 @@ from fedfloor.errors import require
 RECIPE = "procedural 1"  # changes whenever the data do
 MAX_CLASSES = 1000
 DEVICE_BYTES = 36  # what a park keeps of a device, and needs to put it into a factory, at least
+NOISE_BYTES = 4  # of a number of a picture
 COARSE = 4  # pixels of a prototype that have one value
 GREY, CONTRAST = 127.5, 40.0
 Words = NDArray[np.uint64]
@@ -115,7 +116,8 @@ def _check_memory(devices: int, samples_per_device: int, like: Procedural) -> No
     held = f"[data] samples_per_device = {samples_per_device} with {shape}"
     require_memory(held, samples_per_device * (8 + one), "Use fewer or smaller samples.")
     kept = f"data.procedural.test_samples = {like.test_samples} and classes = {like.classes} with {shape}"
-    require_memory(kept, like.test_samples * (8 + one) + 2 * like.classes * one, "Use fewer or smaller samples.")
+    tests = like.test_samples * (8 + one + NOISE_BYTES * one)  # all of them are drawn together
+    require_memory(kept, tests + 2 * like.classes * one, "Use fewer or smaller samples.")
 
 
 def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indices) -> Labels:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fedfloor.capacity import require_memory
 from fedfloor.config import resolved
 from fedfloor.engine import features
 from fedfloor.engine.engine import Engine
@@ -28,6 +29,8 @@ from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits
+
+FLOAT_BYTES = 4  # of a number of a sample that is trained on
 
 
 def agree(
@@ -103,6 +106,20 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
                 f"--until {name}: this run records {', '.join(sorted(known))}. Set [evaluate] headline = "
                 f'"{named(name).name}" to be judged by it.'
             )
+
+
+def memory_fits(experiment: Experiment, park: Park) -> None:
+    """Refuse devices that hold more than fits into memory while one trains: four bytes for each number of a sample.
+
+    Raises:
+        SettingError: the device that holds most does not fit.
+    """
+    window, each = getattr(park.stream, "window", None), experiment.data.samples_per_device
+    most = int(park.holdings.max())
+    held = f"data.stream.window = {window}" if window else f"data.samples_per_device = {each}" if each else ""
+    what = f"{held or f'the largest device, with {most} samples'}, of shape {list(park.dataset.shape)}"
+    advice = "Use smaller samples, more devices, or a shorter window ([data] stream)."
+    require_memory(what, FLOAT_BYTES * most * math.prod(park.dataset.shape), advice)
 
 
 def is_priced(experiment: Experiment) -> bool:

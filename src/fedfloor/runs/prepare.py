@@ -26,9 +26,12 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
     A resume leaves the folder as it is until nothing can refuse it any more, and then calls :func:`record`.
 
     Raises:
-        SettingError: the folder holds a run and this is no resume, or a resume does not fit.
+        SettingError: the folder holds a run and this is no resume, or a resume does not fit; or a device's samples do
+            not fit into memory.
     """
     checks.figures_fit(experiment, park, orders.limits)
+    if not live and made.where(experiment).device == "cpu":
+        checks.memory_fits(experiment, park)
     if ":" not in experiment.model.name:
         builder(experiment.model.name)  # an unknown name before anything about the folder
     out = orders.out
