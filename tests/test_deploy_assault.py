@@ -55,19 +55,22 @@ from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, RefusedError, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
-from fedfloor.deploy.settings import CloudEdge, CloudSettings, Named
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
 from fedfloor.engine.attend import Still
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.visit import Key
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.inference.trained import load_model
+from fedfloor.park.survey import Clusters, Question
 from fedfloor.plan.nodes import Probe, Work
+from fedfloor.runs.parks import load_data
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
 from live_park import live as park_of
 from model_files import write_model
 from parks import MOSQUITTO, TOP, Client, free_port, plant, until
 from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
+from test_deploy_survey import written as survey_of
 
 REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: docs/deploy.md states that it is not prevented
 TEXT = "\x1b[2J</script><script>alert(1)</script>\n\u202eERROR" * 30
@@ -449,6 +452,129 @@ def _cached(one: Device) -> str:
     said = encode(Message("census", one.near, session=1, number=1, about={}))
     one.agent._last = f"{one.near} 1-1", b"the answer"
     expect(not one.agent._again(one.far, said), "another edge is given the last answer")
+    return HARMLESS
+
+
+def what_surveys_reveal(tally: Tally, folder: Path) -> None:
+    """Normalisation over the wire: what edges ask and state, and what devices answer."""
+    for kind in ("robust", "regime"):
+        place = Path(tempfile.mkdtemp(dir=folder))
+        what = survey_of(place, kind)
+        with park_of(place, what, data=lambda k, at=place: DataSource("folder", at / f"{k}.csv")) as park:
+            agent, read = park.agents[0], config.read(what, [])
+            near = agent.settings.edge
+            (far,) = {"e0", "e1"} - {near}
+            true = facts.of(read, load_data(read))
+            ask = partial(_states, agent, near)
+            tally.attempt(f"{kind}: what a sample is", partial(ask, true.told(), HARMLESS))
+            honest, others = _questions(kind)
+            for question in honest:
+                asked = {**true.told(), "question": question.told()}
+                tally.attempt(f"{kind}: '{question.kind}' is asked", partial(ask, asked, HARMLESS))
+                tally.attempt(f"{kind}: by another edge", partial(_states, agent, far, asked, REFUSED))
+                tally.attempt(f"{kind}: before the first", partial(_answers, replace(true, question=question.told())))
+            for question in others:
+                changed = {**true.told(), "question": question.told()}
+                tally.attempt(f"{kind}: '{question.kind}', which it never asks", partial(ask, changed, REFUSED))
+            one_row = np.array([[float(agent._raw.samples(0)[0][0][0])]])  # type: ignore[union-attr]
+            if kind == "regime":
+                near_it = Question("sums", None, Clusters(PLACES, ZERO, ONE, np.concatenate([one_row, one_row + 99])))
+                single = {**true.told(), "question": near_it.told()}
+                tally.attempt("regime: the sums of few rows alone", partial(_few, agent, near, single))
+            for question in honest:
+                for at in places(question.told()):
+                    for new in [*HOSTILE, GONE] if at else [{}]:
+                        changed = {**true.told(), "question": forged(question.told(), at, new)}
+                        name = f"{kind}: {question.kind} {at} = {str(new)[:30]}"
+                        tally.attempt(name, partial(ask, changed, ""), by_hand=False)
+            found = _found(kind)
+            tally.attempt(f"{kind}: what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
+            before = agent._here().samples(0)[0].copy()
+            for at in places(found):
+                for new in [*HOSTILE, GONE] if at else [{}]:
+                    changed = {**true.told(), "found": forged(found, at, new)}
+                    tally.attempt(f"{kind}: found {at} = {str(new)[:30]}", partial(ask, changed, ""), by_hand=False)
+            for standard in (
+                [[math.nan] * 3, [1.0] * 3], [[0.0] * 3, [0.0] * 3], [[0.0] * 2, [1.0] * 2], [[0.0] * 3], TEXT,
+                [[0.0] * 3, [math.inf] * 3], [[0.0] * 3, [-1.0] * 3], [[0.0] * 9000, [1.0] * 9000],
+            ):  # fmt: skip
+                changed = {**true.told(), "standard": standard}
+                tally.attempt(f"{kind}: standard = {str(standard)[:30]}", partial(ask, changed, REFUSED))
+            for scale in (math.nan, math.inf, 0.0, -1.0, 1e300, 1e-300, "1", None):
+                tally.attempt(f"{kind}: scale = {scale}", partial(ask, {**true.told(), "scale": scale}, REFUSED))
+            tally.attempt(f"{kind}: then what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
+            same = partial(_same, lambda a=agent, b=before: np.array_equal(a._here().samples(0)[0], b))
+            tally.attempt(f"{kind}: its samples are as before", same)
+
+
+PLACES, ZERO, ONE = np.array([0]), np.zeros(1), np.ones(1)  # by the first sensor
+
+
+def _questions(kind: str) -> tuple[list[Question], list[Question]]:
+    """Questions that a survey has, and those that it has not."""
+    three, other = (Clusters(at, ZERO, ONE, np.array([[0.0], [1.0], [2.0]])) for at in (PLACES, PLACES + 1))
+    whole, below = [Question("sums"), Question("spread", np.zeros((1, 3)))], Question("below", np.zeros((3, 45)))
+    apart = [
+        Question("sums", None, three),
+        Question("spread", np.zeros((3, 3)), three),
+        Question("clusters", None, three),
+    ]
+    elsewhere = [replace(one, clusters=other) for one in apart]
+    large = Question("below", np.zeros((3, 46))), Question("clusters", None, replace(three, centres=np.zeros((13, 1))))
+    if kind == "robust":
+        return [*whole, below], [*apart, *elsewhere, *large]
+    return [*whole, *apart], [below, *elsewhere, *large]
+
+
+def _found(kind: str) -> dict[str, Any]:
+    if kind == "robust":
+        return {"median": [0.0, 0.5, 1.0], "scale": [1.0, 2.0, 3.0]}
+    return {"columns": [0], "centre": [0.0], "spread": [1.0], "regimes": [[0.0], [1.0]], "means": [[0.0] * 3] * 2,
+            "deviations": [[1.0] * 3] * 2}  # fmt: skip
+
+
+def _states(agent: device.Agent, edge: str, about: Mapping[str, Any], wanted: str) -> str:
+    """An edge states what a sample is, with a question, or with what was found."""
+    known = agent._facts
+    said = {"device": 0, "facts": about}
+    message = decode(encode(Message("facts", edge, session=1, number=1, about=json.loads(json.dumps(said)))))
+    kind, told, _ = agent._done(edge, message)
+    came = HARMLESS if kind == "answer" else REFUSED
+    expect(kind in ("answer", "refused", "failed"), f"it answers {kind}")
+    expect(came != REFUSED or bool(told.get("text")), "nothing is said of why")
+    expect(came != REFUSED or agent._facts == known, "a refused request changes what it knows")
+    expect(len(json.dumps(told, allow_nan=False)) < 100_000, "its answer is long")
+    samples = agent._here().samples(0)[0]
+    expect(bool(np.isfinite(samples).all()), "its samples are no numbers any more")
+    expect(wanted in ("", came), f"it is {came}")
+    return came
+
+
+def _few(agent: device.Agent, edge: str, about: Mapping[str, Any]) -> str:
+    """Clusters of an edge's own choosing have few rows; ``docs/deploy.md`` states that a survey does not prevent it."""
+    _states(agent, edge, about, HARMLESS)
+    return KNOWN
+
+
+def _answers(about: facts.Facts) -> str:
+    """A device answers a survey's question, with every number of the answer replaced."""
+    question = Question.read(about.question or {})
+    size = int(np.prod(question.shape(about.shape[0])))
+    true = {"samples": 9, "counts": [4, 5], "sums": [], "digest": "0" * 64, "answer": [0.0] * size}
+    for at in places(true):
+        for new in [*HOSTILE, -1e-9, 1e31]:
+            try:
+                held = facts.read_holding(forged(true, at, new), about)
+            except RefusedError:
+                continue
+            expect(
+                all(map(math.isfinite, held.answer)) and len(held.answer) == size, f"{at} = {str(new)[:30]} is taken"
+            )
+    return REFUSED
+
+
+def _same(check: Callable[[], bool]) -> str:
+    expect(check(), "they differ")
     return HARMLESS
 
 
@@ -1360,6 +1486,11 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
     "fields": ("A taken-over edge, devices", "any harm: every field of every request", fields_of_requests),
     "starved": ("A taken-over edge, devices", "take their time, memory, disk", device_starved),
     "holds": ("A taken-over edge, devices", "read or relabel what they hold", what_a_device_holds),
+    "surveys": (
+        "A taken-over edge, devices; a device",
+        "read or spoil what they hold by normalisation",
+        what_surveys_reveal,
+    ),
     "bytes": ("Anybody who may send a message", "any harm: bytes that are none", messages),
     "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),

@@ -18,12 +18,14 @@ from fedfloor.deploy.message import RefusedError
 from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.park.normalise import normaliser
-from fedfloor.park.survey import Question
+from fedfloor.park.regimes import RegimeNormaliser
+from fedfloor.park.survey import Clusters, Question
 from fedfloor.runs.parks import build_park, load_data
 from live_park import experiment, live, simulated
 from test_deploy_data import DEVICES, same
 
 ROWS = 40
+SENSORS = ("speed", "heat")
 NORMALISE = {
     "robust": "'robust'",
     "regime": "{ kind = 'regime', columns = ['speed'], regimes = 3 }",
@@ -92,16 +94,25 @@ def test_a_run_that_goes_on_asks_again_and_is_the_same(tmp_path: Path) -> None:
 def test_a_device_answers_what_its_experiment_asks_and_no_more() -> None:
     below = Question("below", np.zeros((2, 45)))
     questions = Questions(normaliser("robust"))
-    questions.admit(below.told(), 2)
+    questions.admit(below.told(), SENSORS)
     with pytest.raises(RefusedError, match="it has more numbers than 90"):
-        questions.admit(Question("below", np.zeros((2, 46))).told(), 2)
+        questions.admit(Question("below", np.zeros((2, 46))).told(), SENSORS)
     for place in range(3 * 6 - 1):  # three surveys of two questions and four rounds
-        questions.admit(Question("below", np.full((2, 45), float(place + 1))).told(), 2)
-    questions.admit(below.told(), 2)  # the same again reveals nothing more
+        questions.admit(Question("below", np.full((2, 45), float(place + 1))).told(), SENSORS)
+    questions.admit(below.told(), SENSORS)  # the same again reveals nothing more
     with pytest.raises(RefusedError, match="18 others were answered"):
-        questions.admit(Question("sums").told(), 2)
+        questions.admit(Question("sums").told(), SENSORS)
+    by_heat = Clusters(np.array([1]), np.zeros(1), np.ones(1), np.zeros((3, 1)))  # the experiment's are by speed
+    regimes = Questions(RegimeNormaliser(("speed",), 3))
+    for asked, why in ((Question("clusters", None, by_heat), "by other columns"), (below, "asks no 'below'")):
+        with pytest.raises(RefusedError, match=why):
+            regimes.admit(asked.told(), SENSORS)
+    with pytest.raises(RefusedError, match="asks no 'clusters'"):
+        Questions(normaliser("robust")).admit(Question("clusters", None, by_heat).told(), SENSORS)
+    with pytest.raises(RefusedError, match="it is none"):
+        regimes.admit({"kind": "sums"}, SENSORS)
     with pytest.raises(RefusedError, match="asks devices nothing"):
-        Questions(normaliser("standard")).admit(below.told(), 2)
+        Questions(normaliser("standard")).admit(below.told(), SENSORS)
 
 
 @pytest.mark.parametrize(

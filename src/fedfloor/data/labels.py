@@ -23,6 +23,7 @@ RECIPE = "labels 1"  # changes whenever the images do
 SIDE = 28
 CONCENTRATION = 0.5  # of the Dirichlet a device's class mix comes from: about 21 of 62 classes are common on a device
 TEST_STYLES = 100  # the test set shows at most this many devices
+SAMPLE_BYTES = 40  # of a sample's label and owner, and while samples are dealt to devices, at least
 CHUNK = 256  # images rendered at once: the temporaries stay in the processor's cache
 
 Floats = NDArray[np.float32]
@@ -84,7 +85,8 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
     require(samples_per_device >= 1, "[data] samples_per_device", samples_per_device, "a whole number of at least 1")
     require(2 <= classes <= len(LETTERS_AND_DIGITS), "[data] classes", classes, "a whole number from 2 to 62")
     sizes = f"[park] devices = {devices} with [data] samples_per_device = {samples_per_device}"
-    require_memory(sizes, 12 * devices * samples_per_device, "Use fewer devices, or fewer samples per device.")
+    fewer = "Use fewer devices, or fewer samples per device."
+    require_memory(sizes, SAMPLE_BYTES * devices * samples_per_device, fewer)
     names = LETTERS_AND_DIGITS[:classes]
     tested, per_test = min(devices, TEST_STYLES), max(1, samples_per_device // 10)
     y, owner = _classes(seed, devices, samples_per_device, classes, 0)

@@ -213,7 +213,7 @@ class Agent:
         if self._raw is None:
             self._raw = own.guarded(own.park(self.settings, self.experiment, facts), self.settings)
         if facts.question is not None:
-            self._questions.admit(facts.question, facts.shape[0])
+            self._questions.admit(facts.question, facts.inputs.columns)
         elif facts != self._facts:
             self.park = own.normalised(self._raw, self.experiment, facts, self.settings.device)
             self._facts, self._worker = facts, None

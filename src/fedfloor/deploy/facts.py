@@ -31,6 +31,7 @@ from fedfloor.park.statistics import Told, device_sums, standard
 from fedfloor.park.survey import Question, Step, Survey, added, rows_of
 
 Floats = tuple[float, ...]
+LEAST = 1e-30  # of a scale or a deviation
 SURVEYS = 3  # surveys that a device answers: runs that begin anew after devices joined or left
 
 
@@ -107,11 +108,29 @@ def read(said: object) -> Facts:
         inputs = dict(body.pop("inputs"))
         inputs["columns"] = tuple(inputs["columns"])
         standard = body.pop("standard")
-        both = None if standard is None else tuple(tuple(float(v) for v in one) for one in standard)
+        both = None if standard is None else tuple([*one] for one in standard)
         classes, shape = tuple(map(str, body.pop("classes"))), tuple(map(int, body.pop("shape")))
-        return Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs), standard=both)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        facts = Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RefusedError("header", f"it does not say what a sample is: {error}") from error
+    with ranges.of("header"):
+        ranges.number(facts.scale, LEAST, ranges.SUM, "the scale of a sample's numbers")
+        return facts if both is None else replace(facts, standard=_standard(both, shape[0]))
+
+
+def _standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats]:
+    """Return a mean and a deviation of each channel as facts state them.
+
+    Raises:
+        RefusedError: they are of other channels, not finite, or not above 0.
+    """
+    what = "a number of its normalisation"
+    lists = ranges.rows([*both], 2, "its normalisation")
+    mean, deviation = (ranges.rows(one, channels, "its normalisation of the channels") for one in lists)
+    return (
+        tuple(ranges.number(value, -ranges.SUM, ranges.SUM, what) for value in mean),
+        tuple(ranges.number(value, LEAST, ranges.SUM, what) for value in deviation),
+    )
 
 
 @dataclass(frozen=True)
@@ -225,17 +244,28 @@ class Questions:
     def __init__(self, part: Normaliser | None) -> None:
         self._part, self._answered = part, set[str]()
 
-    def admit(self, question: Mapping[str, Any], sensors: int) -> None:
+    def admit(self, question: Mapping[str, Any], sensors: tuple[str, ...]) -> None:
         """Take note of a question; the same one asked again reveals nothing more, and does not count.
 
         Raises:
-            RefusedError: the experiment's normalisation asks nothing, so large a question, or so many.
+            RefusedError: the experiment's normalisation asks nothing, nothing of this kind, so large a question, or so
+                many.
         """
         part = self._part
         if not isinstance(part, Surveyed):
             raise RefusedError("question", "the experiment's normalisation asks devices nothing.")
-        if Question.read(question).numbers > part.largest(sensors):
-            raise RefusedError("question", f"it has more numbers than {part.largest(sensors)}.")
+        try:
+            asked = Question.read(question)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise RefusedError("question", f"it is none: {error}") from error
+        if asked.kind not in part.asks:
+            raise RefusedError("question", f"normalise = '{part.kind}' asks no '{asked.kind}'.")
+        if asked.clusters is not None and not (
+            isinstance(part, RegimeNormaliser) and np.array_equal(asked.clusters.columns, part.places(sensors))
+        ):
+            raise RefusedError("question", "its clusters are by other columns than those of the experiment.")
+        if asked.numbers > part.largest(len(sensors)):
+            raise RefusedError("question", f"it has more numbers than {part.largest(len(sensors))}.")
         self._answered.add(hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest())
         if len(self._answered) > SURVEYS * part.questions:
             raise RefusedError("question", f"{SURVEYS * part.questions} others were answered. Start this device again.")

@@ -10,7 +10,8 @@ import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.park.own_scale import Normalised
-from fedfloor.park.survey import Floats, Question, Step, Survey
+from fedfloor.park.statistics import SMALLEST
+from fedfloor.park.survey import Floats, Question, Step, Survey, usable
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
@@ -48,8 +49,7 @@ class Quartiles:
             KeyError, TypeError, ValueError: they are something else.
         """
         median, scale = (np.array(told[key], np.float64) for key in ("median", "scale"))
-        finite = bool(np.isfinite(median).all() and np.isfinite(scale).all())
-        if not median.shape == scale.shape == (channels,) or not finite or scale.min() <= 0:
+        if not median.shape == scale.shape == (channels,) or not usable(median, scale) or scale.min() < SMALLEST:
             raise ValueError("quartiles of another shape, or scales that are not above 0")
         return cls(median, scale)
 
@@ -96,6 +96,11 @@ class RobustNormaliser:
         apart, error = third - first, width[:, 0]
         spread = np.where(apart > error, apart / NORMAL, np.nan_to_num(deviation))
         return median, np.where(spread > 0, spread, 1.0)
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The kinds of its questions."""
+        return ("sums", "spread", "below")
 
     @property
     def questions(self) -> int:

@@ -14,7 +14,8 @@ from fedfloor.chance import generator
 from fedfloor.data.dataset import Values
 from fedfloor.errors import SettingError, nearest, require
 from fedfloor.park.own_scale import Normalised
-from fedfloor.park.survey import Clusters, Floats, Question, Step, Survey
+from fedfloor.park.statistics import SMALLEST
+from fedfloor.park.survey import Clusters, Floats, Question, Step, Survey, usable
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
@@ -68,8 +69,8 @@ class Regimes:
         k, d = centres.shape
         right = mean.shape == deviation.shape == columns.shape == (d,)
         right &= means.shape == deviations.shape == (k, channels) and min(k, d) > 0
-        finite = all(np.isfinite(one).all() for one in (mean, deviation, centres, means, deviations))
-        if not right or not finite or min(deviation.min(), deviations.min()) <= 0:
+        finite = usable(mean, deviation, centres, means, deviations)
+        if not right or not finite or min(deviation.min(), deviations.min()) < SMALLEST:
             raise ValueError("regimes of another shape, or deviations that are not above 0")
         if columns.min() < 0 or columns.max() >= channels:
             raise ValueError("setting columns that the samples do not have")
@@ -181,6 +182,11 @@ class RegimeNormaliser:
             log.warning("[data] normalise: the rows of %s have %d regimes; %d were asked for.",
                         ", ".join(self.columns), there.sum(), self.regimes)  # fmt: skip
         return replace(clusters, centres=clusters.centres[there])
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The kinds of its questions."""
+        return ("sums", "spread", "clusters")
 
     @property
     def questions(self) -> int:

@@ -154,12 +154,17 @@ class Question:
         return found
 
     @property
+    def arrays(self) -> list[Floats]:
+        """What it holds numbers in."""
+        c = self.clusters
+        return [
+            one for one in (self.about, *(() if c is None else (c.mean, c.deviation, c.centres))) if one is not None
+        ]
+
+    @property
     def numbers(self) -> int:
         """How many numbers the question holds."""
-        arrays = [self.about]
-        if self.clusters is not None:
-            arrays += [self.clusters.mean, self.clusters.deviation, self.clusters.centres]
-        return sum(one.size for one in arrays if one is not None)
+        return sum(one.size for one in self.arrays)
 
     def told(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -189,7 +194,10 @@ class Question:
                 *(np.array(c[name], np.float64) for name in ("mean", "deviation", "centres")),
             )
         about = None if told["about"] is None else np.array(told["about"], np.float64)
-        return cls(told["kind"], about, c)
+        question = cls(told["kind"], about, c)
+        if not usable(*question.arrays):
+            raise ValueError("numbers that are not finite")
+        return question
 
 
 Ask = Callable[[Question], Floats]  # to all devices; returns the sum of their answers
@@ -234,6 +242,12 @@ class Survey:
         deviation = np.sqrt(spread / np.where(count > 0, count, np.nan))
         constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)
         return count, mean, np.where(constant, 0.0, deviation)
+
+
+def usable(*values: Floats) -> bool:
+    """Return whether numbers are finite in single precision, in which samples are normalised."""
+    with np.errstate(over="ignore"):
+        return all(bool(np.isfinite(one.astype(np.float32)).all()) for one in values)
 
 
 def rows_of(park: Park, device: int) -> Values:
