@@ -125,6 +125,27 @@ def get(
         print(f"folder: {Path(str(rows[0]['where'])).parent}")
 
 
+@datasets.command()
+def query(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of the database; $NAME: an environment variable.")],
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, or Flux for InfluxDB; @FILE: what a file holds.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table, .parquet.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write what a query to a database finds to a Parquet file, with its SHA-256."""
+    import shlex
+
+    from fedfloor.data.query import fetch
+    from fedfloor.terminal import show
+
+    facts = fetch(url, text, out, force=force)
+    show([{"column": name, "type": kind} for name, kind in facts["columns"].items()], as_json=as_json, facts=facts)
+    if not as_json:
+        print(f"{facts['rows']:,} rows, SHA-256 {facts['sha256']}")
+        print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}); facts: {out}.json")
+
+
 def bench(
     what: Annotated[
         str,

@@ -1,0 +1,330 @@
+"""A query to a database or to InfluxDB, written to a Parquet file with its SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from uuid import UUID
+
+from fedfloor._version import __version__
+from fedfloor.data.columnar import PARQUET
+from fedfloor.data.files import expanded
+from fedfloor.errors import RunError, SettingError
+
+ROWS = 1 << 16  # rows held at once
+INFLUX = ("influxdb+http", "influxdb+https")
+LEFT_OUT = ("result", "table", "_start", "_stop")  # columns of InfluxDB's answers that are no measurements
+TIMEOUT = timedelta(minutes=5)  # between two parts of InfluxDB's answer
+VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+URLS = "'postgresql://reader:$PASSWORD@host/plant', 'sqlite:///plant.db', 'influxdb+https://:$TOKEN@host:8086/ORG'"
+
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a query goes.
+
+    Args:
+        url: with the values of the environment variables that it names.
+        shown: without user, password and parameters.
+        secrets: texts that must stand in no file and in no message.
+    """
+
+    url: str = field(repr=False)
+    shown: str
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def clean(self, error: object) -> str:
+        """Return the first line of an error without any secret."""
+        text = (str(error).splitlines() or [""])[0] or type(error).__name__
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+
+def address(url: str, environment: Mapping[str, str] = os.environ) -> Address:
+    """Read an address whose ``$NAME`` and ``${NAME}`` stand for environment variables.
+
+    Args:
+        url: as it was typed.
+        environment: the variables.
+
+    Raises:
+        SettingError: it is no address, names a variable that is not set, or holds a password.
+
+    >>> address("postgresql://me:$PW@db.plant/halls?sslmode=require", {"PW": "s3cret/"}).shown
+    'postgresql://db.plant/halls'
+    """
+    if "://" not in url:
+        raise SettingError(f"'{url.partition('@')[2] or url}' is no address of a database. Such as {URLS}.")
+    parts = urlsplit(url)
+    if parts.password and not VARIABLE.fullmatch(parts.password):
+        raise SettingError(
+            "the address holds a password, which others on this machine can read. Put it into an environment variable "
+            "and write the variable's name, in single quotes: 'postgresql://reader:$PASSWORD@host/plant'."
+        )
+    missing = [name for names in VARIABLE.findall(url) for name in names if name and name not in environment]
+    if missing:
+        raise SettingError(f"the address names ${missing[0]}, but there is no such environment variable. Set it.")
+
+    def value(match: re.Match[str]) -> str:
+        return environment[match[1] or match[2]]
+
+    values = [value(match) for match in VARIABLE.finditer(url)]
+    values += [text for _, text in parse_qsl(parts.query)]
+    whole = VARIABLE.sub(lambda match: quote(value(match), safe=""), url)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return Address(whole, VARIABLE.sub("…", shown), tuple({*values, *(quote(one, safe="") for one in values)} - {""}))
+
+
+def statement(text: str) -> str:
+    """Return a query: the text, or the content of the file that is named after ``@``.
+
+    Raises:
+        SettingError: no such file, or nothing in it.
+    """
+    if text.startswith("@"):
+        path = expanded(text[1:])
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(f"{path}: the query cannot be read from this file ({error}).") from error
+    if not text.strip():
+        raise SettingError('the query is empty. Such as "SELECT * FROM readings ORDER BY time", or @query.sql.')
+    return text.strip()
+
+
+def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, Any]:
+    """Carry out a query and write its answer to a Parquet file, and facts about it to a JSON file beside it.
+
+    Rows are written as they come, :data:`ROWS` at a time. Changes that a query makes are not committed.
+
+    Args:
+        url: of a database (as SQLAlchemy has it), or ``influxdb+http(s)://:TOKEN@HOST:PORT/ORGANISATION``; ``$NAME``
+            stands for an environment variable.
+        query: SQL or Flux, or ``@FILE``.
+        out: the Parquet file; the JSON file has ``.json`` behind its name.
+        force: overwrite them.
+
+    Returns:
+        The facts: file, sha256 (of the Parquet file), rows, columns (name → type), query, address, time, version.
+
+    Raises:
+        SettingError: a wrong address or query, a missing package, nothing found, a value that no column can hold, or a
+            file that is there.
+        RunError: the server cannot be reached, or the file cannot be written.
+    """
+    where, text, out = address(url), statement(query), expanded(out)
+    if not out.name.casefold().endswith(PARQUET):
+        raise SettingError(f"--out {out}: the answer is written as Parquet. Give a name that ends in .parquet.")
+    if out.exists() and not force:
+        raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
+    if not out.parent.is_dir():
+        raise SettingError(f"--out {out}: there is no folder {out.parent}.")
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with (_influx if urlsplit(where.url).scheme in INFLUX else _sql)(where, text) as records:
+            rows, columns = _write(records, part)
+        if not rows:
+            raise SettingError(
+                "the query found nothing: no file is written. Look at its conditions and its span of time."
+            )
+        facts = {
+            "file": out.name, "sha256": _sha256(part), "rows": rows, "columns": columns, "query": text,
+            "address": where.shown, "time": datetime.now(UTC).isoformat(timespec="seconds"), "fedfloor": __version__,
+        }  # fmt: skip
+        part.replace(out)
+        out.with_name(f"{out.name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    except OSError as error:
+        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return facts
+
+
+# -- where rows come from ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _sql(where: Address, text: str) -> Iterator[Iterator[Record]]:
+    """Yield the rows of a query in SQL."""
+    try:
+        import sqlalchemy
+        from sqlalchemy import exc
+    except ModuleNotFoundError as error:
+        raise SettingError("queries to databases need SQLAlchemy: pip install 'fedfloor[sql]'.") from error
+    try:
+        url = sqlalchemy.make_url(where.url)
+        engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
+    except (exc.ArgumentError, ValueError) as error:
+        raise SettingError(f"{where.shown}: no address of a database ({where.clean(error)}). Such as {URLS}.") from None
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"{where.shown}: the package '{error.name}' is not installed. Install it, or name another driver in "
+            "the address, such as postgresql+psycopg://."
+        ) from None
+    database = url.database or ""
+    if url.get_backend_name() == "sqlite" and not database.startswith("file:") and not Path(database).is_file():
+        raise SettingError(f"{where.shown}: there is no file '{database}'.")  # which SQLite would make
+    try:
+        connection = engine.connect()
+    except exc.SQLAlchemyError as error:
+        raise RunError(f"{where.shown} cannot be reached: {where.clean(getattr(error, 'orig', error))}.") from None
+    try:
+        with connection:  # and leave without a commit
+            answer = connection.execution_options(stream_results=True, yield_per=ROWS).exec_driver_sql(text)
+            if not answer.returns_rows:
+                raise SettingError("the query returns no rows. Give one that does, such as SELECT.")
+            names = list(answer.keys())
+            _check_names(names)
+            yield (dict(zip(names, row, strict=True)) for row in answer)
+    except exc.SQLAlchemyError as error:
+        raise SettingError(f"{where.shown}: {where.clean(getattr(error, 'orig', None) or error)}.") from None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    odd = next((name for name in names if names.count(name) > 1 or not name), None)
+    if odd is not None:
+        what = f"two columns are called '{odd}'" if odd else "a column has no name"
+        raise SettingError(f"the query's answer: {what}. Name them with AS.")
+
+
+@contextmanager
+def _influx(where: Address, text: str) -> Iterator[Iterator[Record]]:
+    """Yield the rows of a query in Flux."""
+    try:
+        from influxdb_client import InfluxDBClient
+        from influxdb_client.rest import ApiException
+        from urllib3.exceptions import HTTPError
+    except ModuleNotFoundError as error:
+        raise SettingError("queries to InfluxDB need its client: pip install 'fedfloor[influx]'.") from error
+    parts = urlsplit(where.url)
+    organisation = unquote(parts.path.strip("/"))
+    if not organisation or not parts.hostname or not parts.password:
+        raise SettingError(
+            f"{where.shown}: the address of InfluxDB is influxdb+https://:$TOKEN@HOST:8086/ORGANISATION."
+        )
+    server = f"{parts.scheme.removeprefix('influxdb+')}://{parts.netloc.rpartition('@')[2]}"
+    client = InfluxDBClient(
+        server, unquote(parts.password), org=organisation, timeout=int(TIMEOUT.total_seconds() * 1000)
+    )  # fmt: skip
+    try:
+        with client:
+            yield _points(client.query_api().query_stream(text))
+    except ApiException as error:
+        with suppress(ValueError, TypeError, AttributeError):
+            error = json.loads(error.body)["message"]
+        raise SettingError(f"{where.shown}: {where.clean(error)}.") from None
+    except (HTTPError, ConnectionError, TimeoutError) as error:
+        raise RunError(f"{where.shown} cannot be reached: {where.clean(error)}.") from None
+
+
+def _points(answer: Iterator[Any]) -> Iterator[Record]:
+    """Yield the rows of InfluxDB's answer; several measurements below each other are refused.
+
+    Raises:
+        SettingError: the rows are of several fields.
+    """
+    fields = set()
+    for point in answer:
+        values = {name: value for name, value in point.values.items() if name not in LEFT_OUT}
+        fields.add(values.get("_field"))
+        if len(fields) > 1:
+            raise SettingError(
+                f"the query gives a row for each field ({', '.join(sorted(map(str, fields)))}, …), but a table has a "
+                'column for each: add |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value").'
+            )
+        yield values
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
+    """Write rows to a Parquet file; return how many there are, and the columns' types.
+
+    What types the columns have is known after the last row: blocks are put aside before.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows, schema, blocks = 0, pa.schema([]), []
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as aside:
+        while block := list(islice(records, ROWS)):
+            table = _table(block, rows)
+            schema = _common(schema, table.schema, rows)
+            blocks.append(Path(aside, f"{len(blocks)}.parquet"))
+            parquet.write_table(table, blocks[-1])
+            rows += len(block)
+        with parquet.ParquetWriter(path, schema) as writer:
+            for each in blocks:
+                table = parquet.read_table(each)
+                none = [pa.field(one.name, pa.null()) for one in schema if one.name not in table.column_names]
+                for one in none:
+                    table = table.append_column(one, pa.nulls(len(table)))
+                writer.write_table(table.select(schema.names).cast(schema))
+                each.unlink()
+    return rows, {one.name: str(one.type) for one in schema}
+
+
+def _table(block: Sequence[Record], before: int) -> Any:
+    """Return rows as a table of Arrow."""
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for record in block for name in record)
+    columns = {}
+    for name in names:
+        values = [_value(record.get(name), name, before + row) for row, record in enumerate(block, start=1)]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowException, OverflowError) as error:
+            raise SettingError(
+                f"the query's answer, rows {before + 1} to {before + len(block)}, column '{name}': values of several "
+                f"kinds, or too large ({error}). CAST them to one kind in the query."
+            ) from error
+    return pa.table(columns)
+
+
+def _value(value: object, name: str, row: int) -> object:
+    """Return what a column holds for a value of a database."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, time | UUID):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str | datetime | date):
+        return value
+    raise SettingError(
+        f"the query's answer, row {row}, column '{name}': a value of type {type(value).__name__} is no number, text or "
+        "time. CAST it in the query, or leave the column out."
+    )
+
+
+def _common(schema: Any, other: Any, before: int) -> Any:
+    """Return the columns of both, each of the narrowest type that holds all its values."""
+    import pyarrow as pa
+
+    try:
+        return pa.unify_schemas([schema, other], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SettingError(
+            f"the query's answer: from row {before + 1} on a column holds values of another kind ({error}). CAST them "
+            "to one kind in the query."
+        ) from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
