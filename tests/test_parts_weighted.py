@@ -22,6 +22,8 @@ from fedfloor.parts import objectives
 from fedfloor.parts.focal import Focal
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
+from fedfloor.parts.prox import Prox
+from fedfloor.parts.reweighted import reweighted
 from fedfloor.parts.weighted import Weighted, from_counts, settled
 from fedfloor.plan import text
 from fedfloor.plan import walk as plans
@@ -120,6 +122,79 @@ def test_weights_from_the_census_are_those_given() -> None:
     assert model(goal="weighted") == model(goal=same) != model()
 
 
+# -- beside a method's own objective ---------------------------------------------------------------------------------
+
+COMPOSED = ["fedprox", "scaffold", "moon", "fedmmd", "fedfusion"]
+REFUSED = ["fedl", "cgau"]
+
+
+def trained(folder: Path, name: str, goal: Any = None) -> Any:
+    parts = {} if goal is None else {"objective": goal}
+    return Job(method(name, parts), park(), folder=folder / f"{name} {goal}").run()
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("goal", [{"kind": "weighted", "weights": [1, 1, 1]}, {"kind": "focal", "gamma": 0}], ids=str)
+def test_a_method_with_equal_weights_is_itself_to_the_bit(tmp_path: Path, name: str, goal: dict[str, Any]) -> None:
+    assert bits(trained(tmp_path, name, goal).packet["w"]) == bits(trained(tmp_path, name).packet["w"])
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_a_methods_own_terms_stay_beside_the_weights(tmp_path: Path, name: str) -> None:
+    both, own = trained(tmp_path, name, GIVEN), trained(tmp_path, name)
+    alone = trained(tmp_path, "fedavg", GIVEN)
+    assert len({bits(one.packet["w"]) for one in (both, own, alone)}) == 3
+    assert both.packet.keys() == own.packet.keys()
+
+
+def test_the_pull_and_the_weighted_losses_by_hand() -> None:
+    part = reweighted(Prox(0.5), Weighted("0.5 5"), "prox", "fedprox")
+    again = objectives.objective(*objectives.spoken(part))
+    assert again == part
+    y = torch.tensor([1, 0])
+    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)
+    visit = Visit(torch.tensor([1.0, 2.0]), {})
+    found = float(again.loss(nn.Identity(), logits, y, visit)[0])
+    assert found == pytest.approx((5 * math.log(2) + 0.5 * math.log(4 / 3)) / 2, rel=1e-12)
+    term = again.penalty(torch.tensor([3.0, 2.0]), replace(visit, ready=again.begin(visit)))
+    assert term is not None
+    assert (float(term[0]), term[1].tolist()) == (1.0, [1.0, 0.0])  # (0.5/2)·2², 0.5·(2, 0)
+    assert again.needs_start
+
+
+def test_what_moon_keeps_and_costs_stays_with_weights() -> None:
+    whole = method("moon", {"objective": GIVEN})
+    assert objectives.spoken(whole.objective)[0] == "reweighted"
+    assert whole.objective.remembers
+    assert whole.objective.passes(1.0) == method("moon").objective.passes(1.0) > Plain().passes(1.0)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_objectives_without_a_cross_entropy_to_replace_are_refused_by_name(name: str) -> None:
+    with pytest.raises(SettingError, match=f"method '{name}': its own objective is '"):
+        method(name, {"objective": "weighted"})
+
+
+def test_a_plan_whose_parts_do_not_combine_is_refused() -> None:
+    for settings in ({"own": "gated", "samples": "weighted"}, {"own": "prox", "own.mu": 0.1, "samples": "plain"}):
+        with pytest.raises(SettingError, match="do not combine"):
+            objective("reweighted", settings)
+    with pytest.raises(SettingError, match="own must be one of"):
+        objective("reweighted", {"samples": "focal"})
+
+
+@pytest.mark.slow
+def test_real_machines_train_fedprox_with_weights_as_simulations_do(tmp_path: Path) -> None:
+    more = "method.objective = 'weighted'\nmethods.fedprox.mu = 0.1"
+    what = experiment(tmp_path, "fedprox", devices=4, more=more)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as there:
+        got = there.run()
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("live", "simulated")]
+    assert files[0] == files[1]
+
+
 # -- the census --------------------------------------------------------------------------------------------------------
 
 
@@ -174,13 +249,13 @@ def test_a_cohort_does_the_same(goal: str, fixed: bool | None, scope: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "fedfusion"])  # no other objective has its γ
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in REFUSED])
 def test_every_method_with_the_census_of_a_park(name: str, tmp_path: Path) -> None:
     job = Job(method(name, {"objective": "weighted"}), park((6, 10, 4, 9, 5, 8)), folder=tmp_path)
     state = job.run()
     assert len(state.notes["class_weights"]) == 3
     said = json.dumps([text.to_json(one.resolved) for one in job.outcomes])
-    assert json.dumps(objectives.spoken(settled(Weighted(), state.notes["class_weights"]))[1])[1:-1] in said
+    assert json.dumps(settled(Weighted(), state.notes["class_weights"]).weights) in said
 
 
 @pytest.mark.slow

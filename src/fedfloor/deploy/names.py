@@ -30,7 +30,8 @@ from fedfloor.parts.extractors.extractor import FeatureExtractor
 from fedfloor.parts.extractors.names import EXTRACTORS
 from fedfloor.parts.mix import MIXES, Mix
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.objectives import OBJECTIVES
+from fedfloor.parts.objectives import OBJECTIVES, REWEIGHTED
+from fedfloor.parts.reweighted import Reweighted
 from fedfloor.plan.nodes import Work
 
 FIELDS = ("objective", "mix", "settings")  # of nodes and works: those that name parts
@@ -154,7 +155,7 @@ def words() -> frozenset[str]:
     Extractors that read a file or download one are not in it: only an experiment that names them has them.
     """
     extractors = {name: one for name, one in EXTRACTORS.items() if "weights" not in signature(one).parameters}
-    known: dict[str, Any] = {**OBJECTIVES, **MIXES, **extractors}
+    known: dict[str, Any] = {**OBJECTIVES, REWEIGHTED: Reweighted, **MIXES, **extractors}
     return frozenset(known) | SCOPES | {text for made in known.values() for text in named.literals(made)}
 
 

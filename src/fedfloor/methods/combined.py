@@ -16,6 +16,7 @@ from fedfloor.parts import mix as mixing
 from fedfloor.parts import objectives, selection, server, weighted
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
+from fedfloor.parts.reweighted import reweighted
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan import change, walk
@@ -75,6 +76,8 @@ class Combined(Method):
                 f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave "
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
+        if isinstance(parts.objective, weighted.PerSample):
+            reweighted(method.objective, parts.objective, objectives.spoken(method.objective)[0], name)
         if method.separate and (parts.mix or parts.edge_mix or parts.server):
             raise SettingError(
                 f"method '{name}' lets no models meet: leave mix, edge_mix and server out of its table and [method]."
@@ -96,7 +99,10 @@ class Combined(Method):
     @property
     def objective(self) -> Objective:
         """What devices minimise."""
-        return self.parts.objective or self.method.objective
+        goal, own = self.parts.objective, self.method.objective
+        if isinstance(goal, weighted.PerSample):
+            return reweighted(own, goal, objectives.spoken(own)[0], self.name)
+        return goal or own
 
     @property
     def server(self) -> Server:
@@ -176,12 +182,17 @@ class Combined(Method):
         self._check(node)
         self._check_length(node)
         if self.parts.objective is not None:
-            name, settings = objectives.spoken(self._goal(state))
+            goal = self._goal(state)
+            name, settings = objectives.spoken(goal)
             own = objectives.spoken(self.method.objective)  # another one is there for a purpose of the method's
 
             def changed(work: Work) -> Work:
                 if work.objective != own[0]:
                     return work
+                if isinstance(goal, weighted.PerSample):
+                    mine = objectives.objective(work.objective, work.settings)
+                    joined, about = objectives.spoken(reweighted(mine, goal, work.objective, self.name))
+                    return replace(work, objective=joined, settings=about)
                 if name == own[0] and dict(work.settings) != own[1]:
                     raise SettingError(
                         f"method.objective = '{name}' with method '{self.name}': it is the method's own, which sets it "

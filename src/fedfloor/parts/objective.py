@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # methods name their objective, and looking at methods does n
     from torch import Tensor, nn
 
     from fedfloor.models.network import Network
+    from fedfloor.parts.weighted import PerSample
 
 
 class Extractor(Protocol):
@@ -68,6 +69,7 @@ class Visit:
         aside: what :meth:`Objective.aside` says of the present mini-batch.
         first: where in the flat model the weights begin that are trained; known while the device trains.
         extractor: of a visit on features; see :attr:`Objective.on_features`.
+        data: the losses of samples that take the place of the cross-entropy; None: plain training.
     """
 
     start: Tensor | None
@@ -81,6 +83,7 @@ class Visit:
     aside: Mapping[str, Tensor] = field(default_factory=dict)
     first: int = 0
     extractor: Extractor | None = None
+    data: PerSample | None = None
 
     def arrived(self) -> Tensor:
         """Return the flat model as it arrived, [P].
@@ -256,9 +259,9 @@ class Objective(Protocol):
 class Plain(Objective):
     """The mean cross-entropy of the mini-batch, F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Return (cross-entropy [], logits [batch, classes])."""
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (cross-entropy [], or the mean of :attr:`Visit.data`'s losses; logits [batch, classes])."""
         from torch.nn.functional import cross_entropy
 
         logits = module(x)
-        return cross_entropy(logits, y), logits
+        return cross_entropy(logits, y) if visit.data is None else visit.data.losses(logits, y).mean(), logits

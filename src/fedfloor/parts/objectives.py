@@ -18,8 +18,9 @@ from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.prox import Prox
 from fedfloor.parts.replay import Replay
 from fedfloor.parts.represented import Represented
+from fedfloor.parts.reweighted import FITS, Reweighted
 from fedfloor.parts.variates import Variates
-from fedfloor.parts.weighted import Weighted
+from fedfloor.parts.weighted import PerSample, Weighted
 from fedfloor.plan.nodes import Scalar
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "weighted": Weighted,
     "focal": Focal,
 }
+REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses of samples that ``[method]`` names
 
 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
@@ -51,11 +53,26 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     >>> objective("prox", {"mu": 0.1})
     Prox(mu=0.1)
     """
+    if name == REWEIGHTED:
+        return _reweighted(settings)
     goal = named.make("objective", name, settings, OBJECTIVES, Objective)
     named.complete("objective", name, goal, Objective, writes=("loss",))
     if isinstance(goal, Represented):
         named.complete("objective", name, goal, Represented, writes=("term",))
     return goal  # type: ignore[no-any-return]
+
+
+def _reweighted(settings: Mapping[str, Scalar]) -> Reweighted:
+    parts = []
+    for part in ("own", "samples"):
+        mine = {key.removeprefix(f"{part}."): one for key, one in settings.items() if key.startswith(f"{part}.")}
+        if settings.get(part) not in OBJECTIVES:
+            raise SettingError(f"objective '{REWEIGHTED}': {part} must be one of {', '.join(OBJECTIVES)}.")
+        parts.append(objective(str(settings[part]), mine))
+    own, data = parts
+    if type(own) not in FITS or not isinstance(data, PerSample):
+        raise SettingError(f"objective '{REWEIGHTED}': '{settings['own']}' and '{settings['samples']}' do not combine.")
+    return Reweighted(own, data)
 
 
 def spoken(goal: Objective) -> tuple[str, dict[str, Scalar]]:
@@ -64,6 +81,10 @@ def spoken(goal: Objective) -> tuple[str, dict[str, Scalar]]:
     >>> spoken(Prox(0.5))
     ('prox', {'mu': 0.5})
     """
+    if isinstance(goal, Reweighted):
+        (own, mine), (samples, theirs) = spoken(goal.part), spoken(goal.data)
+        about = {f"own.{key}": one for key, one in mine.items()} | {f"samples.{key}": v for key, v in theirs.items()}
+        return REWEIGHTED, {"own": own, "samples": samples, **about}
     return named.spoken(goal, OBJECTIVES)
 
 

@@ -97,7 +97,7 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
 
 def _loss(experiment: Experiment) -> str | Mapping[str, Any] | None:
     """Return the objective where it is a loss of samples, such as one that weighs classes, and nothing federated."""
-    if not isinstance(combined(experiment).objective, PerSample):
+    if not isinstance(combined(experiment).parts.objective, PerSample):
         return None
     own: str | Mapping[str, Any] | None = experiment.methods.get(experiment.method.name, {}).get("objective")
     return own or experiment.method.objective

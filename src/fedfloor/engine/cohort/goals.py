@@ -22,6 +22,7 @@ from fedfloor.parts.weighted import PerSample, Weighted
 WHY = {
     "contrastive": "it looks into the network's layers",
     "fusion": "it looks into the network's layers",
+    "reweighted": "a term of its own stands beside losses that samples are weighed by",
     "gated": "every device has numbers of its own in the network",
 }
 
