@@ -181,6 +181,9 @@ def bench(
     precision: Annotated[
         str | None, typer.Option("--precision", metavar="KIND", help="cohort: float32, tf32 or bf16.")
     ] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", metavar="N", help="loading: of the made table; default: 5 million.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="cohort: small cases, to see that they run.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -193,11 +196,11 @@ def bench(
         "methods": {"model": model, "epochs": epochs},
         "population": {"devices": devices, "active": active, "rounds": rounds},
         "cohort": {"device": device, "precision": precision, "quick": quick or None},
+        "loading": {"rows": rows},
     }
     _check_owner(what, given)
     require(repeats >= 1, "--repeats", repeats, "a whole number of at least 1")
-    rows = BENCHMARKS[what](only, ranks, repeats, given.get(what, {}))
-    show(rows, as_json=as_json)
+    show(BENCHMARKS[what](only, ranks, repeats, given.get(what, {})), as_json=as_json)
 
 
 def _check_owner(what: str, given: Mapping[str, Mapping[str, Any]]) -> None:
@@ -217,7 +220,9 @@ def _say(text: str) -> None:
 def _loading(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
     from fedfloor.bench import loading
 
-    return loading.measure([name for name in loading.NAMES if only in name], _say)
+    rows = loading.ROWS if case["rows"] is None else case["rows"]
+    require(rows >= loading.DEVICES * 10, "--rows", rows, f"a whole number of at least {loading.DEVICES * 10}")
+    return loading.measure([name for name in loading.NAMES if only in name], _say, rows)
 
 
 def _simulation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001

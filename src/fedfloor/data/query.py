@@ -206,7 +206,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _influx(where: Address, text: str) -> Iterator[Iterator[Record]]:
     """Yield the rows of a query in Flux."""
     try:
-        from influxdb_client import InfluxDBClient
+        from influxdb_client.client.influxdb_client import InfluxDBClient
         from influxdb_client.rest import ApiException
         from urllib3.exceptions import HTTPError
     except ModuleNotFoundError as error:
@@ -261,7 +261,8 @@ def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    rows, schema, blocks = 0, pa.schema([]), []
+    rows, schema = 0, pa.schema([])
+    blocks: list[Path] = []
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as aside:
         while block := list(islice(records, ROWS)):
             table = _table(block, rows)
