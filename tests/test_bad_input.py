@@ -12,6 +12,22 @@ from commands import Command, idx, lines
 from fedfloor.errors import SettingError
 from fedfloor.runs.folder import check_same
 
+
+def test_data_in_an_experiments_place_are_named(command: Command) -> None:
+    (command.folder / "rows.xlsx").write_bytes(b"PK")
+    command.refused(command("run", "rows.xlsx"), "holds data, and is no experiment file. fedfloor new rows.xlsx writes")
+    (command.folder / "plant").mkdir()
+    command.refused(command("run", "plant"), "plant is a folder, and no experiment file. fedfloor new plant writes one")
+    (command.folder / "plant.toml").write_text('name = "plant"\n', encoding="utf-8")
+    command.refused(command("price", "plant"), "Did you mean plant.toml?")
+
+
+def test_compare_takes_the_experiments_own_method(command: Command) -> None:
+    said = command("compare", "tiny.toml", "--ranks", "1", "--stop-after", "1", "--json")
+    assert said.code == 0, said.err
+    assert [row["method"] for row in said.document["rows"]] == ["fedavg"]
+
+
 # -- what was typed or written is wrong: exit code 2, and nothing on disk ----------------------------------------------
 
 WRITTEN = {
@@ -143,7 +159,7 @@ def test_what_is_no_option_or_number(command: Command, words: str) -> None:
 FILES = {
     "tny.toml": "experiment file tny.toml: No such file or directory. Did you mean 'tiny.toml'?",
     "demoo": "unknown experiment 'demoo'. Did you mean 'demo'?",
-    ".": "experiment file .: Is a directory.",
+    ".": ". is a folder, and no experiment file. fedfloor new . writes one for data.",
     "mine": "unknown experiment 'mine'. Did you mean 'mine.toml'?",
     "press.csv": "press.csv holds data, and is no experiment file. fedfloor new press.csv writes one",
     "comma.py": "(at line 2, column 7): lr = 0,05",

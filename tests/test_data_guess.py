@@ -57,7 +57,7 @@ def test_what_is_told_is_not_guessed(tmp_path: Path) -> None:
         (("5.1 bar", "5.2 bar", "4.9 bar"), "Write the numbers without 'bar'"),
         (("-12%", "13.5%", "9%"), "Write the numbers without '%'"),
         (("20 °C", "21 °C", "?"), "Write the numbers without '°C'"),
-        (("20,000.5", "1,020.5", "3,000.1"), "If ',' stands between thousands: --set data.thousands=,"),
+        (("20,000", "1,020", "3,000"), "if it stands between thousands: --set data.thousands=,"),
         (("20.000,5", "1.020,5", "3.000,1"), "--set data.thousands=. --set data.decimal=,"),
         (("1'000", "2'000", "3'500"), '--set "data.thousands=\'"'),
     ],
@@ -66,6 +66,13 @@ def test_numbers_with_units_or_marks_are_never_ignored(tmp_path: Path, cells: tu
     text = "device;a;b;label\n" + "".join(f"x;{cell};{i}.5;ok\n" for i, cell in enumerate(cells))
     with pytest.raises(SettingError, match=re.escape(advice)):
         guess(table(tmp_path, text), {})
+
+
+def test_numbers_with_both_marks_show_the_one_between_thousands(tmp_path: Path) -> None:
+    rows = "".join(f"x;{cell};{i}.5;ok\n" for i, cell in enumerate(("20,000.5", "1,020.5", "3.1")))
+    got = guess(table(tmp_path, f"device;a;b;label\n{rows}"), {})
+    assert got == {"thousands": ","}
+    assert "',' stands between thousands" in words(got, {})
 
 
 def test_codes_are_no_numbers_with_units(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,50 @@ def test_files_as_devices_in_folders_as_factories(tmp_path: Path) -> None:
     table(tmp_path / "data" / "c.csv")
     with pytest.raises(SettingError, match=r'c.csv: with \[data\] factory = "folder" each table lies in a folder'):
         load(tmp_path / "data", Reading(device="file", factory="folder"), 0)
+
+
+MONTHS = Reading(device="file", factory="folder", file_name="DEVICE_*")
+
+
+def test_several_files_of_a_device_by_a_part_of_their_names(tmp_path: Path) -> None:
+    for name in ("north/P-1_2026-01", "north/P-1_2026-02", "north/P-2_2026-01", "south/P-9_2026-01"):
+        table(tmp_path / "data" / f"{name}.csv")
+    data = load(tmp_path / "data", MONTHS, 0)
+    assert data.owned.names == ("P-1", "P-2", "P-9")
+    assert data.owner is not None
+    assert np.bincount(data.owner).tolist() == [32, 16, 16]
+    assert load(tmp_path / "data", replace(MONTHS, file_name="DEVICE_20*"), 0).owned.names == data.owned.names
+    with pytest.raises(SettingError, match=r"P-1_2026-01.csv: its name is not of the form 'DEVICE-20\*'"):
+        load(tmp_path / "data", replace(MONTHS, file_name="DEVICE-20*"), 0)
+    for wrong in ("P_*", "DEVICE_DEVICE"):
+        with pytest.raises(SettingError, match=r"data.file_name = .*: must be a form with DEVICE once"):
+            replace(MONTHS, file_name=wrong)
+    with pytest.raises(SettingError, match=r"data.file_name = "):
+        Reading(file_name="DEVICE_*")
+
+
+def test_new_proposes_one_device_for_the_months_of_a_machine(command: Command) -> None:
+    """German forms, too: 1.500,5 has a mark between thousands, and Windows-1252 is noted once for all files."""
+    for name in ("Werk Süd/P-1_2026-01", "Werk Süd/P-1_2026-02", "Werk Nord/P-2_2026-01", "Werk Nord/P-2_2026-02"):
+        path = command.folder / "anlagen" / f"{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [f"{1 + r}.{name[-2:]}.2026;1.50{r % 10},5;{2 * r},25;{r % 2}" for r in range(20)]
+        path.write_bytes("\n".join(["Datum;Drehzahl;Öl;Störcode", *rows]).encode("cp1252"))
+    asked = command("new", "anlagen")
+    assert asked.code == 2
+    form = "--set data.device=file --set data.factory=folder --set 'data.file_name=DEVICE_*'"
+    assert form in asked.err
+    files = ("--set", "data.device=file", "--set", "data.factory=folder")
+    first = command("new", "anlagen", *files, "--out", "each.toml")
+    assert "if these files are several of each device ('P-1', 'P-2'): --set 'data.file_name=DEVICE_*'" in first.err
+    said = command("new", "anlagen", *files, "--set", "data.file_name=DEVICE_*")
+    assert said.code == 0, said.err
+    assert said.err.count("not UTF-8") == 1
+    assert "'.' stands between thousands." in said.err
+    drafted = (command.folder / "anlagen.toml").read_text(encoding="utf-8")
+    assert 'file_name = "DEVICE_*"' in drafted
+    assert 'thousands = "."' in drafted
+    assert command("run", "anlagen.toml", "--set", "rounds=1", "--set", "work.batch_size=4").code == 0
 
 
 def test_a_file_named_for_its_label_is_still_a_device(tmp_path: Path) -> None:
@@ -214,7 +259,7 @@ def test_encodings(tmp_path: Path, encoding: str, caplog: pytest.LogCaptureFixtu
         [content.split("\n")[1].split(";")[0], content.split("\n")[2].split(";")[0]],
         {content.split("\n")[1].split(";")[1]},
     )
-    told = "plant.csv: not UTF-8, so it is read as Windows-1252 (Latin-1); first: row 1, column 1: 'Ger"
+    told = "plant.csv: not UTF-8, so it is read as Windows-1252 (Latin-1), as are other such tables; first: row 1"
     assert (told in caplog.text) == (encoding in ("latin-1", "cp1252"))
 
 

@@ -231,7 +231,7 @@ def test_files_that_may_be_machines_are_asked_about(command: Command) -> None:
 def test_remaining_life_of_a_table_without_labels(command: Command) -> None:
     path = engines(command.folder / "wear.csv")
     path.write_text("\n".join(row.rpartition(",")[0] for row in path.read_text().splitlines()) + "\n")
-    command.refused(command("new", "wear.csv"), "no column 'device'")
+    command.refused(command("new", "wear.csv"), "no column 'label'")
     said = command("new", "wear.csv", "--set", "data.remaining=true", "--set", "data.bins=[15,40]")
     assert said.code == 0, said.err
     assert "split: by device" in said.err

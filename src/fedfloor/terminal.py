@@ -240,7 +240,8 @@ def say_once() -> None:
 def log_to_stderr() -> None:
     """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them.
 
-    A note is shown once, however many runs of a comparison it holds for; what machines report is shown each time.
+    A note is shown once, however many runs of a comparison (or with ``extra={"once": True}`` files) it holds for; what
+    machines report is shown each time.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("note: %(message)s"))
@@ -252,7 +253,7 @@ def log_to_stderr() -> None:
 
 
 def _is_new(record: logging.LogRecord, shown: set[str]) -> bool:
-    text = record.getMessage()
+    text = record.msg if getattr(record, "once", False) else record.getMessage()
     new = text not in shown or record.name.startswith("fedfloor.deploy")
     shown.add(text)
     return new

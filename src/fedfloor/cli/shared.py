@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedfloor.runs.compare import Task
     from fedfloor.terminal import Follow
 
-DATA = (".csv", ".tsv", ".npz")
+DATA = (".csv", ".tsv", ".npz", ".parquet", ".xlsx")
 RESUME = "Go on with: the same command and --resume"
 
 
@@ -44,6 +44,12 @@ def _path(file: str) -> Path:
     path, known = Path(file), bundled()
     if path.is_file() and unpacked(path.name).endswith(DATA):
         raise SettingError(f"{path} holds data, and is no experiment file. fedfloor new {path} writes one for them.")
+    if path.is_dir() and file not in known:
+        beside = Path(f"{path}.toml")
+        hint = f"Did you mean {beside}? " if beside.is_file() else ""
+        raise SettingError(
+            f"{path} is a folder, and no experiment file. {hint}fedfloor new {path} writes one for data."
+        )
     if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in known):
         return path
     if file not in known:

@@ -100,7 +100,9 @@ def _interrupted(what: str) -> None:
 
 def compare(
     experiment: File,
-    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
+    methods: Annotated[
+        str | None, typer.Option("--methods", metavar="A,B", help="With commas; default: the experiment's own.")
+    ] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
     at: At = None, resume: Resume = False, track: Track = None,
@@ -112,7 +114,7 @@ def compare(
 
     what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, until)
     folder = out or Path("runs") / f"{what.name}-compare"
-    names = [name.strip() for name in methods.split(",")]
+    names = [what.method.name] if methods is None else [name.strip() for name in methods.split(",")]
     every = shared.numbers("seeds", seeds)
     work = tasks(what, names, every, folder)
     if references:

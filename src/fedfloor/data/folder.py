@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.lines import PACKED
 from fedfloor.data.picture import SUFFIXES
-from fedfloor.data.reading import Reading
+from fedfloor.data.reading import DEVICE, Reading
 from fedfloor.data.tree import Found, walk
 from fedfloor.data.workbook import WORKBOOKS
 from fedfloor.errors import SettingError
@@ -112,15 +113,33 @@ def _owned(files: Sequence[Found], reading: Reading) -> tuple[Reading, list[Foun
                 "factory: --set data.factory=folder. If the folder is the device: --set data.device=folder."
             )
         factory = one.folders if reading.factory == "folder" else ()
-        placed.append(replace(one, folders=(*factory, _stem(one)) if way == "file" else factory))
+        placed.append(replace(one, folders=(*factory, _device(one, reading)) if way == "file" else factory))
     return replace(reading, device=way), placed
 
 
-def _stem(one: Found) -> str:
-    """Return a table's name without endings, composed as folders' names are."""
-    name = one.path.name
+def _device(one: Found, reading: Reading) -> str:
+    """Return the name of the device that a table belongs to by its own name.
+
+    Raises:
+        SettingError: the table's name is not of the form that was given.
+    """
+    stem = unicodedata.normalize("NFC", stem_of(one.path.name))
+    if reading.file_name is None:
+        return stem
+    form = re.escape(unicodedata.normalize("NFC", reading.file_name)).replace(r"\*", ".*").replace(DEVICE, "(.+?)")
+    match = re.fullmatch(form, stem)
+    if match is None:
+        raise SettingError(
+            f"{one.name}: its name is not of the form '{reading.file_name}' ({DEVICE} the device's name, * anything). "
+            "Set data.file_name to one that all files have, or rename the file."
+        )
+    return match[1]
+
+
+def stem_of(name: str) -> str:
+    """Return a table's name without endings."""
     end = next(end for end in sorted(TABLES, key=len, reverse=True) if name.casefold().endswith(end))
-    return unicodedata.normalize("NFC", name[: -len(end)] or name)
+    return name[: -len(end)] or name
 
 
 def _is(one: Found, suffixes: tuple[str, ...]) -> bool:

@@ -23,6 +23,15 @@ ANSWERS = (
     "changepoint",
     "rul",
     "remaining_life",
+    "fault_code",
+    "error_code",
+    "maintenance",
+    "störung",
+    "störcode",
+    "fehler",
+    "fehlercode",
+    "ausfall",
+    "wartung",
 )  # what a model is to find out
 LOOKED_AT = 200  # rows
 COUNTED = 20_000  # rows that texts are counted in
@@ -69,9 +78,10 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
 
     A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
     for the time; a column of a few texts that is none of these becomes categories, one of many texts or a copy of the
-    label is ignored; where fractions are written with commas and the delimiter is another, ``decimal`` is a comma. No
-    device or no label found, nothing is guessed: whoever reads the table refuses it. Dates that are not read are never
-    ignored.
+    label is ignored; where fractions are written with commas and the delimiter is another, ``decimal`` is a comma, and
+    where numbers such as 1.500,0 have both marks, the other one is ``thousands``. Without a device or a label only the
+    roles of other columns are guessed: whoever reads the table refuses it by what it lacks. Dates that are not read
+    are never ignored.
 
     Args:
         path: a table.
@@ -96,7 +106,8 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     elif "device" not in needed:
         roles = {role: name for role, name in roles.items() if role not in ("device", "factory")}
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
-        return {}
+        known = {role: name for role, name in roles.items() if name in names and name != Columns().roles().get(role)}
+        return {"columns": columns | known} if known else {}
     found: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
     taken = {
         *Columns().roles().values(),
@@ -109,13 +120,15 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     free = [i for i, name in enumerate(names) if name not in taken]
     measured = [i for i, name in enumerate(names) if i in free or name in columns.get("values", ())]
     comma = told.get("decimal", ",") == "," and _commas(body, measured)
-    texts = [names[i] for i in free if _is_text([row[i] for row in body], "," if comma else ".")]
+    decimal = "," if comma else "."
+    mark = told.get("thousands") or _thousands(body, measured, decimal)
+    texts = [names[i] for i in free if _is_text([row[i].replace(mark, "") for row in body], decimal)]
     if texts and not columns.get("values"):
         if "time" not in columns:
             cells = {name: [row[names.index(name)] for row in body] for name in texts}
             _check_times(path.name, cells, form, has_time="time" in roles)
         for name in texts:
-            _check_numbers(path.name, name, [row[names.index(name)] for row in body], "," if comma else ".")
+            _check_numbers(path.name, name, [row[names.index(name)] for row in body], decimal)
         more = head(path, COUNTED + 1, told.get("encoding"), told.get("sheet"), told.get("decimal", "."))
         few = _categories(names, more[not told.get("header") :], texts, roles["label"] if "label" in names else "")
         if few:
@@ -123,6 +136,7 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
         if len(few) < len(texts):
             found["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
     guessed: dict[str, Any] = {"columns": columns | found} if found else {}
+    guessed |= {"thousands": mark} if mark and "thousands" not in told else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
 
 
@@ -238,6 +252,13 @@ def _commas(body: Sequence[Sequence[str]], columns: Sequence[int]) -> bool:
     )
 
 
+def _thousands(body: Sequence[Sequence[str]], columns: Sequence[int], decimal: str) -> str:
+    """Return the mark between thousands where numbers with both marks show it; "" where none does."""
+    mark = "." if decimal == "," else ","
+    form = re.compile(rf"[+-]?\d{{1,3}}(?:[{mark}]\d{{3}})+[{decimal}]\d+")
+    return mark if any(form.fullmatch(row[i]) for row in body for i in columns) else ""
+
+
 def _is_text(cells: Sequence[str], decimal: str) -> bool:
     """Say whether a column holds no number at all, but something."""
     there = [cell for cell in cells if cell.casefold() not in MISSING]
@@ -283,4 +304,5 @@ def words(guessed: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
     ]
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
     said += [f"'{name}' holds no numbers and is ignored" for name in new]
+    said += [f"'{guessed['thousands']}' stands between thousands"] if "thousands" in guessed else []
     return said + (["fractions are written with commas"] if "decimal" in guessed else [])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.folder import stem_of
 from fedfloor.data.layout import named
 from fedfloor.data.names import natural_order
+from fedfloor.data.reading import DEVICE
 from fedfloor.data.sheet import looks_like_time
 from fedfloor.data.tree import Found, walk
 from fedfloor.errors import SettingError
@@ -21,6 +24,24 @@ OTHERS = {
 }
 
 
+def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return the form of file names that are a device's name and a date, and the devices; None where they are not.
+
+    >>> dated(["P-1_2026-01.csv", "P-1_2026-02.csv", "P-2_2026-01.csv"])
+    ('DEVICE_*', ['P-1', 'P-2'])
+    >>> dated(["pump_1_2026-01.csv", "pump_1_2026-02.csv"]), dated(["a.csv", "b.csv"])
+    (('DEVICE_20*', ['pump_1']), None)
+    """
+    found = [re.fullmatch(r"(.+?)([_ .-]+)(?:19|20)\d\d(?:\D?\d\d?){0,2}(?:\D.*)?", stem_of(name)) for name in names]
+    known = [match for match in found if match]
+    devices = natural_order([match[1] for match in known])
+    signs = {match[2] for match in known}
+    if len(known) < len(names) or len(signs) != 1 or len(devices) == len(names):
+        return None
+    sign = signs.pop()
+    return f"{DEVICE}{sign}{'20' if any(sign in name for name in devices) else ''}*", devices
+
+
 def check(files: Sequence[Found], told: Mapping[str, Any]) -> None:
     """Check that files in a folder each are recordings of that device, where nothing else may be read from them.
 
@@ -31,14 +52,21 @@ def check(files: Sequence[Found], told: Mapping[str, Any]) -> None:
     names = [one.path.name for one in files]
     if told.get("device") or told.get("layout") or any(len(one) != 1 for one in folders):
         return
-    dated = all(looks_like_time(name.split(".")[0].replace("_", "-")) for name in names)
-    if len({*folders}) < 2 or len({*folders}) == len(folders) or len({*names}) < len(names) or dated:
+    days = all(looks_like_time(name.split(".")[0].replace("_", "-")) for name in names)
+    if len({*folders}) < 2 or len({*folders}) == len(folders) or len({*names}) < len(names) or days:
         return
     where = natural_order([one[0] for one in folders])
+    by_date = dated(names)
+    several = ""
+    if by_date is not None:
+        several = (
+            f" Devices with a file per date ({named(by_date[1])}): --set data.device=file --set data.factory=folder "
+            f"--set 'data.file_name={by_date[0]}'."
+        )
     raise SettingError(
         f"{files[0].name}: its folder may be a device and the file one of its recordings, or the folder a factory and "
         f"the file a device: folders {named(where)}; files {named(natural_order(names))}. Recordings: --set "
-        "data.device=folder. Devices: --set data.device=file --set data.factory=folder."
+        f"data.device=folder. Devices: --set data.device=file --set data.factory=folder.{several}"
     )
 
 
@@ -66,9 +94,16 @@ def words(data: Dataset, path: Path, told: Mapping[str, Any]) -> list[str]:
     """
     files = [one for one in walk(path) if not one.empty]
     if told.get("device", "folder") != "folder":
-        where = {"file": "each file is a device", "column": "a column names the devices"}[told["device"]]
+        each = "files of one name are a device" if told.get("file_name") else "each file is a device"
+        where = {"file": each, "column": "a column names the devices"}[told["device"]]
         above = ", its folder is its factory" if told.get("factory") == "folder" else ""
-        return [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
+        said = [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
+        by_date = dated([one.path.name for one in files])
+        if told["device"] == "file" and by_date is not None and not told.get("file_name"):
+            said.append(
+                f"if these files are several of each device ({named(by_date[1])}): --set 'data.file_name={by_date[0]}'"
+            )
+        return said
     if not files or not files[0].folders:
         return []
     layout, given = layout_of(data, files, told), "layout" in told

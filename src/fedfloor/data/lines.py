@@ -67,8 +67,9 @@ def decoded(path: Path, given: str | None, read: Callable[[str | None], Result])
         if given is not None or not _is_legacy(path):
             raise
         log.info(
-            "%s: not UTF-8, so it is read as Windows-1252 (Latin-1); first: %s. If that is wrong: data.encoding.",
-            path.name, str(error).split(" is not ")[0].removeprefix(f"{path.name}, "),
+            "%s: not UTF-8, so it is read as Windows-1252 (Latin-1), as are other such tables; first: %s. If that is "
+            "wrong: data.encoding.", path.name, str(error).removeprefix(f"{path.name}, ").split(": '")[0],
+            extra={"once": True},
         )  # fmt: skip
     return read(LEGACY)
 

@@ -183,7 +183,8 @@ class LastSplit:
 
 DIALECT = ("time_format", "header", "thousands", "encoding", "sheet")  # how tables are written: a model is told
 # keys that a recipe names only where they are set
-LATER = ("layout", "test", "bins", "remaining", "device", "factory", *DIALECT)
+LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", *DIALECT)
+DEVICE = "DEVICE"  # stands for the device's name in data.file_name
 Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
@@ -212,6 +213,8 @@ class Reading:
             that are only there never train.
         device: what tells the devices of tables in a folder: the ``column``, the ``folder`` or the ``file``'s name;
             left out, the folder, and the column where they lie in none.
+        file_name: where a device has several files, which part of their names (without ending) is its name: ``DEVICE``
+            stands for it, ``*`` for anything, as in ``DEVICE_*`` for a file per month.
         factory: what tells the factories of devices that are columns or files: the ``column`` or the ``folder``.
         header: the columns of tables whose first row holds no names.
         thousands: the mark between groups of three digits.
@@ -238,6 +241,7 @@ class Reading:
     test: str | None = None
     device: Literal["column", "folder", "file"] | None = None
     factory: Literal["column", "folder"] | None = None
+    file_name: str | None = None
     header: tuple[str, ...] | None = None
     thousands: Literal[",", ".", "'", " "] | None = None
     encoding: str | None = None
@@ -261,6 +265,10 @@ class Reading:
                 f'[data] factory = "{self.factory}" needs [data] device = "file" or "column". Where devices are '
                 'folders, the folder above is the factory: [data] layout = "factory/device/file".'
             )
+        if self.file_name is not None:
+            fits = self.device == "file" and self.file_name.count(DEVICE) == 1
+            wanted = f'a form with {DEVICE} once, such as "{DEVICE}_*", and data.device = "file" beside it'
+            require(fits, "data.file_name", self.file_name, wanted)
         if self.bins is not None:
             object.__setattr__(self, "bins", tuple(self.bins))
             check_bins(self.bins, self.classes)

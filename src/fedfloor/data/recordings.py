@@ -54,7 +54,7 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int, *, own
         SettingError: a mistake in a table, a table that says otherwise than its folder, or folders that can be read in
             two ways.
     """
-    reading.only((*MEANT, "layout", "device", "factory"), "tables")
+    reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
     paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer, own=own), root)
     return of_entry(
