@@ -245,6 +245,8 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
     if trained.sensors is not None:
         window = trained.sensors.window
         about |= {"columns": list(trained.sensors.columns), "missing": trained.sensors.missing}
+        if trained.sensors.coding:
+            about["coding"] = dict(trained.sensors.coding)
         if trained.own is not None:
             about["normalise"] = {"kind": "device", "rows": trained.own.rows}
         about["window"] = None if window is None else {"length": window[0], "step": window[1]}
