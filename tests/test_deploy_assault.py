@@ -8,20 +8,24 @@ from __future__ import annotations
 import asyncio
 import getpass
 import hashlib
+import io
 import json
 import logging
 import math
+import os
 import queue
 import resource
+import shutil
 import socket
 import ssl
 import struct
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -31,8 +35,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomlkit
+import torch
+from PIL import Image
 
-from fedfloor import __version__, config
+import fedfloor
+from fedfloor import __version__, cli, config
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import (
     answers,
@@ -60,14 +68,17 @@ from fedfloor.engine.attend import Still
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.visit import Key
 from fedfloor.errors import FedfloorError
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import Experiment, ModelSettings
 from fedfloor.inference.trained import load_model
+from fedfloor.models import saved
 from fedfloor.park.survey import Clusters, Question
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.runs.parks import load_data
+from fedfloor.runs.start import begin
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
 from live_park import live as park_of
 from model_files import write_model
+from networks import build
 from parks import MOSQUITTO, TOP, Client, free_port, plant, until
 from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
 from test_deploy_survey import written as survey_of
@@ -1416,6 +1427,162 @@ def files_of_strangers(tally: Tally, folder: Path) -> None:
         tally.attempt(f"rights of {name!r} are taken", partial(_rights, listed, name))
 
 
+MARKUP = '"><img src=x onerror=alert(1)><svg/onload=alert(1)>' + TEXT
+
+
+def folders_of_strangers(tally: Tally, folder: Path) -> None:
+    """A run folder and a model that somebody else made are reported, asked, and begun with."""
+    whole = folder / "whole"
+    set_up = {"rounds": 2, "data": {"name": "labels", "samples_per_device": 40}, "model": {"name": "logistic"},
+              "park": {"devices": 4, "factories": 2, "census_epsilon": 5.0}, "method": {"name": "fedavg"},
+              "network": {"profile": "5g-edge"}}  # fmt: skip
+    fedfloor.run(config.from_table(set_up), whole, ranks=1)
+    (whole / "model.safetensors.sha256").unlink()
+    out = folder / "run"
+    for path in sorted(one for one in whole.iterdir() if one.suffix in (".json", ".jsonl", ".toml")):
+        true = _content(path)
+        for at in places(true):
+            leaf = _leaf(true, at)
+            if isinstance(leaf, str):
+                for new in (MARKUP, "this:s"):
+                    attempt = partial(_reported, whole, out, path.name, forged(true, at, new))
+                    tally.attempt(f"{path.name} {at} = {new[:20]!r}", attempt, by_hand=False)
+            elif isinstance(leaf, dict) and leaf:
+                renamed = {MARKUP if i == 0 else key: value for i, (key, value) in enumerate(leaf.items())}
+                attempt = partial(_reported, whole, out, path.name, forged(true, at, renamed))
+                tally.attempt(f"{path.name} {at}: a key is a text", attempt, by_hand=False)
+    for name, target in product(
+        ("ledger.jsonl", "park.json", "evaluation.json", "model.safetensors"), ("fifo", "loop", "folder")
+    ):
+        tally.attempt(f"{name} is a {target}", partial(_strange, whole, out, name, target))
+    about, _ = saved.content(whole / "model.safetensors")
+    for at in places(about):
+        for new in [*HOSTILE, MARKUP, GONE] if at else [{}]:
+            changed = forged(about, at, new)
+            tally.attempt(f"a model with {at} = {str(new)[:30]}", partial(_begun, whole, out, changed), by_hand=False)
+            if isinstance(_leaf(about, at), str) and isinstance(new, str):
+                tally.attempt(f"asked: {at} = {new[:30]}", partial(_asked, whole, out, changed), by_hand=False)
+    for value in (math.nan, math.inf, -math.inf):
+        tally.attempt(f"weights {value}", partial(_begun, whole, out, about, lambda w, v=value: w.fill_(v)))
+    for kind in (torch.float64, torch.float16, torch.int64, torch.bool, torch.uint8):
+        tally.attempt(f"weights of {kind}", partial(_begun, whole, out, about, lambda w, k=kind: w.to(k)))
+    for shape in ((0,), (1,), (62, 784, 1), (784, 62), (1, 48_608)):
+        change = partial(_resized, shape=shape)
+        tally.attempt(f"weights of shape {shape}", partial(_begun, whole, out, about, change))
+    for i, body in enumerate(bodies()):
+        place = folder / f"b{i}"
+        place.mkdir()
+        (place / "model.safetensors").write_bytes(body)
+        tally.attempt(f"begun with {body[8:50]!r}", partial(_begins, place))
+
+
+def _leaf(value: Any, at: tuple[Any, ...]) -> Any:
+    for key in at:
+        value = value[key]
+    return value
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text()
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+
+
+def _copied(whole: Path, out: Path) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(whole, out, ignore=shutil.ignore_patterns("checkpoint", "report.html"))
+
+
+def _typed(*words: str) -> tuple[int, str]:
+    """Call a command; return its code and what it printed."""
+    printed, code, before = io.StringIO(), 0, sys.argv
+    sys.argv = ["fedfloor", *words]
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv = before
+    expect("\x1b[2J" not in printed.getvalue() and "\u202e" not in printed.getvalue(), "it reaches the terminal")
+    expect(code in (0, 2), f"it ends with {code}")
+    return code, printed.getvalue()
+
+
+def _reported(whole: Path, out: Path, name: str, value: Any) -> str:
+    _copied(whole, out)
+    text = (
+        "\n".join(map(json.dumps, value)) + "\n"
+        if name.endswith("l") and isinstance(value, list)
+        else json.dumps(value)
+    )
+    (out / name).write_text(tomlkit.dumps(value) if name.endswith(".toml") else text)
+    page = out / "page.html"
+    code, _ = _typed("report", str(out), "--out", str(page))
+    if code == 0:
+        text = page.read_text()
+        expect("<img src=x" not in text and "<svg/onload" not in text, "its page has another's markup")
+        expect("<script>alert(1)" not in text.replace("\\u003c", "<!"), "its page has another's script")
+    return REFUSED if code else HARMLESS
+
+
+def _strange(whole: Path, out: Path, name: str, target: str) -> str:
+    _copied(whole, out)
+    (out / name).unlink()
+    if target == "fifo":
+        os.mkfifo(out / name)
+    elif target == "loop":
+        (out / name).symlink_to(out / name)
+    else:
+        (out / name).mkdir()
+    code, _ = _typed("report", str(out), "--out", str(out / "page.html"))
+    if name == "model.safetensors":
+        code, _ = _typed("predict", str(out), str(out / "none.png"))
+        expect(_begins(out) == REFUSED, "a run begins with it")
+    return REFUSED if code else HARMLESS
+
+
+def _model_of(whole: Path, out: Path, about: Any, change: Callable[[Any], Any] = lambda w: w) -> None:
+    from safetensors.torch import save_file
+
+    out.mkdir(exist_ok=True)
+    tensors = {
+        name: change(one.clone()).contiguous() for name, one in saved.content(whole / "model.safetensors")[1].items()
+    }
+    save_file(tensors, out / "model.safetensors", metadata={"fedfloor": json.dumps(about)})
+
+
+def _resized(w: Any, shape: tuple[int, ...]) -> Any:
+    return torch.zeros(shape)
+
+
+def _begun(whole: Path, out: Path, about: Any, change: Callable[[Any], Any] = lambda w: w) -> str:
+    _copied(whole, out)
+    _model_of(whole, out, about, change)
+    return _begins(out)
+
+
+def _begins(folder: Path) -> str:
+    """A run begins with a model."""
+    data = load_data(config.from_table({"data": {"name": "labels", "samples_per_device": 4}, "park": {"devices": 2}}))
+    network = build("logistic", data.shape, len(data.classes), seed=0)
+    try:
+        begin(network, ModelSettings("logistic", init_from=str(folder)), data, tell=True)
+    except FedfloorError as error:
+        expect(error.exit_code == 2 and "model.init_from" in str(error), f"no word of what is wrong: {error}")
+        return REFUSED
+    expect(bool(network.flat.isfinite().all()) and network.flat.dtype == torch.float32, "it begins with no numbers")
+    return HARMLESS
+
+
+def _asked(whole: Path, out: Path, about: Any) -> str:
+    _copied(whole, out)
+    _model_of(whole, out, about)
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(out / "dark.png")
+    return REFUSED if _typed("predict", str(out), str(out / "dark.png"))[0] else HARMLESS
+
+
 def _written(document: Any, folder: Path) -> str:
     try:
         park = from_document(json.loads(json.dumps(document)), folder / "park.toml")
@@ -1498,6 +1665,7 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
     "network": ("Network reach only", "control Flower, enter a broker, fill its memory", through_the_fence),
     "brokers": ("A device or another factory, real brokers", "read, write, end or pose as others", members_at_brokers),
     "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
+    "folders": ("A stranger's run folder, model", "run code, scripts in pages, begin a run", folders_of_strangers),
 }
 
 

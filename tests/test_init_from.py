@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from commands import Command, lines
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.errors import SettingError
 from fedfloor.experiment import ModelSettings
+from fedfloor.models import saved
 from fedfloor.models.network import Adapt, Network
 from fedfloor.park.park import Park
 from fedfloor.parts.gated import Gated
@@ -247,3 +248,12 @@ def test_the_extractor_is_felt(tmp_path: Path) -> None:
 def test_drawing_initial_weights_and_reading_them_exclude_each_other() -> None:
     with pytest.raises(SettingError, match=r"draws initial weights, model\.init_from = 'runs/a' reads them"):
         ModelSettings("mlp-2nn", init="glorot", init_from="runs/a")
+
+
+@pytest.mark.parametrize("change", [{"shape": 7}, {"classes": 1.5}, {"shape": None}, {"classifier": ["a"]}])
+def test_a_header_of_other_types_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    trained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    about, tensors = saved.content(path)
+    save_file(tensors, path, metadata={"fedfloor": json.dumps({**about, **change})})
+    refused(tmp_path, "its shape and its classes must be lists")

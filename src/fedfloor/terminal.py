@@ -240,16 +240,21 @@ def say_once() -> None:
 def log_to_stderr() -> None:
     """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them.
 
-    A note is shown once, however many runs of a comparison (or with ``extra={"once": True}`` files) it holds for; what
-    machines report is shown each time.
+    Control characters, which names in files of others may hold, are escaped. A note is shown once, however many runs of
+    a comparison (or with ``extra={"once": True}`` files) it holds for; what machines report is shown each time.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("note: %(message)s"))
+    handler.setFormatter(_Escaped("note: %(message)s"))
     shown: set[str] = set()
     handler.addFilter(lambda record: _is_new(record, shown))
     logger = logging.getLogger("fedfloor")
     logger.handlers = [handler]
     logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+
+
+class _Escaped(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _is_new(record: logging.LogRecord, shown: set[str]) -> bool:

@@ -54,5 +54,5 @@ def main() -> None:
         own = blamed(error)
         if own is None:
             raise
-        print(f"error: {own}", file=sys.stderr)
+        print(printable(f"error: {own}"), file=sys.stderr)
         sys.exit(own.exit_code)

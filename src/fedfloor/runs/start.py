@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.data.dataset import Dataset
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, shown
 from fedfloor.experiment import ModelSettings
 from fedfloor.models import Network, plain, saved
 
@@ -66,7 +66,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
     wrong += [f"{name} holds infinite or undefined numbers" for name in pairs if not tensors[name].isfinite().all()]
     if wrong or not pairs:
         raise SettingError(
-            f"model.init_from: {path} (network '{about.get('model')}') does not fit network '{model.name}': "
+            f"model.init_from: {path} (network {shown(about.get('model'))}) does not fit network '{model.name}': "
             f"{listed(wrong) if wrong else 'they have no tensor in common'}. Give a run of the same network, or leave "
             "init_from out."
         )
@@ -76,7 +76,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
         taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
         rest = f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh"
         said = "model.init_from: %d of %d tensors are those of %s (round %s); %s."
-        log.info(said, len(taken), len(into), path, about.get("round"), rest)
+        log.info(said, len(taken), len(into), path, shown(about.get("round")), rest)
 
 
 @contextmanager
@@ -154,11 +154,18 @@ def _prefixes(names: Iterable[str]) -> list[str]:
 
 
 def _check_samples(path: Path, about: Mapping[str, Any], data: Dataset) -> None:
-    shape, classes = tuple(about.get("shape", ())), len(about.get("classes", ()))
+    stated, names, classifier = about.get("shape"), about.get("classes"), about.get("classifier")
+    if not isinstance(stated, list) or not isinstance(names, list) or not isinstance(classifier, str | None):
+        raise SettingError(
+            f"model.init_from: {path} is damaged: its shape and its classes must be lists, and its classifier a text. "
+            "Give the model.safetensors of a run."
+        )
+    shape, classes = tuple(stated), len(names)
     if (shape, classes) != (data.shape, len(data.classes)):
         raise SettingError(
-            f"model.init_from: {path} was trained on {classes} classes and samples of shape {shape}, these data have "
-            f"{len(data.classes)} and {data.shape}. Give a model that was trained on such data, or leave init_from out."
+            f"model.init_from: {path} was trained on {classes} classes and samples of shape {shown(shape)}, these data "
+            f"have {len(data.classes)} and {data.shape}. Give a model that was trained on such data, or leave "
+            "init_from out."
         )
 
 
