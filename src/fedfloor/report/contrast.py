@@ -15,17 +15,17 @@ ABOUT = {
     LOCAL_ONLY: "local training only (the same network, each device by itself)",
     SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
 }
-# where the method is behind, and where it is ahead: by how much, of which figure
+# where the method is behind, and where it is ahead: the method, the reference, by how much, of which figure
 OPENINGS = {
     POOLED: (
-        "Federation costs {} of {}: {} is behind {}",
-        "Federation costs nothing, by {} of {}: {} is ahead of {}",
+        "Federation has a cost: {} is behind {} by {} of {}",
+        "Federation costs nothing: {} is ahead of {} by {} of {}",
     ),
     LOCAL_ONLY: (
-        "Federation brings nothing, by {} of {}: {} is behind {}",
-        "Federation brings {} of {}: {} is ahead of {}",
+        "Federation brings nothing: {} is behind {} by {} of {}",
+        "Federation brings a gain: {} is ahead of {} by {} of {}",
     ),
-    SCIKIT_LEARN: ("By {} of {}, {} is behind {}", "By {} of {}, {} is ahead of {}"),
+    SCIKIT_LEARN: ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}"),
 }
 
 
@@ -49,9 +49,9 @@ def _sentence(name: str, first: Group, row: Row, of: Figure) -> str:
     if gap == 0 and not width:
         equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
         return f"{first.label.shown} and {ABOUT[name]} {equal}."
-    words = OPENINGS[name][gap > 0].format(figure(abs(gap), 3), of.name, first.label.shown, ABOUT[name])
+    words = OPENINGS[name][gap > 0].format(first.label.shown, ABOUT[name], figure(abs(gap), 3), of.name)
     if width is None:
-        return f"{words}; with one common seed."
+        return f"{words} (one common seed)."
     low, high = abs(gap) - width, abs(gap) + width
     chance = "" if low > 0 else ", which contains 0: these seeds do not tell the two apart"
-    return f"{words}; 95 % interval {figure(low, 3)} to {figure(high, 3)}, {len(row['seeds'])} seeds{chance}."
+    return f"{words} (95 % interval {figure(low, 3)} to {figure(high, 3)}, {len(row['seeds'])} seeds{chance})."
