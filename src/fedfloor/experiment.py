@@ -199,7 +199,8 @@ class EvaluateSettings:
         on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by; or ``both``:
             figures are those of the test data, and the held-out samples choose the best round and what ``[decide]``
             asks for.
-        validation: share of every device's training samples held out where ``on`` is ``validation`` or ``both``.
+        validation: share of every device's training samples held out where ``on`` is ``validation`` or ``both``; of the
+            devices, held out whole, where the data are split by device.
         coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
             devices.
         headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.

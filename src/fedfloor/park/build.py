@@ -20,7 +20,7 @@ from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Natural, Partition, no_owners
 from fedfloor.park.stream import Static, Stream
-from fedfloor.park.validation import hold_out
+from fedfloor.park.validation import hold_out, hold_out_devices
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ def build(
     samples_per_device: int = 100,
     seed: int = 0,
     validation: float | None = None,
+    whole_devices: bool = False,
     census_epsilon: float | None = None,
     mobility: Mobility | None = None,
 ) -> Park:
@@ -54,6 +55,7 @@ def build(
         samples_per_device: for generated data.
         seed: of the partition, the assignment, the stream, the census's noise, who moves and generated data.
         validation: share of each device's training samples held out as the test samples; the real ones if None.
+        whole_devices: whether it is a share of the devices, where these are natural owners, with all their samples.
         census_epsilon: ε of a census; no noise if None.
         mobility: which devices are guests in other factories when; none ever if None.
 
@@ -72,7 +74,12 @@ def build(
     parts = _dealt(data, split, devices, seed)
     _check_window(data, stream)
     factory_of, names = _factories(data, parts, factories, assignment, seed)
-    if validation is not None:
+    if validation is not None and whole_devices and len(parts) > 1 and owner_of(data, parts) is not None:
+        data, train = hold_out_devices(data, parts, validation, seed)
+        parts = [parts[k] for k in train.tolist()]
+        there, left = np.unique(factory_of[train], return_inverse=True)
+        factory_of, names = left.astype(np.int32), tuple(names[m] for m in there.tolist()) if names else ()
+    elif validation is not None:
         data, parts = hold_out(data, parts, validation, seed)
     return Park(
         data, parts, factory_of, stream or Static(), seed,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Dataset, Indices, Owners, Times, Values
 from fedfloor.errors import SettingError, require
+
+log = logging.getLogger(__name__)
 
 
 def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> tuple[Dataset, list[Indices]]:
@@ -55,6 +59,44 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     first = None if dataset.first is None else dataset.first[samples]
     y = dataset.labels(samples)
     return replace(dataset, y_test=y, owner_test=owners, take_test=take, first_test=first), kept
+
+
+def hold_out_devices(
+    dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
+) -> tuple[Dataset, NDArray[np.int64]]:
+    """Hold out min(K − 1, max(1, ⌊share·K⌉)) of the K devices, drawn by the seed, with all their training samples.
+
+    So the samples that choose are of devices that neither train nor test, as those are that the test data stand for.
+
+    Args:
+        dataset: whose samples they are.
+        parts: for each device its training samples.
+        share: in (0, 1).
+        seed: of the draw.
+
+    Returns:
+        A data set whose test samples are those of the held-out devices, which own none of its training samples, and
+        the numbers of the devices that train, ascending.
+
+    Raises:
+        SettingError: a share out of range.
+    """
+    require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
+    many = len(parts)
+    count = min(many - 1, max(1, round(share * many)))
+    chosen = np.sort(generator(seed, "validation devices").choice(many, count, replace=False))
+    held = [parts[k] for k in chosen.tolist()]
+    samples = np.concatenate(held)
+    owners = None if dataset.owner is None else dataset.owner.copy()
+    tested = None if owners is None else owners[samples]
+    train = np.delete(np.arange(many), chosen)
+    if owners is not None:
+        owners[samples] = owners[parts[int(train[0])][0]]  # of none that tests: these samples train no device
+    first = None if dataset.first is None else dataset.first[samples]
+    take = _Held(dataset, tuple(held)).take
+    log.info("validation: %d of %d devices are held out whole: they neither train nor test.", count, many)
+    y = dataset.labels(samples)
+    return replace(dataset, y_test=y, owner=owners, owner_test=tested, take_test=take, first_test=first), train
 
 
 def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> list[Indices]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.findings import values_beyond
 from fedfloor.data.own import load as load_own
+from fedfloor.data.reading import DeviceSplit
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
 from fedfloor.park.build import build
@@ -82,6 +83,7 @@ def build_park(experiment: Experiment) -> Park:
         stream=data.stream,
         seed=seed,
         validation=None if evaluate.on == "test" else evaluate.validation,
+        whole_devices=data.path is not None and isinstance(data.split, DeviceSplit),
         census_epsilon=park.census_epsilon,
         mobility=park.mobility,
     )
