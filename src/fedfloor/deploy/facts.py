@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Inputs, Made
+from fedfloor.data.reading import DeviceSplit
 from fedfloor.deploy import ranges
 from fedfloor.deploy.message import RefusedError
 from fedfloor.engine.limit import KNOWN
@@ -29,6 +30,7 @@ from fedfloor.park.regimes import RegimeNormaliser
 from fedfloor.park.roster import only_test
 from fedfloor.park.statistics import Told, device_sums, standard
 from fedfloor.park.survey import Question, Step, Survey, added, rows_of
+from fedfloor.park.validation import of_tests
 
 Floats = tuple[float, ...]
 LEAST = 1e-30  # of a scale or a deviation
@@ -282,7 +284,8 @@ def park(
         facts: what a sample is.
         factory_of: of each device.
         held: what each says.
-        here: whose test samples the park has; none, where it is None.
+        here: whose test samples the park has, or those of them that are not held out for validation; none, where it is
+            None.
         steps: that the survey of :attr:`Facts.found` took.
 
     Raises:
@@ -292,9 +295,6 @@ def park(
     if wanted not in (None, len(held)):
         raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
     _plausible(experiment, held)
-    if experiment.evaluate.on != "test":
-        said = f"[evaluate] on = '{experiment.evaluate.on}'"
-        raise SettingError(f"{said}: the devices keep their samples. Use on = 'test', without a [decide] table.")
     first = np.cumsum([0, *(one.samples for one in held)], dtype=np.int64)
     digests = [here.digest if here is not None else "", *(one.digest for one in held)]
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
@@ -308,15 +308,23 @@ def park(
         isinstance(part, DeviceNormaliser) and here is not None
     ):  # as in a simulation: by the rows of their devices that are here
         here = prepared(build(here, seed=experiment.seed), part).dataset
-    dataset = _away(facts, first, digest, here)
     if isinstance(data.stream, Augmented):
-        pictures_only(dataset)
-    made = Park(
-        dataset, LocalSets(first), np.array(factory_of, np.int32), data.stream, experiment.seed,
-        census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility, told=told,
-        normalised=away,
-    )  # fmt: skip
-    return apply_found(made, experiment, facts, steps)
+        pictures_only(_away(facts, first, digest, here))
+
+    def testing(tests: Dataset | None) -> Park:
+        made = Park(
+            _away(facts, first, digest, tests), LocalSets(first), np.array(factory_of, np.int32), data.stream,
+            experiment.seed, census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility,
+            told=told, normalised=away,
+        )  # fmt: skip
+        return apply_found(made, experiment, facts, steps)
+
+    on, share = experiment.evaluate.on, experiment.evaluate.validation
+    if here is None or on == "test":
+        return testing(here)
+    whole = data.path is not None and isinstance(data.split, DeviceSplit)
+    remain, chosen = of_tests(here, share, experiment.seed, whole_devices=whole)
+    return testing(chosen) if on == "validation" else replace(testing(remain), validating=testing(chosen))
 
 
 def apply_found(park: Park, experiment: Experiment, facts: Facts, steps: tuple[Step, ...] = ()) -> Park:

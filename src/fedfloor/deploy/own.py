@@ -21,7 +21,7 @@ from fedfloor.data.samples import samples
 from fedfloor.deploy.facts import Facts, apply_found
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.outside import load, loaded
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import Surveyed, normaliser, prepared
@@ -30,6 +30,7 @@ from fedfloor.park.park import Park
 from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Told
 from fedfloor.park.stream import Static
+from fedfloor.parts.decision import DecideSettings
 
 Seen = tuple[Values, Labels]
 
@@ -124,9 +125,9 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
     if source.kind == "partition":
         from fedfloor.runs.parks import build_park
 
-        what, surveyed = experiment, isinstance(normaliser(experiment.data.normalise), Surveyed)
-        if surveyed:  # among all devices, before round 1
-            what = replace(experiment, data=replace(experiment.data, normalise="standard"))
+        what = replace(experiment, evaluate=EvaluateSettings(), decide=DecideSettings())  # validation: at the cloud
+        if isinstance(normaliser(experiment.data.normalise), Surveyed):  # among all devices, before round 1
+            what = replace(what, data=replace(experiment.data, normalise="standard"))
         whole = build_park(what)
         _fits(f"device {device} of the experiment", whole.dataset, facts)
         return alone(whole, experiment, device, facts.known or Told())

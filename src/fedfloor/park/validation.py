@@ -99,6 +99,45 @@ def hold_out_devices(
     return replace(dataset, y_test=y, owner=owners, owner_test=tested, take_test=take, first_test=first), train
 
 
+def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
+    """Hold out test samples, where training samples lie on other machines: nothing trains on either.
+
+    Args:
+        dataset: whose test samples they are.
+        share: of each owner's test samples, see :func:`hold_out`; or of their owners, see :func:`hold_out_devices`.
+        seed: of the draw.
+        whole_devices: whether whole owners are held out, where there are two or more.
+
+    Returns:
+        The data set with the test samples that remain, and with those that were held out.
+
+    Raises:
+        SettingError: there are too few.
+    """
+    tests, owner = dataset.y_test, dataset.owner_test
+    groups = [np.arange(len(tests))] if owner is None else [np.flatnonzero(owner == k) for k in np.unique(owner)]
+    place = None if dataset.first_test is None else dataset.first_test.astype(np.float64)  # windows: each owner's last
+    inside = replace(
+        dataset, y=tests, owner=owner, first=dataset.first_test, made=None, rendered=False, time=place, through=None,
+        run=None, take=lambda indices, device: dataset.take_test(indices),  # noqa: ARG005
+    )  # fmt: skip
+    if whole_devices and len(groups) > 1:
+        held, stay = hold_out_devices(inside, groups, share, seed)
+        kept = [groups[k] for k in stay.tolist()]
+    else:
+        held, kept = hold_out(inside, groups, share, seed)
+    left = np.sort(np.concatenate(kept))
+    remain = replace(
+        dataset, y_test=tests[left], owner_test=None if owner is None else owner[left],
+        first_test=None if dataset.first_test is None else dataset.first_test[left],
+        take_test=lambda indices: dataset.take_test(left[indices]),
+    )  # fmt: skip
+    chosen = replace(
+        dataset, y_test=held.y_test, owner_test=held.owner_test, first_test=held.first_test, take_test=held.take_test
+    )
+    return remain, chosen
+
+
 def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> list[Indices]:
     """Return the samples that each device gives, none where it would have no other left that shares no row with them.
 
