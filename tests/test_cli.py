@@ -232,3 +232,10 @@ def test_a_drawing_says_what_the_server_does(command: Command) -> None:
     plain, adam = (command("draw", "tiny.toml", *more).out for more in ((), ("--set", "method.name=fedadam")))
     assert "then the cloud steps" not in plain
     assert "then the cloud steps: adam, rate 0.00316, beta1 0.9, beta2 0.99, tau 0.001" in adam
+
+
+def test_help_names_arguments_without_escapes(command: Command) -> None:
+    said = command("new", "--help")
+    assert "A table (CSV), a folder per device, or .npz." in " ".join(said.out.split())
+    assert "[required]" in said.out
+    assert "\\" not in said.out

@@ -196,3 +196,12 @@ def test_arrays_train(kind: str, command: Command) -> None:
     said = command("run", "mine.toml", "--ranks", "1", "--out", "out")
     assert said.code == 0, said.err
     assert any(name.endswith("ledger.jsonl") for name in said.new)
+
+
+def test_windows_with_more_sensors_than_times_are_pointed_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = np.random.default_rng(0).normal(size=(20, 30, 4)).astype(np.float32), np.arange(20) % 2
+    for shown, values in ((True, x), (False, x.transpose(0, 2, 1))):
+        caplog.clear()
+        np.savez(tmp_path / "w.npz", x=values, y=y)
+        load(tmp_path / "w.npz", Reading(), 0)
+        assert ("30 sensors over 4 times. If sensors come last: x.transpose(0, 2, 1)" in caplog.text) == shown

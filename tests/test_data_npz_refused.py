@@ -103,7 +103,7 @@ SETTINGS: dict[str, tuple[Arrays, Reading, str]] = {
     "windows of windows": (rows(x=np.ones((N, 2, 3))), Reading(window=Window(2)), "[data] window says nothing about"),
     "windows of images": (rows(x=np.ones((N, 2, 3), np.uint8)), Reading(window=Window(2)), "whose x are images"),
     "a size": (rows(), Reading(size=(2, 2)), "[data] size says nothing about own.npz, whose x are rows"),
-    "long windows": (rows(), Reading(window=Window(9)), "0 test windows of 9 rows (and 1 more devices: b): too few"),
+    "long windows": (rows(), Reading(window=Window(9)), "0 test windows of 9 rows (and 1 more device: b): too few"),
     "few samples": (
         rows(device=np.arange(N) % 10), Reading(), "own.npz, row 0: device '0' has 2 samples",
     ),

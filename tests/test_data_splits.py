@@ -203,3 +203,24 @@ def test_new_keys_leave_old_recipes_alone() -> None:
     assert "test" not in Reading().recipe()
     assert Reading(columns=Columns(run="r")).recipe() != Reading().recipe()
     assert Reading(test="a").recipe() == Reading(test="b").recipe() != Reading().recipe()
+
+
+def test_recordings_shorter_than_a_window_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = ["device,run,x,label"]
+    for run, rows in enumerate((3, 8, 8, 8, 2, 8)):
+        lines += [f"a,r{run},{row},{'odd' if row % 2 else 'even'}" for row in range(rows)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines) + "\n")
+    with caplog.at_level("INFO"):
+        own.load(path, replace(RUN, window=Window(4, 1)), 0)
+    assert "2 of 6 recordings are shorter than a window of 4 rows" in caplog.text
+    assert "the shortest has 2 rows. A window of so many rows takes all: [data] window = { length = 2 }" in caplog.text
+
+
+def test_a_device_too_short_for_a_window_names_one_that_fits(tmp_path: Path) -> None:
+    path = press(tmp_path / "t.csv", runs=1, rows=20)
+    with pytest.raises(
+        SettingError, match=r"device 'a' has 20 rows, .*\[data\] window = { length = 4 } fits this device"
+    ):
+        own.load(path, Reading(columns=Columns(ignore=("run",)), window=Window(6)), 0)
+    assert len(own.load(path, Reading(columns=Columns(ignore=("run",)), window=Window(4, 1)), 0).y_test) == 2

@@ -145,7 +145,7 @@ RATE = "must be above 0, in bits per second, or left out: no limit."
 RANGE = "must be above 0, or [low, high] with 0 < low <= high."
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"profil": "wifi"}, "[network] unknown key 'profil'. Did you mean 'profile'? Known: "),
-    ({"profile": "wify"}, "unknown network profile 'wify'. Did you mean 'wifi'? Known: 5g-edge, ethernet, "),
+    ({"profile": "wify"}, "network.profile: unknown network profile 'wify'. Did you mean 'wifi'? Known: 5g-edge, "),
     ({"profile": 5}, "network.profile = 5: must be a text in quotes."),
     ({"route": "detour"}, "network.route = 'detour': must be 'via_edge' or 'direct'."),
     ({"route": "direct"}, "network.route = 'direct' needs a [network.device_cloud] with the rates of that link."),
@@ -200,7 +200,9 @@ def test_a_profile_that_cannot_be_read(tmp_path: Path) -> None:
     wrong.write_text("[devise_edge]\nup_bps = 1e6\n")
     near = " Did you mean 'wrong.toml'?"
     assert said({"profile": str(missing)}) == f"network.profile: {missing}: No such file or directory.{near}"
-    assert said({"profile": str(tmp_path / "x.toml" / "..")}).startswith("unknown network profile ")  # no TOML file
+    assert said({"profile": str(tmp_path / "x.toml" / "..")}).startswith(
+        "network.profile: unknown network profile "
+    )  # no TOML file
     assert said({"profile": str(broken)}).startswith(f"network.profile: {broken} is not valid TOML: ")
     unknown = "[network] unknown key 'devise_edge'. Did you mean 'device_edge'?"
     assert said({"profile": str(wrong)}).startswith(f"network.profile: {wrong}: {unknown}")

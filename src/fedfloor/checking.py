@@ -9,7 +9,7 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,7 +76,7 @@ def checked(kind: type[T], table: Table, where: str) -> T:
     except pydantic.errors.PydanticUserError:  # a method of your own with types that only it knows
         return typing.cast(T, _construct(kind, table))
     except pydantic.ValidationError as error:
-        raise SettingError(_explain(error.errors(include_url=False), where)) from error
+        raise SettingError(_explain(error.errors(include_url=False), where, kind)) from error
 
 
 def check_values(value: Any, path: str, depth: int = 0) -> None:
@@ -154,7 +154,7 @@ def _choices(hint: Any) -> list[type[Any]]:
 
 def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     if not isinstance(table, dict):
-        raise SettingError(f"{where} = {shown(table)}: must be a table.")
+        raise SettingError(f"{where} = {shown(table)}: must be a table.{_example(where, [kind], table)}")
     names = [f.name for f in dataclasses.fields(kind)]
     hints = _hints(typing.cast(Hashable, kind))
     for key, value in table.items():
@@ -183,6 +183,38 @@ def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
     return kinds[kind]
 
 
+def _example(path: str, choices: list[type[Any]], got: object) -> str:
+    """Return how a table is written that one of these dataclasses describes."""
+    tags = {}
+    for choice in choices:
+        tag = typing.get_args(_hints(typing.cast(Hashable, choice)).get("kind"))
+        if len(tag) == 1:
+            tags[str(tag[0])] = choice
+    chosen = tags.get(str(got)) or next(iter(tags.values()), None) or next(iter(choices), None)
+    if chosen is None:
+        return ""
+    needed = [
+        one.name for one in dataclasses.fields(chosen)
+        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+    ]  # fmt: skip
+    keys = [f'kind = "{next(name for name, choice in tags.items() if choice is chosen)}"'] if tags else []
+    names = [one.name for one in dataclasses.fields(chosen)]
+    usual = next((name for name in ("name", "profile") if name in names), names[0])
+    value = json.dumps(got, ensure_ascii=False) if isinstance(got, str) != bool(needed) and not tags else "…"
+    keys += [f"{name} = {value}" for name in needed or ([] if tags else [usual])]
+    return f" Such as {path} = {{ {', '.join(keys)} }}."
+
+
+def _choices_at(kind: type[Any], path: Sequence[str]) -> list[type[Any]]:
+    """Return the dataclasses that a key allows; none where it is below a choice of several."""
+    choices = [kind]
+    for name in path:
+        if len(choices) != 1 or name not in (hints := _hints(typing.cast(Hashable, choices[0]))):
+            return []
+        choices = _choices(hints[name])
+    return choices
+
+
 def _construct(kind: type[Any], table: Table) -> Any:
     hints = _hints(typing.cast(Hashable, kind))
     values = dict(table)
@@ -208,7 +240,7 @@ WANTED = {
 }
 
 
-def _explain(errors: list[Any], where: str) -> str:
+def _explain(errors: list[Any], where: str, kind: type[Any]) -> str:
     """Say the first error in our words: what, got, allowed."""
     other = {e["loc"][:-1] for e in errors if e["loc"][-1:] == ("kind",)}  # tables of another kind than was asked for
     errors = [e for e in errors if not any(e["loc"][: len(place)] == place for place in other)] or errors
@@ -220,4 +252,5 @@ def _explain(errors: list[Any], where: str) -> str:
         return f"{path} is missing: it has no default."
     same = [e for e in errors if e["loc"][: len(deepest["loc"]) - 1] == deepest["loc"][:-1]]
     wanted = [WANTED.get(e["type"], e["msg"].removeprefix("Input should be ")) for e in same]
-    return f"{path} = {shown(deepest['input'])}: must be {' or '.join(dict.fromkeys(wanted))}."
+    example = _example(path, _choices_at(kind, loc), deepest["input"]) if "a table" in wanted else ""
+    return f"{path} = {shown(deepest['input'])}: must be {' or '.join(dict.fromkeys(wanted))}.{example}"

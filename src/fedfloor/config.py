@@ -169,7 +169,8 @@ def kind_of(experiment: Experiment, name: str) -> type[Method]:
         raise SettingError(f"methods.{name}.method = {base!r}: must be the name of a method, in quotes.")
     if name in METHODS and base != name:
         raise SettingError(f"methods.{name}.method = '{base}': '{name}' is a method of its own. Choose another name.")
-    return find(base)
+    key = f"methods.{name}" + ".method" * ("method" in experiment.methods.get(name, {}))
+    return find(base, key if name in experiment.methods else "method.name")
 
 
 def method_of(experiment: Experiment, name: str | None = None) -> Method:

@@ -6,12 +6,14 @@ import sys
 from typing import Annotated
 
 import typer
+import typer.core
 
 from fedfloor import __version__
 from fedfloor.cli import allocating, catalog, costs, deploying, living, look, machines, reproducing, train, use
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
+typer.core.HAS_RICH = False  # help is plain text: nothing is to be escaped for Rich
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Federated learning on the factory floor: train one model across the devices of an industrial park.",

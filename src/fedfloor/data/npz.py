@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,9 @@ from fedfloor.data.sheet import Sheet
 from fedfloor.data.table import of_entry, write
 from fedfloor.data.zipped import read_arrays
 from fedfloor.errors import SettingError, nearest
+from fedfloor.names import count
+
+log = logging.getLogger(__name__)
 
 RECIPE = "npz 3"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
@@ -53,6 +57,11 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     inputs = Inputs("image")
     if not image:
         length = x.shape[2] if ready else None
+        if ready and x.shape[1] > x.shape[2]:
+            log.warning(
+                "%s: x is read as [samples, sensors, times]: %s over %s. If sensors come last: x.transpose(0, 2, 1).",
+                path.name, count(x.shape[1], "sensor"), count(x.shape[2], "time"),
+            )  # fmt: skip
         inputs = Inputs("table", tuple(facts["columns"]), length, length, reading.missing, COLUMNS.roles())
     return of_entry(
         path.name, found.arrays, facts, replace(reading, columns=COLUMNS), seed, inputs,

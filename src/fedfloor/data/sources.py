@@ -117,7 +117,7 @@ def load(
     (60,)
     """
     if name not in SOURCES:
-        raise unknown("data set", name, SOURCES)
+        raise SettingError(f"data.name: {unknown('data set', name, SOURCES)}")
     reading = reading or Reading()
     if reading.window is not None and name != "tep":
         raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")

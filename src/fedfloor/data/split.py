@@ -22,6 +22,7 @@ from fedfloor.data.reading import (
     TimeSplit,
 )
 from fedfloor.errors import SettingError
+from fedfloor.names import count
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,8 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
         part = _parts_by_time(rows, split.test)
     if isinstance(split, LastSplit):
         part = _parts_last(rows, split, length)
+    if length > 1:
+        _say_short(name, rows, length)
     start = np.arange(len(rows.y)) if length == stride == 1 else _starts(runs(rows.segment, part), length, stride)
     cut = Cut(start, _is_test(start, part, length), length)
     if reading.missing == "drop" and rows.x.dtype.kind == "f":
@@ -115,9 +118,31 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     cut = _divide(rows, cut, split, stride, seed)
     if rows.owner is not None and split is not None:
         both = not isinstance(split, DeviceSplit | RunSplit)
-        cut = _large_enough(name, rows, rows.owner, cut, reading, owned, both=both)
-    _check_not_empty(name, cut, rows.noun, whole=reading.whole)
+        cut = _large_enough(name, rows, rows.owner, cut, reading, owned, part, both=both)
+    _check_not_empty(name, rows, cut, part, whole=reading.whole)
     return cut
+
+
+def _say_short(name: str, rows: Rows, length: int) -> None:
+    """Say how many recordings are too short for a window."""
+    sizes = np.array([end - first for first, end in runs(rows.segment, None)])
+    short = int((sizes < length).sum())
+    if short:
+        log.info(
+            "%s: %s of %s are shorter than a window of %d rows and give no sample; the shortest has %s. A window of so "
+            "many rows takes all: [data] window = { length = %d }.",
+            name, f"{short:,}", count(len(sizes), "recording"), length, count(int(sizes.min()), "row"), sizes.min(),
+        )  # fmt: skip
+
+
+def _longest(rows: Rows, part: NDArray[np.int8] | None, device: int | None) -> int:
+    """Return the most rows of a window that fits into training and into testing; of a device, or of all data."""
+    most: dict[int, int] = {}
+    for first, end in runs(rows.segment, part):
+        if device is None or rows.owner is None or rows.owner[first] == device:
+            side = 0 if part is None else int(part[first])
+            most[side] = max(most.get(side, 0), end - first)
+    return min(most.values()) if part is None or len(most) == 2 else 0
 
 
 def split_of(rows: Rows, reading: Reading) -> Split | None:
@@ -277,7 +302,10 @@ def _without_missing(name: str, rows: Rows, cut: Cut) -> Cut:
     return replace(cut, start=cut.start[whole], test=cut.test[whole])
 
 
-def _large_enough(name: str, rows: Rows, owner: Owners, cut: Cut, reading: Reading, owned: Owned, *, both: bool) -> Cut:
+def _large_enough(
+    name: str, rows: Rows, owner: Owners, cut: Cut, reading: Reading, owned: Owned, part: NDArray[np.int8] | None, *,
+    both: bool,
+) -> Cut:  # fmt: skip
     """Refuse, or leave out, devices that have no sample, or have not both a training and a test sample."""
     most = int(owner.max()) + 1
     mine = owner[cut.last]
@@ -293,31 +321,40 @@ def _large_enough(name: str, rows: Rows, owner: Owners, cut: Cut, reading: Readi
         log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), told)
         keep = ~np.isin(mine, small)
         return replace(cut, start=cut.start[keep], test=cut.test[keep])
-    raise _too_small(rows, owner, small, names, (int(train[small[0]]), int(test[small[0]])), reading)
+    longest = _longest(rows, part, int(small[0])) if cut.length > 1 else 0
+    raise _too_small(rows, owner, small, names, (int(train[small[0]]), int(test[small[0]])), reading, longest)
 
 
 def _too_small(
-    rows: Rows, owner: Owners, small: Owners, names: list[str], samples: tuple[int, int], reading: Reading
+    rows: Rows, owner: Owners, small: Owners, names: list[str], samples: tuple[int, int], reading: Reading, longest: int
 ) -> SettingError:
-    first, count = int(np.flatnonzero(owner == small[0])[0]), int((owner == small[0]).sum())
+    first, many = int(np.flatnonzero(owner == small[0])[0]), int((owner == small[0]).sum())
     where = rows.place(first) + (f", column '{reading.columns.device}'" if rows.noun == "rows" else "")
-    more = f" (and {len(small) - 1} more devices: {', '.join(names[1:4])}{'…' if len(small) > 4 else ''})"
+    beside = f"{', '.join(names[1:4])}{'…' if len(small) > 4 else ''}"
+    more = f" (and {count(len(small) - 1, 'more device')}: {beside})"
     kind = f"windows of {reading.window.length} rows" if reading.window else rows.noun
-    noun = rows.noun if count > 1 else rows.noun.removesuffix("s")
     made = f", which makes {samples[0]} training and {samples[1]} test {kind}"
     others = more if len(small) > 1 else ""
     shorten = "shorten the window, " if reading.window else ""
+    if longest > 1:
+        shorten = f"shorten the window ([data] window = {{ length = {longest} }} fits this device), "
     return SettingError(
-        f"{where}: device '{names[0]}' has {count} {noun}{made}{others}: too few to be split "
-        f"into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
+        f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "
+        f"split into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
         'devices out with [data] small = "drop" (--set data.small=drop).'
     )
 
 
-def _check_not_empty(name: str, cut: Cut, noun: str, *, whole: bool) -> None:
-    for what, count in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
-        if not count and not (whole and what == "test"):
-            made = f"windows of {cut.length} rows" if cut.length > 1 else noun
+def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | None, *, whole: bool) -> None:
+    for what, many in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
+        if not many and not (whole and what == "test"):
+            made = f"windows of {cut.length} rows" if cut.length > 1 else rows.noun
+            longest = _longest(rows, part, None) if cut.length > 1 else 0
+            fits = (
+                f" Of windows, at most {longest} rows fit: set [data] window length."
+                if 0 < longest < cut.length
+                else ""
+            )
             raise SettingError(
-                f"{name}: no {what} samples are left ({made}). Look at [data] window, split, missing and small."
+                f"{name}: no {what} samples are left ({made}).{fits} Look at [data] window, split, missing and small."
             )

@@ -71,8 +71,12 @@ METHODS: dict[str, type[Method]] = {
 REFERENCES: dict[str, type[Method]] = {"local-only": LocalOnly, "scikit-learn": GradientBoosting}
 
 
-def find(name: str) -> type[Method]:
+def find(name: str, key: str = "") -> type[Method]:
     """Return a method's class by name, or ``module:Name`` of your own.
+
+    Args:
+        name: the method's.
+        key: the setting that names it, for the message.
 
     Raises:
         SettingError: no method of this name; the nearest one is named.
@@ -98,7 +102,7 @@ def find(name: str) -> type[Method]:
     if name in REFERENCES:
         return REFERENCES[name]
     if name not in METHODS:
-        raise unknown("method", name, METHODS)
+        raise SettingError(f"{key}{': ' if key else ''}{unknown('method', name, METHODS)}")
     return METHODS[name]
 
 

@@ -314,7 +314,7 @@ def builder(name: str) -> Builder:
     if ":" in name:
         return loaded(name, "model")  # type: ignore[no-any-return]
     if name not in NETWORKS:
-        raise unknown("model", name, NETWORKS)
+        raise SettingError(f"model.name: {unknown('model', name, NETWORKS)}")
     return NETWORKS[name]
 
 

@@ -119,11 +119,17 @@ def read(path: Path) -> Floor:
         SettingError: the file is not there or not TOML; a key, type or value is wrong; a device is out of reach.
     """
     document = toml(path, "cell file")
-    settings = from_table({"name": path.stem} | document)
+    try:
+        settings = from_table({"name": path.stem} | document)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from error
     own = settings.network.profile
     if own is not None and (path.parent / own).is_file():
         settings = replace(settings, network=replace(settings.network, profile=str(path.parent / own)))
-    return floor(settings)
+    try:
+        return floor(settings)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from error
 
 
 def from_table(document: dict[str, Any]) -> Settings:

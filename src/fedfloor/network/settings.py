@@ -85,7 +85,7 @@ def read(profile: str) -> dict[str, Any]:
     known = profiles()
     path = known.get(profile, Path(profile))
     if profile not in known and not profile.endswith(".toml"):
-        raise unknown("network profile", profile, known)
+        raise SettingError(f"network.profile: {unknown('network profile', profile, known)}")
     return {"name": path.stem} | toml(path, "network.profile:")
 
 
