@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from commands import Command
+from fedfloor.report import holdings
+from fedfloor.report.ledger import read_run
 
 NUMBERED = re.compile(r"\b(factory|factories|edge|edges|device|devices) \d")
 PLANT = """
@@ -52,6 +54,28 @@ def test_a_report_of_named_devices_and_factories_numbers_none(factories: bool, m
     assert not NUMBERED.findall(text)
     for name in ("pump-7", "saw-1", "press &amp; line north 4", *(["Halle Süd"] if factories else [])):
         assert name in text
+
+
+def test_names_below_bubbles_need_no_title_and_bubbles_do_not_touch(command: Command) -> None:
+    plant(command.folder)
+    assert command("run", "plant.toml", "--out", "done").code == 0
+    park = read_run(command.folder / "done").park
+    drawn = holdings.holdings_figure(park)
+    assert not drawn.layout.xaxis.title.text
+    assert list(drawn.layout.xaxis.ticktext) == ["press & line north 4", "saw-1", "pump-7", "pump-9"]
+    page = (command.folder / "done" / "report.html").read_text(encoding="utf-8")
+    width = re.search(r'id="holdings-0"', page) and re.search(r'class="wide" style="min-width:(\d+)px"', page)
+    assert width
+    assert int(width[1]) - 80 >= holdings.bubble_px(park) * len(park.devices)
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_errors_of_a_run_name_the_device(command: Command, ranks: str) -> None:
+    plant(command.folder, method="fedavg")
+    said = command("run", "plant.toml", "--set", "work.lr=1e12", "--ranks", ranks)
+    assert said.code == 1
+    assert re.search(r"device '(pump-7|pump-9|press & line north 4|saw-1)'", said.err)
+    assert not NUMBERED.findall(said.err)
 
 
 def test_commands_name_devices_and_json_has_numbers_with_a_table_of_names(command: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -53,6 +54,19 @@ class Names:
         named = [name for k in numbers if (name := self.devices.get(k))]
         words = named if len(named) == len(numbers) else _ranges(numbers)
         return ", ".join(words[:most] + ["…"] * (len(words) > most))
+
+    def told(self, message: str) -> str:
+        """Return a message with the names of the devices that it numbers, beside their kind.
+
+        >>> Names({3: "pump-7"}).told("the loss of device 3 became nan on device 4")
+        "the loss of device 'pump-7' became nan on device 4"
+        """
+
+        def name(match: re.Match[str]) -> str:
+            own = self.own("device", int(match[1]))
+            return f"device '{own}'" if own else match[0]
+
+        return re.sub(r"\bdevice (\d+)\b", name, message)
 
     def table(self) -> dict[str, dict[str, str]]:
         """Return what is named as JSON: ``devices`` and ``factories``, each number → name."""

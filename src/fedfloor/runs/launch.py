@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedfloor.config import combined
 from fedfloor.engine.team import MOST_RANKS, Alone, Team
-from fedfloor.errors import DivergedError, SettingError
+from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, loop, processes
@@ -73,10 +73,20 @@ def start(
             park = build_park(experiment)
             warn_of_gaps(park)
         prepare(experiment, orders, park)
-        with noted(orders.out):
+        with noted(orders.out), _named(park):
             if ranks == 1:
                 return loop.execute(experiment, orders, Alone(), park, report, asked)
             return _together(_Start(experiment, orders), ranks, park, report, asked)
+
+
+@contextmanager
+def _named(park: Park) -> Iterator[None]:
+    """Let errors of a run name the devices that the engine numbers."""
+    try:
+        yield
+    except RunError as error:
+        error.args = (park.called.told(str(error)),)
+        raise
 
 
 @dataclass(frozen=True)
