@@ -1167,12 +1167,15 @@ class Plant:
 
     folder: Path
     ports: Mapping[str, int]
+    made: list[Any] = field(default_factory=list)  # clients of paho's
 
     def client(self, name: str, at: str = "", stem: str = "", **more: Any) -> Client:
         edge = name in self.ports
         home = at or (name if edge else "north" if name.startswith("n") else "south")
         where = self.folder / "out" / ("factories" if edge else "devices") / name
-        return Client(self.ports[home], where, stem or ("edge" if edge else "device"), **more)
+        one = Client(self.ports[home], where, stem or ("edge" if edge else "device"), **more)
+        self.made.append(one.mqtt)
+        return one
 
     @contextmanager
     def talk(self, *names: str) -> Iterator[list[Client]]:
@@ -1195,7 +1198,13 @@ def plant_of(folder: Path) -> Iterator[Plant]:
     with ExitStack() as stack:
         for one in reversed(made.factory):  # north dials south
             stack.enter_context(started(folder / "out" / "factories" / one.name, one.port))
-        yield Plant(folder, {one.name: one.port for one in made.factory})
+        at = Plant(folder, {one.name: one.port for one in made.factory})
+        try:
+            yield at
+        finally:
+            for one in at.made:  # none of them tries to connect again
+                one.disconnect()
+                one.loop_stop()
 
 
 def members_at_brokers(tally: Tally, folder: Path) -> None:
@@ -1288,6 +1297,7 @@ def _wills(at: Plant, topic: str) -> str:
     forger.mqtt.loop_stop()
     again = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=mqtt.MQTTv5)
     where = at.folder / "out/devices/n0"
+    at.made.append(again)
     again.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
     again.will_set(topic, b"forged", qos=1, retain=True)
     with at.talk("north", "n1") as (edge, device):
@@ -1326,6 +1336,7 @@ def _sessions(at: Plant, kind: str) -> str:
             version = mqtt.MQTTv31 if kind == "old protocol" else mqtt.MQTTv5
             old = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=version)
             where = at.folder / "out/devices/n0"
+            at.made.append(old)
             old.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
             old.username_pw_set("north", "north")
             old.connect("127.0.0.1", at.ports["north"])
@@ -1370,6 +1381,7 @@ def _strangers(at: Plant, kind: str) -> str:
         "authority": (at.folder / "out/authority", "ca"),
     }[kind]  # fmt: skip
     got = Client(port, folder, stem, ca=where / "ca.crt")
+    at.made.append(got.mqtt)
     until(lambda: got.gone, 3)
     expect(not got.up, "it is let in")
     return REFUSED
@@ -1663,9 +1675,9 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
     "edges": ("A taken-over edge, the cloud", "poison, end a run, fill its memory", answers_of_edges),
     "network": ("Network reach only", "control Flower, enter a broker, fill its memory", through_the_fence),
-    "brokers": ("A device or another factory, real brokers", "read, write, end or pose as others", members_at_brokers),
     "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
     "folders": ("A stranger's run folder, model", "run code, scripts in pages, begin a run", folders_of_strangers),
+    "brokers": ("A device or another factory, real brokers", "read, write, end or pose as others", members_at_brokers),
 }
 
 
@@ -1674,11 +1686,14 @@ HEAD = """\
 
 Written by `python tests/test_deploy_assault.py > results/attacks.md`, in the repository's folder.
 
-Attempts against the handlers of messages and files that real machines run, in one process. An audit hook sees what is
-run, imported or opened; time and memory are measured. *By hand*: thought out one by one; the others replace every field
+Attempts against the handlers of messages and files that real machines run, in one process, and against two Mosquitto
+brokers as `fedfloor provision` configures them, with the certificates of a device, another factory, a bridge, and of
+no member. An audit hook sees what is run, imported or opened; time and memory are measured. What a broker lets somebody
+subscribe to and never delivers counts as refused. *By hand*: thought out one by one; the others replace every field
 of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,
-and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction, which
-`docs/deploy.md` names among what its checks do not protect against.
+and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction, and
+clusters of few rows in a survey for normalisation, which `docs/deploy.md` names among what its checks do not protect
+against.
 
 What got through at first stands in `CHANGELOG.md` under Security; each of these is an attempt here, or in
 `tests/test_deploy_provision.py`.
