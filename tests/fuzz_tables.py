@@ -199,6 +199,7 @@ def value_defect(written: str, key: str = "") -> Defect:
             table.truth.records[row] = (*roles, (*x[:where], value, *x[where + 1 :]))  # type: ignore[assignment]
         else:
             table.unclear(place_of(table, row), f"'{table.header[column]}'", "missing", written)
+            table.words += ["stands between thousands"] * bool(re.search(r"\d[,.' ]\d{3}", written))
         return f"{ascii(written)[:40]} in one cell of '{table.keys[column]}'"
 
     return odd_cell
@@ -235,6 +236,7 @@ def column_defect(about: str, change: Callable[[str, int], str], meaning: bool =
             raise ValueError(about)
         if not meaning:
             table.unclear(f"'{table.header[column]}'", *["missing"] * any(not row[column] for row in table.rows))
+            table.words += ["stands between thousands"] * ("thousands" in about)
         return f"sensor {about}"
 
     return apply

@@ -137,12 +137,13 @@ def query(
     import shlex
 
     from fedfloor.data.query import fetch
+    from fedfloor.names import count
     from fedfloor.terminal import show
 
     facts = fetch(url, text, out, force=force)
     show([{"column": name, "type": kind} for name, kind in facts["columns"].items()], as_json=as_json, facts=facts)
     if not as_json:
-        print(f"{facts['rows']:,} rows, SHA-256 {facts['sha256']}")
+        print(f"{count(facts['rows'], 'row')}, SHA-256 {facts['sha256']}")
         print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}); facts: {out}.json")
 
 

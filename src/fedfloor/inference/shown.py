@@ -17,6 +17,7 @@ from fedfloor.inference import predict as predicting
 from fedfloor.inference.predict import Prediction
 from fedfloor.inference.samples import Samples
 from fedfloor.inference.trained import Trained, load_model
+from fedfloor.names import count
 from fedfloor.runs.folder import write
 from fedfloor.terminal import show
 
@@ -132,14 +133,14 @@ def _print_all(
         print(f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose")
     right, known = predicting.accuracy(found)
     if right is not None:
-        print(f"accuracy: {right:.4f} on {known:,} samples with a label")
+        print(f"accuracy: {right:.4f} on {count(known, 'sample')} with a label")
     if how.table is not None:
         print(f"table: {how.table}")
 
 
 def _print(trained: Trained, found: Sequence[Prediction], how: How) -> None:
     few = found if how.every else found[:FIRST]
-    title = f"{trained.name}, trained for {trained.round} round{'s' * (trained.round != 1)}"
+    title = f"{trained.name}, trained for {count(trained.round, 'round')}"
     show(predicting.rows(few), as_json=False, title=title)
     if len(few) < len(found):
         print(f"and {len(found) - len(few):,} more: --all prints them, --csv FILE writes them.")
