@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -1167,14 +1168,14 @@ class Plant:
 
     folder: Path
     ports: Mapping[str, int]
-    made: list[Any] = field(default_factory=list)  # clients of paho's
+    made: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)  # paho clients that still run
 
     def client(self, name: str, at: str = "", stem: str = "", **more: Any) -> Client:
         edge = name in self.ports
         home = at or (name if edge else "north" if name.startswith("n") else "south")
         where = self.folder / "out" / ("factories" if edge else "devices") / name
         one = Client(self.ports[home], where, stem or ("edge" if edge else "device"), **more)
-        self.made.append(one.mqtt)
+        self.made.add(one.mqtt)
         return one
 
     @contextmanager
@@ -1202,7 +1203,7 @@ def plant_of(folder: Path) -> Iterator[Plant]:
         try:
             yield at
         finally:
-            for one in at.made:  # none of them tries to connect again
+            for one in list(at.made):  # none of them tries to connect again
                 one.disconnect()
                 one.loop_stop()
 
@@ -1297,7 +1298,7 @@ def _wills(at: Plant, topic: str) -> str:
     forger.mqtt.loop_stop()
     again = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=mqtt.MQTTv5)
     where = at.folder / "out/devices/n0"
-    at.made.append(again)
+    at.made.add(again)
     again.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
     again.will_set(topic, b"forged", qos=1, retain=True)
     with at.talk("north", "n1") as (edge, device):
@@ -1336,7 +1337,7 @@ def _sessions(at: Plant, kind: str) -> str:
             version = mqtt.MQTTv31 if kind == "old protocol" else mqtt.MQTTv5
             old = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=version)
             where = at.folder / "out/devices/n0"
-            at.made.append(old)
+            at.made.add(old)
             old.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
             old.username_pw_set("north", "north")
             old.connect("127.0.0.1", at.ports["north"])
@@ -1381,7 +1382,7 @@ def _strangers(at: Plant, kind: str) -> str:
         "authority": (at.folder / "out/authority", "ca"),
     }[kind]  # fmt: skip
     got = Client(port, folder, stem, ca=where / "ca.crt")
-    at.made.append(got.mqtt)
+    at.made.add(got.mqtt)
     until(lambda: got.gone, 3)
     expect(not got.up, "it is let in")
     return REFUSED
