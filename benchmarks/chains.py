@@ -16,10 +16,11 @@ from fedfloor import models
 from fedfloor.engine import chain
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Key, train
+from fedfloor.engine.visit import train
 from fedfloor.parts.contrastive import Contrastive
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 
 # network, shape, classes, mini-batch, samples
 CASES = (

@@ -17,7 +17,6 @@ from fedfloor.network.payload import Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.sites import Sites, sites
-from fedfloor.plan.change import with_work
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -32,6 +31,7 @@ from fedfloor.plan.nodes import (
     device,
     edge,
 )
+from fedfloor.plan.walk import with_work
 
 BYTES = 1000  # of the packet: 8,000 bits
 EPOCH = Work(epochs=1)

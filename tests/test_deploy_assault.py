@@ -67,13 +67,13 @@ from fedfloor.deploy.park_file import from_document
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
 from fedfloor.engine.attend import Still
 from fedfloor.engine.limit import Limit
-from fedfloor.engine.visit import Key
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment, ModelSettings
 from fedfloor.inference.trained import load_model
 from fedfloor.models import saved
 from fedfloor.park.survey import Clusters, Question
 from fedfloor.plan.nodes import Probe, Work
+from fedfloor.plan.schedule import Key
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.start import begin
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment

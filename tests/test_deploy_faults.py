@@ -18,9 +18,9 @@ from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine import ranks
-from fedfloor.engine.visit import Key
 from fedfloor.errors import SettingError
 from fedfloor.experiment import ModelSettings
+from fedfloor.plan.schedule import Key
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park

@@ -18,7 +18,7 @@ from torch.nn.utils import prune
 from fedfloor import models
 from fedfloor.engine import chain
 from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Key, Trained, train
+from fedfloor.engine.visit import Trained, train
 from fedfloor.models.network import Network
 from fedfloor.models.projection import Projected
 from fedfloor.models.zoo import LISTED_ON
@@ -26,6 +26,7 @@ from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.parts.represented import Represented
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 
 KEY = Key(0, 1, 0, 0, 0)
 Said = tuple[Tensor, Tensor, Tensor]

@@ -20,13 +20,13 @@ from fedfloor.engine.cohort.forward import CONVOLUTIONS
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
-from fedfloor.engine.visit import Key
 from fedfloor.errors import DivergedError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.models.network import Network
 from fedfloor.park.stream import Fifo, Recycle, batch_order
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import Node, Parallel, Work
+from fedfloor.plan.schedule import Key
 from floor import batch_norm, dropout, everywhere, extended, park, start, visits, walk
 from rounds import Job, method
 

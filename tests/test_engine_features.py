@@ -14,11 +14,11 @@ from fedfloor.engine import features, head
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Alone, Team
-from fedfloor.engine.visit import Key
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Sequence, Train, Work, device
+from fedfloor.plan.schedule import Key
 from floor import bits, digest, everywhere, extended, park, start, visits, walk
 from scoped import PART, layered
 

@@ -12,11 +12,12 @@ from torch import nn
 
 from fedfloor.engine import fused
 from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Key, train
+from fedfloor.engine.visit import train
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 from floor import extended
 
 WORK = Work(epochs=2, batch_size=5, rate=0.05)

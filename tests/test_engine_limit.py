@@ -228,14 +228,14 @@ def test_a_cohort_and_a_limit_exclude_each_other(tmp_path: Path) -> None:
 
 def test_the_first_round_holds_few_models_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three branches of a factory are judged together, the fourth against them, in simulation and on real machines."""
-    held, usual = list[int](), ranks._Walk._judged_together
+    held, usual = list[int](), ranks.Trainer._judged_together
 
     def judged_together(job: Any, done: Any, *more: Any) -> Any:
         held.append(len(done))
         return usual(job, done, *more)
 
     monkeypatch.setattr(ranks, "FIRST", 3, raising=False)
-    monkeypatch.setattr(ranks._Walk, "_judged_together", judged_together)
+    monkeypatch.setattr(ranks.Trainer, "_judged_together", judged_together)
     what = experiment(tmp_path, "fedavg", more=SIMULATE)
     with poisoned(100.0, lambda device, number: device == BAD):
         _, wanted = simulated(what, tmp_path / "simulated")

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.visit import Key, train
+from fedfloor.engine.visit import train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.plan.nodes import Parallel, Work
+from fedfloor.plan.schedule import Key
 from floor import WORK, bits, engine, park, start, visits, walk
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)

@@ -15,7 +15,6 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
-from fedfloor.engine.visit import Key
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
@@ -33,6 +32,7 @@ from fedfloor.plan.nodes import (
     device,
     edge,
 )
+from fedfloor.plan.schedule import Key
 from floor import WORK, bits, digest, engine, everywhere, park, start, visits, walk
 from scoped import PART, SEEN, layered
 

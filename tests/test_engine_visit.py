@@ -14,13 +14,14 @@ from fedfloor.chance import generator
 from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Key, Trained, train
+from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import RunError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Plain, Visit
 from fedfloor.plan.nodes import Parallel, Work
+from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, dropout, engine, network, park, visits, walk
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)

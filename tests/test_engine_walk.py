@@ -11,7 +11,7 @@ from torch import Tensor
 from fedfloor.engine import ranks
 from fedfloor.engine.ranks import is_lost
 from fedfloor.engine.team import Team
-from fedfloor.engine.visit import Key, train
+from fedfloor.engine.visit import train
 from fedfloor.errors import SettingError
 from fedfloor.parts.objective import Plain, Visit
 from fedfloor.plan.nodes import (
@@ -27,6 +27,7 @@ from fedfloor.plan.nodes import (
     device,
     edge,
 )
+from fedfloor.plan.schedule import Key
 from floor import WORK, bits, digest, engine, everywhere, park, start, visits, walk
 
 HERE = park()  # five devices with 6, 10, 4, 9 and 5 samples

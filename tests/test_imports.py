@@ -48,7 +48,7 @@ MAY = {
     "threads": set(),
     "references": set(),
     "solvers": {"chance", "errors"},
-    "plan": {"errors", "names"},
+    "plan": {"chance", "errors", "names"},
     "data": BASE,
     "park": BASE | {"data"},
     "models": BASE | {"data", "park"},

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfloor.engine.visit import Key, train
+from fedfloor.engine.visit import train
 from fedfloor.errors import SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedmmd import FedMMD
@@ -22,6 +22,7 @@ from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Sequence, Train, Work, device
+from fedfloor.plan.schedule import Key
 from floor import adapted, bits, digest, park, plan_of, start, walk
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 import floor
-from fedfloor.engine.visit import Key
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.projection import Projected
@@ -21,6 +20,7 @@ from fedfloor.parts.frozen import features, frozen
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.plan.nodes import Train, Work, device
+from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, dropout, park, walk
 from networks import build
 

@@ -14,7 +14,7 @@ from torch import nn
 from fedfloor.chance import generator
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
-from fedfloor.engine.visit import Key, train
+from fedfloor.engine.visit import train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedl import FEDL
@@ -24,6 +24,7 @@ from fedfloor.parts.objectives import objective, spoken
 from fedfloor.parts.variates import Variates
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Probe, Work
+from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, digest, dropout, engine, everywhere, park, walk
 from softmax import batches, begun, data, go, loss_and_gradient, regression, view
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import floor
-from fedfloor.engine.visit import Key, train
+from fedfloor.engine.visit import train
 from fedfloor.errors import SettingError
 from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.models.fusion import Fused, Gate, Mixture, fused
@@ -19,6 +19,7 @@ from fedfloor.parts.fusion import OPERATORS, Fusion
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective, spoken
 from fedfloor.plan.nodes import Train, Work, device
+from fedfloor.plan.schedule import Key
 from floor import bits, park, start, walk
 from networks import build
 

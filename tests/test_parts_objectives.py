@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.visit import Key, Trained, train
+from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.outside import load
@@ -24,6 +24,7 @@ from fedfloor.parts.objectives import objective
 from fedfloor.parts.prox import Prox
 from fedfloor.plan.nodes import Parallel, Sequence, Work, device
 from fedfloor.plan.nodes import Train as TrainNode
+from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, digest, dropout, engine, park, start, visits, walk
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)

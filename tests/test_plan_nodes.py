@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.plan import choice, walk
+from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -273,11 +273,11 @@ def test_a_field_is_known_by_name_or_at_its_default() -> None:
 
 def test_a_plan_that_is_resolved_keeps_unknown_fields() -> None:
     select = Select("uniform", (1, 2), 1, EPOCH, edge(1), "equal", {"q": 1})
-    chosen = choice.visits(select, (2,))
+    chosen = schedule.visits(select, (2,))
     assert chosen == Parallel((Train(device(2), EPOCH),), edge(1), "equal", {"q": 1})
     for around in (extended(Parallel((select,))), extended(Sequence((select,)))):
-        assert choice.resolved(around, iter([(2,)])) == replace(around, children=(chosen,))
-    turns = choice.resolved(extended(Repeat(2, select)), iter([(1,), (2,)]))
+        assert schedule.resolved(around, iter([(2,)])) == replace(around, children=(chosen,))
+    turns = schedule.resolved(extended(Repeat(2, select)), iter([(1,), (2,)]))
     assert [turn.added for turn in turns.children] == [1.0, 1.0]  # type: ignore[union-attr]
 
 

@@ -32,9 +32,9 @@ from fedfloor.deploy.settings import (
     to_toml,
 )
 from fedfloor.engine.attend import Still
-from fedfloor.engine.visit import Key
 from fedfloor.errors import RunError
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 from fedfloor.runs import ledger
 
 Row = dict[str, object]

@@ -34,7 +34,6 @@ from fedfloor.engine.floor import Errand, Shown
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
@@ -44,6 +43,7 @@ from fedfloor.park.survey import Step
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
 from fedfloor.runs import loop, processes
 from fedfloor.runs.folder import owned
 from fedfloor.runs.launch import ignore

@@ -18,17 +18,18 @@ from fedfloor.deploy import packing, ranges
 from fedfloor.deploy.message import Message, RefusedError
 from fedfloor.deploy.names import Names
 from fedfloor.engine import limit, scopes
+from fedfloor.engine.branches import said
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.floor import Errand
 from fedfloor.engine.limit import HARMLESS, Limit
-from fedfloor.engine.passed import Passed, said
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet, TreeSum
 from fedfloor.errors import SettingError
 from fedfloor.parts import mix
-from fedfloor.plan import choice, text, walk
+from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Passed
 
 Told = dict[str, Any]
 SLACK = 4.0  # between an edge's medians, of the devices that it has heard so far, and those of all
@@ -207,7 +208,7 @@ def _passed(errand: Errand, mine: Sequence[int], told: Any, engine: Engine) -> l
     for index, child in enumerate(errand.node.children):
         if index in mine:
             chosen, receipts, answers = ranges.rows(next(branches), 3, "a branch")
-            known = choice.resolved(child, iter(_chosen(child, chosen)))
+            known = schedule.resolved(child, iter(_chosen(child, chosen)))
             found[index] = Passed(
                 {}, known, _receipts(errand, known, receipts, before, engine),
                 answers=_answers(child, answers, engine), chosen=tuple(map(tuple, chosen)),

@@ -22,10 +22,10 @@ from fedfloor.engine import limit
 from fedfloor.engine.attend import Still
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from fedfloor.engine import probe
 from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.engine.visit import Key
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Probe, Scalar, Work
+from fedfloor.plan.schedule import Key
 from fedfloor.runs import made
 
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays

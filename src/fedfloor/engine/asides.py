@@ -13,7 +13,7 @@ from fedfloor.errors import FedfloorError, RunError
 from fedfloor.parts.objective import Objective, Visit
 
 if TYPE_CHECKING:
-    from fedfloor.engine.visit import Key
+    from fedfloor.plan.schedule import Key
 
 T = TypeVar("T")
 

@@ -12,12 +12,13 @@ from fedfloor.engine import features, head, scopes
 from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key, Trained, train
+from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import SettingError
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from fedfloor.engine import scopes
-from fedfloor.engine.absent import absent
 from fedfloor.engine.floor import Errand, Factories
 from fedfloor.engine.meeting import Meeting
-from fedfloor.engine.passed import Passed, heard_of
+from fedfloor.engine.team import Blob
+from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Branch, Passed
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
 
-Job = TypeVar("Job")
-
 AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
 
 
-@dataclass(frozen=True)
-class Branch(Generic[Job]):
-    """A branch, the devices it knows, and who walks it."""
-
-    index: int
-    child: Node
-    known: set[int]
-    job: Job
-
-
-def in_turn_or_at_once(
-    go: Callable[[Branch[Job]], Passed], branches: Sequence[Branch[Job]], *, at_once: bool
-) -> list[Passed]:
+def in_turn_or_at_once(go: Callable[[Branch], Passed], branches: Sequence[Branch], *, at_once: bool) -> list[Passed]:
     """Walk branches; at the same time where that saves time, unless a device is in two of them.
 
     Args:
@@ -64,9 +52,24 @@ def sent(engine: Engine, errand: Errand, size: Callable[[int], int]) -> tuple[Me
         if shown is None:
             for index in indices:
                 whole.add(index, start, 0)
-            gone = (absent(child, errand.tick, errand.visits, size) for child in children)
+            gone = (schedule.absent(child, errand.tick, errand.visits, size) for child in children)
             found.update(zip(indices, gone, strict=True))
         else:
             whole.take([memoryview(part) for part in shown[1:]])
             found.update(zip(indices, heard_of(children, shown[0]), strict=True))
     return whole, [found[index] for index in range(len(node.children))]
+
+
+def said(done: Sequence[Passed]) -> bytes:
+    """Return what is known of branches as JSON, for :func:`heard_of` on another rank or machine."""
+    told = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
+    return json.dumps(told).encode()
+
+
+def heard_of(children: Sequence[Node], told: Blob) -> list[Passed]:
+    """Return what :func:`said` states of branches."""
+    found = []
+    for child, (chosen, rows, answers) in zip(children, json.loads(bytes(told)), strict=True):
+        known, whom = schedule.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
+        found.append(Passed({}, known, [Receipt.of(row) for row in rows], answers=dict(answers), chosen=whom))
+    return found

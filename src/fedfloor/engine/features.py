@@ -19,11 +19,11 @@ from fedfloor.chance import generator
 from fedfloor.engine.gradient import BLOCK
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Key
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts.frozen import Reached, evaluating, tapped
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine

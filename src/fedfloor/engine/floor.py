@@ -16,9 +16,9 @@ from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.limit import Longest
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine

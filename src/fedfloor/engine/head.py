@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
 from fedfloor.chance import generator
-from fedfloor.engine.visit import Batched, Key, Trained, account
+from fedfloor.engine.visit import Batched, Trained, account
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 
 
 def fits(layer: nn.Module, work: Work, objective: Objective) -> bool:

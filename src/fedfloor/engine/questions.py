@@ -11,11 +11,11 @@ from torch import Tensor
 from fedfloor.engine import features as extraction
 from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.hashing import told
 from fedfloor.plan.nodes import Scalar, Work
+from fedfloor.plan.schedule import Key
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine

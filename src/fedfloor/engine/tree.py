@@ -18,6 +18,11 @@ Packet = Mapping[str, Tensor]
 Sums = dict[str, Tensor]
 
 
+def kept(packet: Packet, own: Tensor) -> dict[str, Tensor]:
+    """Return a packet that no visit changes: the resident network's own buffer ``own`` is copied."""
+    return {name: value.clone() if value is own else value for name, value in packet.items()}
+
+
 class TreeSum:
     """The weighted sum Σ weight_i·packet_i of the branches 0 … n − 1 of one node.
 

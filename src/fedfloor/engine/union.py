@@ -20,12 +20,13 @@ from fedfloor.chance import generator
 from fedfloor.engine import chain
 from fedfloor.engine.backward import gradients
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key, check_finite, stepper
+from fedfloor.engine.visit import check_finite, stepper
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix, weigh
 from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, at_defaults, only, remaining_fields
+from fedfloor.plan.schedule import Key
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine

@@ -21,34 +21,10 @@ from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.represented import Represented
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 
 # what works a mini-batch's (loss [], logits [batch, classes], gradients) out of (x, y, what the visit says)
 Way = Callable[[Tensor, Tensor, Visit], Gradients]
-
-
-@dataclass(frozen=True)
-class Key:
-    """What a visit's draws are keyed by: with the experiment's seed, all of its chance."""
-
-    seed: int
-    round: int
-    tick: int
-    device: int
-    visit: int
-
-    def place(self) -> tuple[int, int, int, int]:
-        """Return (round, tick, device, visit)."""
-        return self.round, self.tick, self.device, self.visit
-
-    @property
-    def where(self) -> str:
-        """The visit's place in words."""
-        return "the cloud" if self.device < 0 else f"device {self.device}"
-
-
-def is_lost(key: Key, chance: float) -> bool:
-    """Return whether a visit is lost: one draw per visit."""
-    return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
 
 
 @dataclass(frozen=True)

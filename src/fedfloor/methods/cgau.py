@@ -90,10 +90,4 @@ class CGAU(Method):
 
 def _frozen(plan: Node) -> bool:
     """Return whether every visit of a plan leaves the extractor as it is."""
-
-    def all_frozen(node: Node, below: list[bool]) -> bool:
-        if isinstance(node, Train):
-            return node.work.objective == "gated" and bool(node.work.settings.get("frozen", True))
-        return all(below)
-
-    return walk.fold(plan, all_frozen)
+    return all(work.objective == "gated" and bool(work.settings.get("frozen", True)) for work in walk.works(plan))

@@ -19,7 +19,7 @@ from fedfloor.parts.objective import Objective
 from fedfloor.parts.reweighted import reweighted
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
-from fedfloor.plan import change, walk
+from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Sequence, Work
 from fedfloor.plan.outcome import Outcome
 
@@ -200,7 +200,7 @@ class Combined(Method):
                     )
                 return replace(work, objective=name, settings=settings)
 
-            node = change.with_work(node, changed)
+            node = walk.with_work(node, changed)
         if self.parts.mix is not None and walk.rates(node):  # a round that trains nobody has nothing to mix
             node = self._mixed(node, self.parts.mix)
         if self.parts.edge_mix is not None and walk.rates(node):
@@ -256,7 +256,7 @@ class Combined(Method):
                 f"equally, and this rule would weigh it as it weighs the models. Leave {key} out, or choose "
                 "'equal' or a rule that looks at every model."
             )
-        changed, meeting = change.with_mix(
+        changed, meeting = walk.with_mix(
             node, name, settings, mix.asks, lambda rule, own: mixing.rule(rule, own).asks, kind
         )
         if not meeting:
@@ -290,7 +290,7 @@ class Combined(Method):
 
     def _check_visits(self, node: Node) -> None:
         goals: dict[str, Work] = {}
-        change.with_work(node, lambda work: goals.setdefault(f"{work.objective} {work.steps}", work))
+        walk.with_work(node, lambda work: goals.setdefault(f"{work.objective} {work.steps}", work))
         for work in goals.values():
             goal = objectives.objective(work.objective, work.settings)
             if work.steps is not None and work.steps < goal.least_steps:

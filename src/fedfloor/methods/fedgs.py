@@ -13,7 +13,7 @@ from fedfloor.methods.contract import Method, State, View
 from fedfloor.park.privacy import shares
 from fedfloor.parts.sampling import choose
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan import choice
+from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, edge
 from fedfloor.solvers.selection.solve import SOLVERS
 
@@ -128,4 +128,4 @@ class FedGS(Method):
             return node
         here = list(node.candidates)
         census = np.zeros((0, len(node.share))) if view.census is None else view.census[here]
-        return choice.visits(node, choose(node, census, view.holdings[here], rng))
+        return schedule.visits(node, choose(node, census, view.holdings[here], rng))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fedfloor.errors import SettingError
 from fedfloor.network.air import Place
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Dry, Packet, Round, Visit
 
 Carries = Callable[[Probe], bool]
 
@@ -46,7 +48,7 @@ def surveyed(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool
         found = inside.get(id(node))
         if found is None:
             if isinstance(node, Select):
-                raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+                raise walk.unresolved()
             if isinstance(node, (Broadcast, Probe)):
                 named.update(node.devices)
                 parts = parts or _leaves(node, carry)
@@ -113,27 +115,22 @@ def placed(
         round_number, tick: where it begins.
         numbered: the visits' numbers, from the receipts; counted here where they are left out.
     """
-    seen: Counter[int] = Counter()
-    found: list[tuple[Train, tuple[Train, ...], Place]] = []
+    walked = _Visits()
+    walked.over(plan, Round(0, round_number, beside=True), tick)
+    numbers = [one.key.visit for one in walked.found] if numbered is None else numbered
+    return [
+        (one.node, one.beside, replace(one.key, visit=number).place())
+        for one, number in zip(walked.found, numbers, strict=True)
+    ]
 
-    def go(node: Node, now: int, others: list[tuple[Train, ...]]) -> None:
-        if isinstance(node, Train):
-            k = node.site.index if node.site.kind == "device" else -1
-            visit = seen[k] if numbered is None else numbered[len(found)]
-            found.append((node, others.pop(0) if others else (), (round_number, now, k, visit)))
-            seen[k] += 1
-        elif isinstance(node, Parallel):
-            alone = [[] for _ in node.children] if any(map(walk.meets, node.children)) else walk.beside(node)
-            for child, line in zip(node.children, alone, strict=True):
-                go(child, now, list(line))
-        else:
-            turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
-            for child in turns:
-                go(child, now, others)
-                now += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
 
-    go(plan, tick, [])
-    return found
+class _Visits(Dry):
+    def __init__(self) -> None:
+        self.found: list[Visit] = []
+
+    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+        self.found.append(asked)
+        return super().visit(asked)
 
 
 def first_stop(node: Node, at: Site) -> Site | None:

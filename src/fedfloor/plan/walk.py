@@ -1,51 +1,58 @@
-"""Questions that are answered by walking a plan, without training anything."""
+"""Properties of a plan, found by looking at its nodes, and the same plan with parts of it exchanged.
+
+Most functions are one sentence over :func:`every`. They go by the fields that a node has: ``child`` or ``children`` are
+below it, ``times`` is how often, ``work`` is what visits do, ``at``, ``mix`` and ``settings`` how models meet, and
+``devices`` or ``candidates`` whom it names.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fedfloor.errors import SettingError
 from fedfloor.plan import nodes
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Scalar, Select, Train, Work
 
 T = TypeVar("T")
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """Return a node's direct children in plan order."""
-    if isinstance(node, (nodes.Sequence, Parallel)):
-        return node.children
     if isinstance(node, Repeat):
         return (node.child,)
-    return ()
+    return getattr(node, "children", ())
 
 
-def names(node: Node) -> list[tuple[str, str]]:
-    """Return the parts that a node names, each with the field or setting that names it; not those of its children.
+def every(node: Node, times: int = 1) -> Iterator[tuple[Any, int]]:
+    """Yield a node and all below it in plan order, each with how often it takes place.
 
-    >>> from fedfloor.plan.nodes import Train, Work, device
-    >>> names(Train(device(0), Work("prox", epochs=1, settings={"mu": 0.1})))
-    [('objective', 'prox')]
+    >>> from fedfloor.plan.nodes import device
+    >>> [times for _, times in every(Repeat(3, Train(device(0), Work(epochs=1))))]
+    [1, 3]
     """
-    found = [("mix", node.mix)] if isinstance(node, (Parallel, Select)) else []
-    found += [("objective", node.work.objective)] if isinstance(node, (Train, Select)) else []
-    settings = [getattr(node, "settings", {}), node.work.settings if isinstance(node, (Train, Select)) else {}]
-    return found + [(key, one) for some in settings for key, one in some.items() if isinstance(one, str)]
+    yield node, times
+    if isinstance(node, Repeat):
+        yield from every(node.child, times * node.times)
+    else:
+        for child in getattr(node, "children", ()):
+            yield from every(child, times)
 
 
 def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
     """Fold a plan from its leaves up: ``combine(node, results of its children)``.
 
-    >>> from fedfloor.plan.nodes import Sequence, Train, Work, device
+    >>> from fedfloor.plan.nodes import Sequence, device
     >>> chain = Sequence((Train(device(0), Work(epochs=1)), Train(device(1), Work(epochs=1))))
     >>> fold(chain, lambda node, below: 1 + sum(below))
     3
     """
     return combine(node, [fold(child, combine) for child in children(node)])
+
+
+# -- time and order ---------------------------------------------------------------------------------------------------
 
 
 def span(node: Node) -> int:
@@ -54,44 +61,23 @@ def span(node: Node) -> int:
     A ``Train`` or ``Select`` spans 0, a ``Sequence`` the sum, a ``Parallel`` the longest child, a ticking ``Repeat``
     times · max(1, child); a ``Repeat`` that does not tick spans times · child.
     """
-
-    def ticks(at: Node, below: list[int]) -> int:
-        if isinstance(at, Repeat):
-            return at.times * (max(1, below[0]) if at.tick else below[0])
-        return max(below, default=0) if isinstance(at, Parallel) else sum(below)
-
-    return fold(node, ticks)
+    if isinstance(node, Repeat):
+        return node.times * (max(1, span(node.child)) if node.tick else span(node.child))
+    below = [span(child) for child in children(node)]
+    return max(below, default=0) if isinstance(node, Parallel) else sum(below)
 
 
-def visits(node: Node) -> Counter[int]:
-    """Return how often each device is visited for training; a ``Select`` is not yet known and counts nothing."""
+def turns(node: Node) -> list[tuple[Node, int]]:
+    """Return what takes place one after the other in a ``Sequence`` or a ``Repeat``, each with the ticks it takes.
 
-    def count(at: Node, below: list[Counter[int]]) -> Counter[int]:
-        if isinstance(at, Train):
-            return Counter({at.site.index: 1}) if at.site.kind == "device" else Counter()
-        total: Counter[int] = Counter()
-        for one in below:
-            total.update(one)
-        if isinstance(at, Repeat):
-            total = Counter({device: times * at.times for device, times in total.items()})
-        return total
-
-    return fold(node, count)
-
-
-def many(node: Node) -> int:
-    """Return the number of visits of a plan, those included that a ``Select`` chooses.
-
-    >>> from fedfloor.plan.nodes import Work, device
-    >>> many(Repeat(10**12, Train(device(0), Work(epochs=1))))
-    1000000000000
+    >>> from fedfloor.plan.nodes import device
+    >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
+    [1, 1, 1]
     """
-
-    def count(at: Node, below: list[int]) -> int:
-        own = at.how_many if isinstance(at, Select) else int(isinstance(at, Train))
-        return own + sum(below) * (at.times if isinstance(at, Repeat) else 1)
-
-    return fold(node, count)
+    if isinstance(node, Repeat):
+        ticks = span(node.child)
+        return [(node.child, max(1, ticks) if node.tick else ticks)] * node.times
+    return [(child, span(child)) for child in children(node)]
 
 
 def in_order(node: Node) -> list[Train]:
@@ -101,7 +87,7 @@ def in_order(node: Node) -> list[Train]:
         SettingError: there is a ``Select``.
     """
     if isinstance(node, Select):
-        raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+        raise unresolved()
     if isinstance(node, Train):
         return [node]
     found = [visit for child in children(node) for visit in in_order(child)]
@@ -111,7 +97,7 @@ def in_order(node: Node) -> list[Train]:
 def beside(node: Parallel) -> list[list[tuple[Train, ...]]]:
     """Return for each branch, for each of its visits in order: the visits at the same place of the other branches.
 
-    >>> from fedfloor.plan.nodes import Sequence, Work, device
+    >>> from fedfloor.plan.nodes import Sequence, device
     >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
     >>> beside(Parallel((Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
     True
@@ -123,135 +109,6 @@ def beside(node: Parallel) -> list[list[tuple[Train, ...]]]:
     ]
 
 
-def batches(node: Node, size: Callable[[int], int]) -> int:
-    """Return the number of mini-batches the node takes; a ``Select`` counts its candidates' mean.
-
-    Args:
-        node: the plan.
-        size: the number of samples of a device; −1 is the cloud.
-    """
-
-    def count(at: Node, below: list[int]) -> int:
-        if isinstance(at, Train):
-            return at.work.batches(size(at.site.index if at.site.kind == "device" else -1))
-        if isinstance(at, Select):
-            mean = sum(at.work.batches(size(k)) for k in at.candidates) / len(at.candidates)
-            return round(at.how_many * mean)
-        return sum(below) * (at.times if isinstance(at, Repeat) else 1)
-
-    return fold(node, count)
-
-
-def meets(node: Node) -> bool:
-    """Return whether models meet anywhere below: whether there is a ``Parallel`` or a ``Select``."""
-    return fold(node, lambda at, below: isinstance(at, (Parallel, Select)) or any(below))
-
-
-def branches(node: Node) -> tuple[Node, ...]:
-    """Return the branches of every ``Parallel`` that is met on the way, in plan order; not those within branches."""
-    if isinstance(node, Parallel):
-        return node.children
-    return tuple(branch for child in children(node) for branch in branches(child))
-
-
-def asks(node: Node) -> bool:
-    """Return whether anything is asked below: whether there is a ``Probe``."""
-    return fold(node, lambda at, below: isinstance(at, Probe) or any(below))
-
-
-def widest(node: Node) -> int:
-    """Return how many branches the team can work on at a time: the most of any ``Parallel`` or ``Select`` it meets."""
-    if isinstance(node, Select):
-        return node.how_many
-    if isinstance(node, Parallel):
-        return len(node.children)
-    return max((widest(child) for child in children(node)), default=1)
-
-
-def check(node: Node, park_devices: int) -> None:
-    """Check that a park with so many devices has all that the plan names.
-
-    Raises:
-        SettingError: it names a device that does not exist, or trains where nobody has data.
-    """
-    for site in sites(node):
-        if site.kind not in ("device", "cloud"):
-            raise SettingError(f"the plan trains at {site}: a visit is to a device or to the cloud.")
-    strange = [k for k in devices(node) if not 0 <= k < park_devices]
-    if strange:
-        raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")
-
-
-def batch_sizes(node: Node) -> set[int]:
-    """Return the sizes of mini-batches that devices train with."""
-
-    def sizes(at: Node, below: list[set[int]]) -> set[int]:
-        own: set[int] = set()
-        if isinstance(at, Select) or (isinstance(at, Train) and at.site.kind == "device"):
-            own = {at.work.batch_size}
-        return own.union(*below)
-
-    return fold(node, sizes)
-
-
-def rates(node: Node) -> set[float]:
-    """Return the learning rates that devices train with."""
-
-    def found(at: Node, below: list[set[float]]) -> set[float]:
-        own = {at.work.rate} if isinstance(at, (Select, Train)) else set[float]()
-        return own.union(*below)
-
-    return fold(node, found)
-
-
-def scopes(node: Node) -> set[str]:
-    """Return the parts of the model that visits train."""
-
-    def found(at: Node, below: list[set[str]]) -> set[str]:
-        own = {at.work.scope} if isinstance(at, (Select, Train)) else set[str]()
-        own = own.union(*below)
-        if isinstance(at, Parallel) and len(own) > 1:
-            raise SettingError(
-                f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.scope "
-                f"{', '.join(map(repr, sorted(own)))}): their models cannot meet. Give all its visits one scope, or "
-                "put a Parallel for each scope into a Sequence."
-            )
-        return own
-
-    return fold(node, found)
-
-
-def sends(node: Node) -> bool:
-    """Return whether all visits send what they trained."""
-    return fold(node, lambda at, below: all(below) and (not isinstance(at, (Select, Train)) or at.work.sends))
-
-
-def handed(node: Node) -> set[str]:
-    """Return the parts of the model that are handed to devices to keep."""
-    return fold(node, lambda at, below: {at.scope} if isinstance(at, Broadcast) else set[str]().union(*below))
-
-
-def devices(node: Node) -> set[int]:
-    """Return every device the plan names, trained or not."""
-
-    def names(at: Node, below: list[set[int]]) -> set[int]:
-        own: set[int] = set()
-        if isinstance(at, Train) and at.site.kind == "device":
-            own = {at.site.index}
-        elif isinstance(at, (Broadcast, Probe)):
-            own = set(at.devices)
-        elif isinstance(at, Select):
-            own = set(at.candidates)
-        return own.union(*below)
-
-    return fold(node, names)
-
-
-def sites(node: Node) -> set[Site]:
-    """Return every site the plan trains at; a ``Select`` is not yet known and counts nothing."""
-    return fold(node, lambda at, below: {at.site} if isinstance(at, Train) else set[Site]().union(*below))
-
-
 def selects(node: Node) -> Iterator[Select]:
     """Yield every ``Select`` in the order of the walk, as often as it is met."""
     if isinstance(node, Select):
@@ -261,49 +118,9 @@ def selects(node: Node) -> Iterator[Select]:
             yield from selects(child)
 
 
-def probes(node: Node) -> list[Probe]:
-    """Return every question of a plan; that of a ``Select`` for the census is not among them."""
-    return [node] if isinstance(node, Probe) else [one for child in children(node) for one in probes(child)]
-
-
-def mixes(node: Node) -> list[Parallel | Select]:
-    """Return the nodes at which models meet."""
-
-    def found(at: Node, below: list[list[Parallel | Select]]) -> list[Parallel | Select]:
-        return [*([at] if isinstance(at, (Parallel, Select)) else []), *chain.from_iterable(below)]
-
-    return fold(node, found)
-
-
-def first_device(node: Node) -> int:
-    """Return the device that a plan visits or asks first.
-
-    Raises:
-        SettingError: there is none, as in centralised training.
-    """
-    if isinstance(node, Train) and node.site.kind == "device":
-        return node.site.index
-    if isinstance(node, (Select, Probe, Broadcast)):
-        return (node.candidates if isinstance(node, Select) else node.devices)[0]
-    for child in children(node):
-        return first_device(child)
-    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
-
-
-def cloud_visits(node: Node) -> int:
-    """Return how often the cloud trains.
-
-    >>> from fedfloor.plan.nodes import Repeat, Train, Work, CLOUD
-    >>> cloud_visits(Repeat(3, Train(CLOUD, Work(epochs=1))))
-    3
-    """
-
-    def count(at: Node, below: list[int]) -> int:
-        if isinstance(at, Train):
-            return int(at.site == nodes.CLOUD)
-        return sum(below) * (at.times if isinstance(at, Repeat) else 1)
-
-    return fold(node, count)
+def unresolved() -> SettingError:
+    """Return the error of a plan that has a ``Select`` where the visits have to be known."""
+    return SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
 
 
 def rebuilt(node: Node, resolved: list[Node]) -> Node:
@@ -320,7 +137,270 @@ def rebuilt(node: Node, resolved: list[Node]) -> Node:
     if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
         return node
     if not isinstance(node, Repeat):
-        return replace(cast(nodes.Sequence, node), children=tuple(resolved))
+        return with_children(node, resolved)
     if all(one == resolved[0] for one in resolved):
         return replace(node, child=resolved[0])
     return nodes.Sequence(tuple(replace(node, times=1, child=one) if node.tick else one for one in resolved))
+
+
+# -- visits -----------------------------------------------------------------------------------------------------------
+
+
+def is_visit(node: Node) -> bool:
+    """Return whether a node is a single visit for training."""
+    return isinstance(node, Train)
+
+
+def visited(node: Node) -> Iterator[tuple[Train, int]]:
+    """Yield every visit in plan order with how often it takes place; those that a ``Select`` chooses are not known."""
+    return ((at, times) for at, times in every(node) if isinstance(at, Train))
+
+
+def number(visit: Train) -> int:
+    """Return the device that a visit is to; −1 is the cloud."""
+    return visit.site.index if visit.site.kind == "device" else -1
+
+
+def visits(node: Node, *, cloud: bool = False) -> Counter[int]:
+    """Return how often each device is visited for training; a ``Select`` is not yet known and counts nothing.
+
+    With ``cloud`` its visits count, too, as those of device −1.
+    """
+    total: Counter[int] = Counter()
+    for visit, times in visited(node):
+        if cloud or visit.site.kind == "device":
+            total[number(visit)] += times
+    return total
+
+
+def many(node: Node) -> int:
+    """Return the number of visits of a plan, those included that a ``Select`` chooses.
+
+    >>> from fedfloor.plan.nodes import device
+    >>> many(Repeat(10**12, Train(device(0), Work(epochs=1))))
+    1000000000000
+    """
+    return sum(times * getattr(at, "how_many", 1) for at, times in every(node) if hasattr(at, "work"))
+
+
+def batches(node: Node, size: Callable[[int], int]) -> int:
+    """Return the number of mini-batches the node takes; a ``Select`` counts its candidates' mean.
+
+    Args:
+        node: the plan.
+        size: the number of samples of a device; −1 is the cloud.
+    """
+    total = 0
+    for at, times in every(node):
+        if isinstance(at, Train):
+            total += times * at.work.batches(size(number(at)))
+        elif isinstance(at, Select):
+            mean = sum(at.work.batches(size(k)) for k in at.candidates) / len(at.candidates)
+            total += times * round(at.how_many * mean)
+    return total
+
+
+def cloud_visits(node: Node) -> int:
+    """Return how often the cloud trains.
+
+    >>> cloud_visits(Repeat(3, Train(nodes.CLOUD, Work(epochs=1))))
+    3
+    """
+    return visits(node, cloud=True)[-1]
+
+
+def works(node: Node, *, cloud: bool = True) -> list[Work]:
+    """Return what visits do, with or without those to the cloud."""
+    found = (at for at, _ in every(node) if hasattr(at, "work"))
+    return [at.work for at in found if cloud or not isinstance(at, Train) or at.site.kind == "device"]
+
+
+def batch_sizes(node: Node) -> set[int]:
+    """Return the sizes of mini-batches that devices train with."""
+    return {work.batch_size for work in works(node, cloud=False)}
+
+
+def rates(node: Node) -> set[float]:
+    """Return the learning rates that devices train with."""
+    return {work.rate for work in works(node)}
+
+
+def sends(node: Node) -> bool:
+    """Return whether all visits send what they trained."""
+    return all(work.sends for work in works(node))
+
+
+def scopes(node: Node) -> set[str]:
+    """Return the parts of the model that visits train.
+
+    Raises:
+        SettingError: models of several parts are to meet.
+    """
+    found = {work.scope for work in works(node)}
+    if len(found) > 1:
+        for at in (at for at, _ in every(node) if isinstance(at, Parallel)):
+            own = {work.scope for work in works(at)}
+            if len(own) > 1:
+                raise SettingError(
+                    f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.scope "
+                    f"{', '.join(map(repr, sorted(own)))}): their models cannot meet. Give all its visits one scope, "
+                    "or put a Parallel for each scope into a Sequence."
+                )
+    return found
+
+
+# -- places, questions and meetings -----------------------------------------------------------------------------------
+
+
+def named(node: Node) -> tuple[int, ...]:
+    """Return the devices that a node itself names, not those below it."""
+    if isinstance(node, Train):
+        return (node.site.index,) if node.site.kind == "device" else ()
+    return cast("tuple[int, ...]", getattr(node, "devices", getattr(node, "candidates", ())))
+
+
+def devices(node: Node) -> set[int]:
+    """Return every device the plan names, trained or not."""
+    found: set[int] = set()
+    for at, _ in every(node):
+        found.update(named(at))
+    return found
+
+
+def first_device(node: Node) -> int:
+    """Return the device that a plan visits or asks first.
+
+    Raises:
+        SettingError: there is none, as in centralised training.
+    """
+    for at, _ in every(node):
+        if named(at):
+            return named(at)[0]
+    raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+
+
+def check(node: Node, park_devices: int) -> None:
+    """Check that a park with so many devices has all that the plan names.
+
+    Raises:
+        SettingError: it names a device that does not exist, or trains where nobody has data.
+    """
+    for visit, _ in visited(node):
+        if visit.site.kind not in ("device", "cloud"):
+            raise SettingError(f"the plan trains at {visit.site}: a visit is to a device or to the cloud.")
+    strange = [k for k in devices(node) if not 0 <= k < park_devices]
+    if strange:
+        raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")
+
+
+def meets(node: Node) -> bool:
+    """Return whether models meet anywhere below: whether there is a ``Parallel`` or a ``Select``."""
+    return any(hasattr(at, "mix") for at, _ in every(node))
+
+
+def mixes(node: Node) -> list[Parallel | Select]:
+    """Return the nodes at which models meet."""
+    return [at for at, _ in every(node) if hasattr(at, "mix")]
+
+
+def branches(node: Node) -> tuple[Node, ...]:
+    """Return the branches of every ``Parallel`` that is met on the way, in plan order; not those within branches."""
+    if isinstance(node, Parallel):
+        return node.children
+    return tuple(branch for child in children(node) for branch in branches(child))
+
+
+def widest(node: Node) -> int:
+    """Return how many branches the team can work on at a time: the most of any ``Parallel`` or ``Select`` it meets."""
+    if hasattr(node, "mix"):
+        return getattr(node, "how_many", len(children(node)))
+    return max((widest(child) for child in children(node)), default=1)
+
+
+def asks(node: Node) -> bool:
+    """Return whether anything is asked below: whether there is a ``Probe``."""
+    return any(isinstance(at, Probe) for at, _ in every(node))
+
+
+def probes(node: Node) -> list[Probe]:
+    """Return every question of a plan; that of a ``Select`` for the census is not among them."""
+    return [at for at, _ in every(node) if isinstance(at, Probe)]
+
+
+def handed(node: Node) -> set[str]:
+    """Return the parts of the model that are handed to devices to keep."""
+    return {at.scope for at, _ in every(node) if isinstance(at, Broadcast)}
+
+
+def names(node: Node) -> list[tuple[str, str]]:
+    """Return the parts that a node names, each with the field or setting that names it; not those of its children.
+
+    >>> from fedfloor.plan.nodes import device
+    >>> names(Train(device(0), Work("prox", epochs=1, settings={"mu": 0.1})))
+    [('objective', 'prox')]
+    """
+    work, mix = getattr(node, "work", None), getattr(node, "mix", None)
+    found = [("mix", mix)] if mix is not None else []
+    found += [("objective", work.objective)] if work is not None else []
+    settings = [getattr(node, "settings", {}), work.settings if work is not None else {}]
+    return found + [(key, one) for some in settings for key, one in some.items() if isinstance(one, str)]
+
+
+# -- plans with parts exchanged ---------------------------------------------------------------------------------------
+
+
+def with_children(node: Node, below: list[Node]) -> Node:
+    """Return a node with other children."""
+    if isinstance(node, Repeat):
+        return replace(node, child=below[0])
+    return replace(cast(nodes.Sequence, node), children=tuple(below)) if hasattr(node, "children") else node
+
+
+def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
+    """Return the plan with every visit's work changed.
+
+    >>> from fedfloor.plan.nodes import device
+    >>> with_work(Train(device(1), Work(epochs=1)), lambda work: replace(work, rate=0.5)).work.rate
+    0.5
+    """
+
+    def change_one(node: Node, below: list[Node]) -> Node:
+        node = with_children(node, below)
+        return replace(node, work=change(node.work)) if isinstance(node, (Train, Select)) else node
+
+    return fold(plan, change_one)
+
+
+def with_mix(
+    plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None,
+    asked: Callable[[str, Mapping[str, Scalar]], str | None] = lambda _rule, _settings: None, kind: str = "cloud",
+) -> tuple[Node, list[int]]:  # fmt: skip
+    """Return the plan with another rule where models meet at the cloud, or at edges, and how many do in each place.
+
+    Args:
+        plan: any plan; other meetings stay as they are.
+        mix: the rule's name.
+        settings: its numbers.
+        asks: a question to be put to the devices before they set out, if the rule mixes by it.
+        asked: says what a rule of the plan mixes by; what is asked for it right before is then asked no more.
+        kind: where the models meet, ``cloud`` or ``edge``.
+    """
+    meeting: list[int] = []
+
+    def idle(one: Node, after: Node | None) -> bool:
+        if not isinstance(one, Probe) or not isinstance(after, (Parallel, Select)) or after.at.kind != kind:
+            return False
+        return one.what == asked(after.mix, after.settings)
+
+    def change_one(node: Node, below: list[Node]) -> Node:
+        if isinstance(node, nodes.Sequence):
+            pairs = zip(below, node.children, (*node.children[1:], None), strict=True)
+            return replace(node, children=tuple(new for new, one, after in pairs if not idle(one, after)))
+        node = with_children(node, below)
+        if not isinstance(node, (Parallel, Select)) or node.at.kind != kind:
+            return node
+        meeting.append(widest(node))
+        changed = replace(node, mix=mix, settings=dict(settings))
+        return changed if asks is None else nodes.Sequence((Probe(tuple(sorted(devices(node))), asks), changed))
+
+    return fold(plan, change_one), meeting

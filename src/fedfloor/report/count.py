@@ -7,7 +7,9 @@ from types import MappingProxyType
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Repeat, Select, Site, Train, device, edge
+from fedfloor.plan.nodes import CLOUD, Node, Site, device, edge
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Dry, Hand, Meet, Packet, Passed, Round, Visit, joined
 
 MOVES = "moves"
 # rule → models per visit of a device, and per branch of a meeting at the cloud that is more than one visit
@@ -55,44 +57,56 @@ def count(plan: Node, rule: str, factory_of: Sequence[int] = ()) -> int:
     """
     if rule != MOVES and rule not in RULES:
         raise unknown("rule to count models by", rule, [*RULES, MOVES])
-    if walk.fold(plan, lambda at, below: isinstance(at, Select) or any(below)):
-        raise SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+    if any(True for _ in walk.selects(plan)):
+        raise walk.unresolved()
     if rule != MOVES:
         per_visit, per_group = RULES[rule]
-        return per_visit * sum(walk.visits(plan).values()) + per_group * _groups(plan)
+        groups = _Groups()
+        groups.over(plan, Round(0, 0))
+        return per_visit * sum(walk.visits(plan).values()) + per_group * groups.many
     strange = [k for k in walk.devices(plan) if not 0 <= k < len(factory_of)]
     if strange:
         raise SettingError(f"device {min(strange)}: factory_of says the factory of {len(factory_of)} devices.")
-    moves, end = _moves(plan, CLOUD, factory_of)
-    return moves + _links(end, CLOUD, factory_of)
+    moves = _Moves(factory_of)
+    moves.go(moves.over(plan, Round(0, 0), packet={"at": CLOUD}).packet, CLOUD)
+    return moves.links
 
 
-def _groups(plan: Node) -> int:
-    def groups(at: Node, below: list[int]) -> int:
-        if isinstance(at, Repeat):
-            return at.times * below[0]
-        own = isinstance(at, Parallel) and at.at == CLOUD
-        return sum(below) + (sum(not isinstance(child, Train) for child in walk.children(at)) if own else 0)
+class _Groups(Dry):
+    """Counts the branches that meet at the cloud and are more than one visit."""
 
-    return walk.fold(plan, groups)
+    many = 0
+
+    def meet(self, asked: Meet) -> Passed:
+        if asked.node.at == CLOUD:
+            self.many += sum(not walk.is_visit(child) for child in asked.node.children)
+        return super().meet(asked)
 
 
-def _moves(node: Node, at: Site, factory_of: Sequence[int]) -> tuple[int, Site]:
-    """Return the moves of a packet that comes from ``at``, and where it then is."""
-    if isinstance(node, Train):
-        return _links(at, node.site, factory_of), node.site
-    if isinstance(node, Broadcast):
-        return sum(_links(at, device(k), factory_of) for k in node.devices), at
-    total = 0
-    if isinstance(node, Parallel):
-        for child in node.children:
-            moves, end = _moves(child, node.at, factory_of)
-            total += moves + _links(end, node.at, factory_of)
-        return total + _links(at, node.at, factory_of), node.at
-    for child in (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node):
-        moves, at = _moves(child, at, factory_of)
-        total += moves
-    return total, at
+class _Moves(Dry):
+    """Counts the links that copies take; the packet of this walk is where it stands."""
+
+    def __init__(self, factory_of: Sequence[int]) -> None:
+        self.factory_of, self.links = factory_of, 0
+
+    def go(self, packet: Packet, to: Site) -> Packet:
+        self.links += _links(packet["at"], to, self.factory_of)
+        return {"at": to}
+
+    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+        done = super().visit(asked)
+        return done and (self.go(asked.packet, asked.node.site), done[1])
+
+    def hand(self, asked: Hand) -> None:
+        for k in asked.node.devices:
+            self.go(asked.packet, device(k))
+
+    def meet(self, asked: Meet) -> Passed:
+        there = self.go(asked.packet, asked.node.at)
+        done = [self.branch(one, asked._replace(packet=there)) for one in asked.branches()]
+        for one in done:
+            self.go(one.packet, asked.node.at)
+        return joined(asked, there, done)
 
 
 def _links(start: Site, end: Site, factory_of: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import torch
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import combined
-from fedfloor.engine.visit import Key, is_lost
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
@@ -22,8 +21,21 @@ from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.parts import sampling
-from fedfloor.plan import choice, nodes, walk
-from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Train
+from fedfloor.plan import schedule, walk
+from fedfloor.plan.nodes import Node, Train
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import (
+    Beside,
+    Branch,
+    Choose,
+    Dry,
+    Key,
+    Meet,
+    Packet,
+    Passed,
+    Visit,
+    is_lost,
+)
 from fedfloor.runs import pricing
 from fedfloor.runs.pricing import Tariff
 
@@ -126,14 +138,23 @@ def pretended(asked: Node, trained: int, park: Park) -> dict[int, dict[str, Any]
     """
     zero = torch.zeros(trained)
     answers: dict[int, dict[str, Any]] = {}
-    for one in asked.children if isinstance(asked, nodes.Sequence) else (asked,):
-        if not isinstance(one, Probe):
-            continue
+    for one in walk.probes(asked):
         for k in one.devices:
             counts = park.classes(k) if one.what in ("classes", "features", "hash") else None
             said = {"gradient": zero, "profile": zero, "loss": 1.0}
             answers.setdefault(k, {})[one.what] = said.get(one.what, counts)
     return answers
+
+
+def first_round(experiment: Experiment, park: Park) -> Node:
+    """Return the first round's plan, resolved."""
+    method, seed = combined(experiment), experiment.seed
+    view, costs = seen(experiment, park, method)
+    asked = method.setup(view)
+    answers = {} if asked is None else pretended(asked, view.trained, park)
+    state = method.init(view, answers, generator(seed, "init"))
+    plan = method.plan(state, at(view, costs, park, method, 1, 0, {}), generator(seed, "plan", 1))
+    return resolved(plan, park, Place(seed, 1, 0), Counter())
 
 
 @dataclass(frozen=True)
@@ -156,51 +177,39 @@ def resolved(plan: Node, park: Park, place: Place, trained: Counter[int]) -> Nod
         trained: device → how often it was trained so far in the run; those that this round trains are added. What gets
             lost on the air of interfering radio is not known here, and counts as trained.
     """
-    round_ = _Round(park, place, trained)
-    return round_.go(plan, place.tick)
+
+    def is_gone(node: Train, beside: Beside, key: Key) -> bool:  # noqa: ARG001
+        return is_lost(key, place.loss_chance)
+
+    of = schedule.Round(place.seed, place.round, lost=is_gone)
+    return _Forecast(park, place, trained).over(plan, of, place.tick).resolved
 
 
-class _Round:
+class _Forecast(Dry):
+    """Chooses as training would, where it counts a visit for each that is not lost."""
+
     def __init__(self, park: Park, place: Place, trained: Counter[int]) -> None:
         self.park, self.place, self.trained = park, place, trained
-        self.seen: Counter[int] = Counter()
 
-    def go(self, node: Node, now: int) -> Node:
-        """Resolve a node and count its visits."""
-        if isinstance(node, Select):
-            seed, number = self.place.seed, self.place.round
-            found = sampling.selected(node, self.park, seed, number, now, self.seen, self.trained)
-            return choice.made(node, self.go(choice.visits(node, found), now))
-        if isinstance(node, Train):
-            device = node.site.index if node.site.kind == "device" else -1
-            key = Key(self.place.seed, self.place.round, now, device, self.seen[device])
-            self.seen[device] += 1
-            self.trained[device] += int(device < 0 or not is_lost(key, self.place.loss_chance))
-            return node
-        if isinstance(node, Parallel):
-            return self.parallel(node, now)
-        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
-        done = []
-        for child in turns:
-            done.append(self.go(child, now))
-            now += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
-        return walk.rebuilt(node, done) if turns else node
+    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+        """Count it."""
+        self.trained[asked.key.device] += 1
+        return super().visit(asked)
 
-    def parallel(self, node: Parallel, now: int) -> Node:
-        """Resolve branches; each counts the visits that stand before it in the plan, not those that others choose."""
-        before, ahead, done, visits = self.seen, Counter[int](), [], Counter[int]()
-        more = Counter[int]()
-        for child in node.children:
-            named = {*walk.devices(child), -1}  # not all devices: that would be quadratic
-            self.seen = Counter({k: before[k] + ahead[k] for k in named})
-            known = {k: self.trained[k] for k in named}
-            one = self.go(child, now)
-            done.append(one)
-            visits.update(walk.visits(one))
-            ahead.update(walk.visits(child))
-            for k, count in known.items():
-                more[k] += self.trained[k] - count
-                self.trained[k] = count
-        self.seen = before + visits
-        self.trained.update(more)
-        return replace(node, children=tuple(done)) if done != list(node.children) else node
+    def choose(self, asked: Choose) -> list[Sequence[int]]:
+        """Choose by the census that devices would report now."""
+        place, seen = self.place, asked.visits
+        return [sampling.selected(asked.node, self.park, place.seed, place.round, asked.tick, seen, self.trained)]
+
+    def meet(self, asked: Meet) -> Passed:
+        """Walk branches, of which none counts what another one trains."""
+        whole = super().meet(asked)
+        self.trained.update(receipt.device for receipt in whole.receipts if not receipt.lost)
+        return whole
+
+    def branch(self, one: Branch, met: Meet) -> Passed:
+        """Walk a branch, and forget what it trained."""
+        known = {k: self.trained[k] for k in one.known}
+        done = super().branch(one, met)
+        self.trained.update({k: count - self.trained[k] for k, count in known.items()})
+        return done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from fedfloor.park.normalise import Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
 from fedfloor.park.survey import REVEALS
-from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select
+from fedfloor.plan.nodes import Node
+from fedfloor.plan.schedule import Answers, Ask, Choose, Dry, Round
 from fedfloor.runs import folder
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,9 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
         return Counter()
-    asked = _asked(plan, 0)
+    walked = _Asked()
+    walked.over(plan, Round(0, 0))
+    asked = walked.found
     at_once = set(asked)
     asked += [(device, 0) for device in range(before) if (device, 0) not in at_once]
     if experiment.data.stream.kind == "recycle":
@@ -51,20 +53,23 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
     return Counter(device for device, _ in set(asked))
 
 
-def _asked(node: Node, tick: int) -> list[tuple[int, int]]:
-    """Return (device, tick) of every census that is asked for from a tick on."""
-    if isinstance(node, Probe):
-        when = {"census": tick, "classes": -1}.get(node.what)
-        return [] if when is None else [(device, when) for device in node.devices]
-    if isinstance(node, Select):
-        return [(device, tick) for device in node.candidates] if node.reads_census else []
-    if isinstance(node, Parallel):
-        return [one for child in node.children for one in _asked(child, tick)]
-    found = []
-    for child in (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node):
-        found += _asked(child, tick)
-        tick += max(1, walk.span(child)) if isinstance(node, Repeat) and node.tick else walk.span(child)
-    return found
+class _Asked(Dry):
+    """Notes (device, tick) of every census that is asked for."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, int]] = []
+
+    def ask(self, asked: Ask) -> Answers:
+        """Note a question for class counts: those of the whole local set are the same at every tick."""
+        when = {"census": asked.tick, "classes": -1}.get(asked.node.what)
+        self.found += [] if when is None else [(device, when) for device in asked.node.devices]
+        return {}
+
+    def choose(self, asked: Choose) -> list[Sequence[int]]:
+        """Note the candidates whose census is read."""
+        if asked.node.reads_census:
+            self.found += [(device, asked.tick) for device in asked.node.candidates]
+        return super().choose(asked)
 
 
 def tell(

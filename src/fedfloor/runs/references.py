@@ -8,13 +8,12 @@ many passes as its first round makes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedfloor.chance import generator
 from fedfloor.config import combined
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
@@ -24,7 +23,6 @@ from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.weighted import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Repeat, Train
 from fedfloor.references import FOLDER, LOCAL_ONLY, REFERENCES, SCIKIT_LEARN
 from fedfloor.runs import boosting, forecast, launch
 from fedfloor.runs.compare import Task
@@ -124,7 +122,7 @@ def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings
         SettingError: something in the experiment does not fit.
     """
     base = getattr(combined(experiment).method, "work", experiment.work.over(DEFAULTS))
-    visits = list(_visits(_first_round(experiment, park)))
+    visits = list(walk.visited(forecast.first_round(experiment, park)))
     whole, sizes = int(park.holdings.sum()), park.holdings.tolist()
     if not visits:
         raise SettingError(
@@ -152,23 +150,3 @@ def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings
 
 def _at_least_one(number: float) -> int:
     return max(1, round(number))
-
-
-def _first_round(experiment: Experiment, park: Park) -> Node:
-    """Return the first round's plan, resolved, as a forecast knows it."""
-    method, seed = combined(experiment), experiment.seed
-    view, costs = forecast.seen(experiment, park, method)
-    asked = method.setup(view)
-    answers = {} if asked is None else forecast.pretended(asked, view.trained, park)
-    state = method.init(view, answers, generator(seed, "init"))
-    now = forecast.at(view, costs, park, method, 1, 0, {})
-    plan = method.plan(state, now, generator(seed, "plan", 1))
-    return forecast.resolved(plan, park, forecast.Place(seed, 1, 0), Counter())
-
-
-def _visits(node: Node, times: int = 1) -> Iterator[tuple[Train, int]]:
-    """Yield a resolved plan's visits, each with how often it is made."""
-    if isinstance(node, Train):
-        yield node, times
-    for child in walk.children(node):
-        yield from _visits(child, times * (node.times if isinstance(node, Repeat) else 1))

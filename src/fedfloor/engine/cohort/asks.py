@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from fedfloor.engine.passed import Passed
 from fedfloor.engine.tree import Packet
-from fedfloor.engine.visit import Key, Trained
+from fedfloor.engine.visit import Trained
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key, Passed
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
@@ -70,7 +70,7 @@ class Answer:
     samples: int = 0
 
 
-Walking = Generator[list[Ask], list[Answer], Passed]
+Driven = Generator[list[Ask], list[Answer], Passed]
 
 
 @dataclass(eq=False)

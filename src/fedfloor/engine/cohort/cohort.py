@@ -15,23 +15,23 @@ from torch import Tensor
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import attend, union
 from fedfloor.engine.cohort import data, forward, goals, size, visits, walk
-from fedfloor.engine.cohort.asks import Answer, Ask, Uniting, Visiting, Walking, paid, work_of
+from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Uniting, Visiting, paid, work_of
 from fedfloor.engine.cohort.data import Pool, Resident
 from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.engine.cohort.measure import Chooser
 from fedfloor.engine.cohort.program import Order, Program, Spec
 from fedfloor.engine.meeting import Meeting
-from fedfloor.engine.passed import Passed
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
 from fedfloor.errors import RunError
 from fedfloor.parts import objectives
-from fedfloor.plan.nodes import Node, Parallel
+from fedfloor.plan.nodes import Parallel
+from fedfloor.plan.schedule import Meet, Passed, Walking
 
 if TYPE_CHECKING:
     from fedfloor.engine.attend import Still
     from fedfloor.engine.engine import Engine
-    from fedfloor.engine.ranks import _Walk as Job
+    from fedfloor.engine.ranks import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -64,23 +64,21 @@ class Cohort:
 
     # -- walking ----------------------------------------------------------------------------------------------------
 
-    def walk(self, job: Job, node: Node, packet: Packet, tick: int) -> Passed:
-        """Walk a node alone, as the job of a rank does."""
-        room = self._room(job.engine)
-        passed = walk.driven(walk.walked(job, node, packet, tick, room), lambda asks: self.done(asks, job.still))
+    def walk(self, trainer: Trainer, walking: Walking) -> Passed:
+        """Drive a walk, as a rank does by itself."""
+        driven = walk.driven(trainer, walking, self._room(trainer.engine))
+        passed = walk.answered(driven, lambda asks: self.done(asks, trainer.still))
         return replace(passed, receipts=paid(passed.receipts))
 
-    def branches(
-        self, job: Job, node: Parallel, packet: Packet, tick: int, mine: Collection[int]
-    ) -> tuple[Meeting, list[Passed]]:
+    def branches(self, trainer: Trainer, asked: Meet, mine: Collection[int]) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine`` of a ``Parallel``."""
-        room, met = self._room(job.engine), list[tuple[Meeting, list[Passed]]]()
+        room, met = self._room(trainer.engine), list[tuple[Meeting, list[Passed]]]()
 
-        def whole() -> Walking:
-            met.append((yield from walk.branches(job, node, packet, tick, mine, room)))
-            return Passed({}, node)
+        def whole() -> Driven:
+            met.append((yield from walk.branches(trainer, asked, mine, room)))
+            return Passed({}, asked.node)
 
-        walk.driven(whole(), lambda asks: self.done(asks, job.still))
+        walk.answered(whole(), lambda asks: self.done(asks, trainer.still))
         meeting, done = met[0]
         return meeting, [replace(one, receipts=paid(one.receipts)) for one in done]
 

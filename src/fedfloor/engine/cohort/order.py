@@ -11,9 +11,10 @@ from torch import Tensor
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Indices
 from fedfloor.engine.cohort.program import Order
-from fedfloor.engine.visit import Key, Trained, check_finite
+from fedfloor.engine.visit import Trained, check_finite
 from fedfloor.park.stream import batch_order
 from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
 
 
 def batches(held: Indices, work: Work, key: Key) -> list[Indices]:

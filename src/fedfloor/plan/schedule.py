@@ -1,0 +1,463 @@
+"""The one walk over a plan: the clock, the numbers of visits, losses, choices, and branches that know nothing of each
+other.
+
+:meth:`Walk.node` is a generator. It yields what has to be done next (:class:`Visit`, :class:`Ask`, :class:`Hand`,
+:class:`Choose`, :class:`Meet`), is sent the result, and returns what came out of the node (:class:`Passed`). A
+:class:`Driver` does these things: one after the other, on several ranks, for many devices side by side, on real
+machines, or not at all (:class:`Dry`). So where a packet goes next is decided here, and everything else by drivers.
+
+==============  ==============================================================================================
+request         result
+==============  ==============================================================================================
+``Visit``       (packet, receipt) of training; None where the result was lost on the way
+``Ask``         device → question → answer
+``Hand``        nothing
+``Choose``      the devices that a ``Select`` chooses: of this turn, and of as many of the next as can be known
+``Meet``        what came out of a ``Parallel``: :func:`joined` of its branches, with the packet they became
+==============  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, cast
+
+from fedfloor.chance import generator
+from fedfloor.plan import nodes, walk
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
+from fedfloor.plan.outcome import Receipt
+
+AHEAD = 16  # turns of a Repeat that are chosen for together
+BRANCHES = tuple(one.name for one in fields(Parallel))[1:]  # all but the children; a Select has the same
+
+Packet = Mapping[str, Any]
+Answers = dict[int, dict[str, Any]]
+Beside = tuple[Train, ...]  # the visits at the same place of other branches
+
+
+@dataclass(frozen=True)
+class Key:
+    """The key of a visit's draws: with the experiment's seed, all of its chance. Device −1 is the cloud."""
+
+    seed: int
+    round: int
+    tick: int
+    device: int
+    visit: int
+
+    def place(self) -> tuple[int, int, int, int]:
+        """Return (round, tick, device, visit)."""
+        return self.round, self.tick, self.device, self.visit
+
+    @property
+    def where(self) -> str:
+        """The visit's place in words."""
+        return "the cloud" if self.device < 0 else f"device {self.device}"
+
+
+def is_lost(key: Key, chance: float) -> bool:
+    """Return whether a visit is lost: one draw per visit, keyed by (seed, "lost", round, tick, device, visit)."""
+    return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What came out of one node.
+
+    Attributes:
+        packet: what goes on.
+        resolved: the node with every ``Select`` replaced by the visits to the chosen.
+        receipts: of its visits, in plan order.
+        trained: the devices whose visits were not lost.
+        answers: device → question → answer.
+        chosen: the choice of each ``Select`` in it, in the order of the walk.
+    """
+
+    packet: Packet
+    resolved: Node
+    receipts: list[Receipt] = field(default_factory=list)
+    trained: frozenset[int] = frozenset()
+    answers: Answers = field(default_factory=dict)
+    chosen: tuple[tuple[int, ...], ...] = ()
+
+
+class Visit(NamedTuple):
+    """A packet arrives to be trained; ``size`` are the bytes of what goes on, ``beside`` interferes with it."""
+
+    node: Train
+    packet: Packet
+    key: Key
+    size: int
+    beside: Beside
+
+
+class Ask(NamedTuple):
+    """A question is put to devices."""
+
+    node: Probe
+    packet: Packet
+    tick: int
+
+
+class Hand(NamedTuple):
+    """The model is handed to devices that only keep it."""
+
+    node: Broadcast
+    packet: Packet
+
+
+class Choose(NamedTuple):
+    """A ``Select`` is met: it chooses for this turn, and at most ``turns`` in all, one tick after the other."""
+
+    node: Select
+    tick: int
+    visits: Mapping[int, int]
+    turns: int
+
+
+class Meet(NamedTuple):
+    """A ``Parallel`` is met: copies of the packet go out and meet again."""
+
+    node: Parallel
+    packet: Packet
+    tick: int
+    walk: Walk
+
+    def branches(self, mine: Collection[int] | None = None) -> list[Branch]:
+        """Return the branches ``mine`` (default: all); visits are numbered as if all were walked in plan order."""
+        return list(self.walk.branches(self, range(len(self.node.children)) if mine is None else mine))
+
+    def visit_keys(self) -> list[Key]:
+        """Return the keys of the branches where these are visits to distinct devices."""
+        of, seen = self.walk.round, self.walk.visits
+        known = [one.site.index for one in cast("tuple[Train, ...]", self.node.children)]
+        return [Key(of.seed, of.number, self.tick, k, seen[k]) for k in known]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch of a ``Parallel``.
+
+    Attributes:
+        index: its place in the plan.
+        node: what is done in it.
+        known: the devices that it names, and −1, the cloud.
+        walk: its own, which counts visits apart from those of the other branches.
+    """
+
+    index: int
+    node: Node
+    known: frozenset[int]
+    walk: Walk
+
+
+Request = Visit | Ask | Hand | Choose | Meet
+Walking = Generator[Request, Any, Passed]
+
+
+def _keep(node: Train, beside: Beside, key: Key) -> bool:  # noqa: ARG001
+    return False
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a walk has to know of its round.
+
+    Args:
+        seed, number: the experiment's seed and the round's number, which key its chance.
+        held: the number of samples of a device; −1 is the cloud.
+        sent: the bytes of a packet that a visit of some work sends on.
+        lost: whether the result of a visit to a device is lost, by (visit, those beside it, key).
+        beside: whether ``lost`` reads the visits beside one.
+    """
+
+    seed: int
+    number: int
+    held: Callable[[int], int] = lambda device: 0  # noqa: ARG005
+    sent: Callable[[Work, Packet], int] = lambda work, packet: 0  # noqa: ARG005
+    lost: Callable[[Train, Beside, Key], bool] = _keep
+    beside: bool = False
+
+
+class Walk:
+    """A walk over a plan, or over a branch of it.
+
+    Args:
+        of: the round.
+        visits: device → how often it was visited so far in the round.
+        heard: device → question → answer, so far in the round.
+        dealt: whether a team walks, whose members each do a share of the branches: what has no branches and asks
+            nothing is then one branch, so that one member does all of it.
+    """
+
+    def __init__(
+        self, of: Round, visits: Mapping[int, int] | None = None, heard: Answers | None = None, *, dealt: bool = False
+    ) -> None:
+        self.round, self.dealt = of, dealt
+        self.visits: Counter[int] = Counter(visits or {})
+        self.heard: Answers = heard or {}
+        self._beside: list[Beside] = []
+        self._ahead: list[Sequence[int]] = []
+
+    def node(self, node: Node, packet: Packet, tick: int) -> Walking:
+        """Walk a node with a packet from a tick on."""
+        if self.dealt and not (isinstance(node, Broadcast) or walk.meets(node) or walk.asks(node)):
+            return self._alone(node, packet, tick)
+        return _KINDS[type(node)](self, node, packet, tick)
+
+    def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:
+        one = yield from self._parallel(Parallel((node,), mix="equal"), packet, tick)
+        return replace(one, resolved=cast(Parallel, one.resolved).children[0])
+
+    def _train(self, node: Train, packet: Packet, tick: int) -> Walking:
+        of, device = self.round, walk.number(node)
+        key = Key(of.seed, of.number, tick, device, self.visits[device])
+        self.visits[device] += 1
+        size = of.sent(node.work, packet)
+        beside = self._beside.pop(0) if self._beside else ()  # of the cloud's visits, too: the next finds its own
+        got = None if device >= 0 and of.lost(node, beside, key) else (yield Visit(node, packet, key, size, beside))
+        if got is None:
+            return Passed(packet, node, [lost(key, of.held(device), size)])
+        trained = frozenset() if got[1].lost else frozenset({device})
+        return Passed(got[0], node, [got[1]], trained)
+
+    def _select(self, node: Select, packet: Packet, tick: int) -> Walking:
+        if not self._ahead:
+            self._ahead = yield Choose(node, tick, self.visits, 1)
+        chosen = self._ahead.pop(0)
+        one = yield from self.node(visits(node, chosen), packet, tick)
+        return replace(one, resolved=made(node, one.resolved), chosen=(tuple(chosen),))
+
+    def _parallel(self, node: Parallel, packet: Packet, tick: int) -> Walking:
+        one: Passed = yield Meet(node, packet, tick, self)
+        if one.answers:
+            self.heard = merged([self.heard, one.answers])
+        self.visits.update(receipt.device for receipt in one.receipts)
+        return one
+
+    def _broadcast(self, node: Broadcast, packet: Packet, tick: int) -> Walking:  # noqa: ARG002
+        yield Hand(node, packet)
+        return Passed(packet, node)
+
+    def _probe(self, node: Probe, packet: Packet, tick: int) -> Walking:
+        answers = yield Ask(node, packet, tick)
+        self.heard = merged([self.heard, answers])
+        return Passed(packet, node, answers=answers)
+
+    def _turns(self, node: Repeat | nodes.Sequence, packet: Packet, tick: int) -> Walking:
+        """Walk children one after the other: each starts where and when the last one ended."""
+        turns, done = walk.turns(node), list[Passed]()
+        for left, (child, ticks) in zip(range(len(turns), 0, -1), turns, strict=True):
+            if isinstance(node, Repeat) and isinstance(child, Select) and node.tick and not self._ahead:
+                self._ahead = yield Choose(child, tick, self.visits, min(left, AHEAD))
+            one = yield from self.node(child, packet, tick)
+            packet = one.packet
+            done.append(replace(one, packet={}))
+            tick += ticks
+        return Passed(
+            packet,
+            walk.rebuilt(node, [one.resolved for one in done]),
+            [receipt for one in done for receipt in one.receipts],
+            frozenset().union(*(one.trained for one in done)),
+            merged([one.answers for one in done]),
+            tuple(whom for one in done for whom in one.chosen),
+        )
+
+    def branches(self, met: Meet, mine: Collection[int]) -> Iterator[Branch]:
+        """Yield branches: they take place at the same time, and none counts what is chosen in another one."""
+        ahead, node = Counter[int](), met.node
+        apart = self.round.beside and not any(map(walk.meets, node.children))
+        beside = walk.beside(node) if apart else None
+        for index, child in enumerate(node.children):
+            if index in mine:
+                known = frozenset({*walk.devices(child), -1})  # not all devices: that would be quadratic
+                own = Walk(self.round, {k: self.visits[k] + ahead[k] for k in known}, self.heard)
+                own._beside = list(beside[index]) if beside else []
+                yield Branch(index, child, known, own)
+            for visit, times in walk.visited(child):
+                ahead[walk.number(visit)] += times
+
+
+_KINDS: dict[type[Any], Callable[..., Walking]] = {
+    Train: Walk._train,
+    Select: Walk._select,
+    Parallel: Walk._parallel,
+    Broadcast: Walk._broadcast,
+    Probe: Walk._probe,
+    Repeat: Walk._turns,
+    nodes.Sequence: Walk._turns,
+}
+
+
+def joined(met: Meet, packet: Packet, branches: Sequence[Passed]) -> Passed:
+    """Return what came out of a ``Parallel``.
+
+    Args:
+        met: the request.
+        packet: what the branches' packets became.
+        branches: all of them, in plan order.
+    """
+    receipts = [receipt for one in branches for receipt in one.receipts]
+    children = [one.resolved for one in branches]
+    same = all(a is b for a, b in zip(children, met.node.children, strict=True))
+    return Passed(
+        packet,
+        met.node if same else replace(met.node, children=tuple(children)),
+        receipts,
+        frozenset(receipt.device for receipt in receipts if not receipt.lost),
+        merged([one.answers for one in branches]),
+        tuple(whom for one in branches for whom in one.chosen),
+    )
+
+
+def merged(said: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:
+    """Put answers together: device → question → answer; the last answer to a question counts."""
+    answers: Answers = {}
+    for one in said:
+        for device, heard in one.items():
+            answers[device] = {**answers.get(device, {}), **heard}
+    return answers
+
+
+def lost(key: Key, samples: int, size: int) -> Receipt:
+    """Return the receipt of a visit that is lost."""
+    return Receipt(key.device, key.visit, key.tick, 0, samples, 0.0, 0.0, 0.0, size, lost=True)
+
+
+# -- choices ----------------------------------------------------------------------------------------------------------
+
+
+def visits(node: Select, chosen: Sequence[int]) -> Parallel:
+    """Return the visits to those that a ``Select`` has chosen.
+
+    >>> visits(Select("uniform", (3, 5, 7), 2, Work(steps=1), nodes.edge(0)), (3, 7)).children[1].site
+    Site(kind='device', index=7)
+    """
+    return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in BRANCHES))
+
+
+def made(node: Select, visited: Node) -> Node:
+    """Return what a ``Select`` became: the visits, after the question for the census where that is counted."""
+    return visited if node.asked is None else nodes.Sequence((node.asked, visited))
+
+
+def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
+    """Return a plan with every ``Select`` replaced by whom it chose; the very same node where there is none.
+
+    Args:
+        node: the plan.
+        choices: whom each Select chose, in the order of the walk.
+    """
+    if isinstance(node, Select):
+        return made(node, visits(node, next(choices)))
+    if isinstance(node, Parallel):
+        below = tuple(resolved(child, choices) for child in node.children)
+        same = all(a is b for a, b in zip(below, node.children, strict=True))
+        return node if same else replace(node, children=below)
+    turns = walk.turns(node)
+    return walk.rebuilt(node, [resolved(child, choices) for child, _ in turns]) if turns else node
+
+
+# -- drivers ----------------------------------------------------------------------------------------------------------
+
+
+class Driver:
+    """Does what a walk yields."""
+
+    def drive(self, walking: Walking) -> Passed:
+        """Drive a walk to its end."""
+        try:
+            asked = next(walking)
+            while True:
+                asked = walking.send(self.do(asked))
+        except StopIteration as stop:
+            return cast(Passed, stop.value)
+
+    def do(self, asked: Request) -> Any:
+        """Return the result of a request."""
+        return self._WAYS[type(asked)](self, asked)
+
+    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+        """Train; None where the result is lost."""
+        raise NotImplementedError
+
+    def ask(self, asked: Ask) -> Answers:
+        """Ask devices."""
+        raise NotImplementedError
+
+    def hand(self, asked: Hand) -> None:
+        """Hand out the model."""
+        raise NotImplementedError
+
+    def choose(self, asked: Choose) -> list[Sequence[int]]:
+        """Choose for one turn or more, at most ``asked.turns``."""
+        raise NotImplementedError
+
+    def meet(self, asked: Meet) -> Passed:
+        """Walk branches, and let them meet."""
+        raise NotImplementedError
+
+    _WAYS: Mapping[type[Any], Callable[[Any, Any], Any]] = {
+        Visit: lambda self, asked: self.visit(asked),
+        Ask: lambda self, asked: self.ask(asked),
+        Hand: lambda self, asked: self.hand(asked),
+        Choose: lambda self, asked: self.choose(asked),
+        Meet: lambda self, asked: self.meet(asked),
+    }
+
+
+class Dry(Driver):
+    """Walks a plan without training: visits change nothing, questions have no answers, the first can be chosen."""
+
+    def over(self, plan: Node, of: Round, tick: int = 0, packet: Packet | None = None) -> Passed:
+        """Walk a plan from a tick on."""
+        return self.drive(Walk(of).node(plan, {} if packet is None else packet, tick))
+
+    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+        """Do nothing."""
+        key = asked.key
+        return asked.packet, Receipt(key.device, key.visit, key.tick, 0, 0, 0.0, 0.0, 0.0, asked.size, lost=False)
+
+    def ask(self, asked: Ask) -> Answers:  # noqa: ARG002
+        """Hear nothing."""
+        return {}
+
+    def hand(self, asked: Hand) -> None:
+        """Do nothing."""
+
+    def choose(self, asked: Choose) -> list[Sequence[int]]:
+        """Choose the first candidates."""
+        return [asked.node.candidates[: asked.node.how_many]]
+
+    def meet(self, asked: Meet) -> Passed:
+        """Walk each branch; what went out comes back."""
+        return joined(asked, asked.packet, [self.branch(one, asked) for one in asked.branches()])
+
+    def branch(self, one: Branch, met: Meet) -> Passed:
+        """Walk a branch."""
+        return self.drive(one.walk.node(one.node, met.packet, met.tick))
+
+
+def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> Passed:
+    """Return what is known of a branch that was not walked, as its edge is gone: every visit is lost.
+
+    Args:
+        node: the branch; a ``Select`` in it stands for the first of its candidates.
+        tick: the park's clock.
+        seen: how often each device was visited so far in the round.
+        held: samples of a device.
+
+    >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
+    True
+    """
+    none = Round(0, 0, held, lost=lambda node, beside, key: True)  # noqa: ARG005
+    return replace(_Absent().drive(Walk(none, seen).node(node, {}, tick)), packet={})
+
+
+class _Absent(Dry):
+    """Loses the cloud's visits, too."""
+
+    def visit(self, asked: Visit) -> None:  # noqa: ARG002
+        return None
