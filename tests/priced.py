@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fedfloor.network.payload import Payload
+from fedfloor.network.payload import Asked, Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.sites import Sites, sites
@@ -38,7 +38,11 @@ EPOCH = Work(epochs=1)
 FACTORY_OF = (0, 0, 0, 1, 1, 2)
 PAYLOAD = Payload(
     {"all": BYTES, "classifier": 10},
-    {"census": (0, 40, 0.0), "loss": (BYTES, 4, 0.5), "gradient": (BYTES, BYTES, 1.0)},
+    {
+        "census": lambda _: Asked(0, 40),
+        "loss": lambda _: Asked(BYTES, 4, 0.5, model=True),
+        "gradient": lambda _: Asked(BYTES, BYTES, 1.0, model=True),
+    },
 )
 PASS = {"cycles_per_bit": 1.0, "data_bits": 16.0, "clock_hz": 1.0}  # 16 s
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedfloor import config, models
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
@@ -15,6 +17,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View
+from fedfloor.models.network import Network
 from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Node
@@ -60,6 +63,7 @@ class Job:
         loss: chance that a visit is lost.
         seed: of everything.
         model: the network's name.
+        kind: of its numbers.
     """
 
     method: Combined
@@ -70,11 +74,14 @@ class Job:
     loss: float = 0.0
     seed: int = 0
     model: str = "mlp-2nn"
+    kind: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
         data = self.here.dataset
         adapt = self.method.objective.adapt
         net = models.build(self.model, data.shape, len(data.classes), self.seed, None, adapt)
+        if net.flat.dtype != self.kind:
+            net = Network(net.module.to(self.kind), net.classifier)
         memory = DeviceMemory(self.folder)
         network = {"network": RADIO} if self.method.name in NETWORKED else {}
         self.costs = pricing.tariff(config.from_table({"seed": self.seed, **network}), self.here, net.trained)

@@ -61,7 +61,7 @@ from fedfloor.deploy.asking import Line, _Open
 from fedfloor.deploy.cloud import Cloud, _room
 from fedfloor.deploy.flow import Flow
 from fedfloor.deploy.gate import Gate
-from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, RefusedError, decode, encode
+from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
@@ -74,6 +74,7 @@ from fedfloor.models import saved
 from fedfloor.park.survey import Clusters, Question
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.start import begin
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment

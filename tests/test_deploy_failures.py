@@ -14,12 +14,13 @@ import torch
 
 from fedfloor.deploy import answers, topics
 from fedfloor.deploy.factory import Factory
-from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.deploy.message import Message, encode
 from fedfloor.engine.probe import ask
 from fedfloor.engine.team import Alone
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.parts.mix import Branch, Meeting, QFair
 from fedfloor.plan.nodes import Probe
+from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, live, simulated
 from parks import until

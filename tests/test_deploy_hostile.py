@@ -28,7 +28,7 @@ from fedfloor.deploy.device import Agent, foreign
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
 from fedfloor.deploy.gate import Gate
 from fedfloor.deploy.link import Mqtt
-from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, RefusedError, decode, encode
+from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
 from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.deploy.worker import NEWEST, most_batches
@@ -39,6 +39,7 @@ from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
+from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from fedfloor.deploy import message
 from fedfloor.deploy.gate import Gate
-from fedfloor.deploy.message import MAGIC, MOST_ARRAYS, START, VERSION, Message, RefusedError, decode, encode, fits
+from fedfloor.deploy.message import MAGIC, MOST_ARRAYS, START, VERSION, Message, decode, encode, fits
 from fedfloor.errors import SettingError
+from fedfloor.ranges import RefusedError
 
 NUMBERS = np.arange(6, dtype=np.float32)
 SENT = Message(

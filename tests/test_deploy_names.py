@@ -16,8 +16,9 @@ import calls
 import fedfloor
 from fedfloor import config, outside
 from fedfloor.deploy import errands, names
-from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
+from fedfloor.ranges import RefusedError
 from live_park import Live, experiment, live
 
 ROOT = Path(fedfloor.__file__).parent

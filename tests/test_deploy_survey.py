@@ -14,12 +14,12 @@ import pytest
 from fedfloor import config
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.facts import Questions
-from fedfloor.deploy.message import RefusedError
 from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.park.normalise import normaliser
 from fedfloor.park.regimes import RegimeNormaliser
 from fedfloor.park.survey import Clusters, Question
+from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import build_park, load_data
 from live_park import experiment, live, simulated
 from test_deploy_data import DEVICES, same

@@ -36,14 +36,16 @@ from rounds import Job, method
 @pytest.mark.parametrize("loss", [0.0, 0.3], ids=["all arrive", "some are lost"])
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_the_same(name: str, loss: float, tmp_path: Path) -> None:
-    jobs = [Job(method(name, work={"epochs": 2}), floor_(), folder=tmp_path / str(side), loss=loss) for side in (0, 1)]
+    # In float64: FedMMD's narrowest kernel, of variance 1e-6, makes the rounding of float32 far larger.
+    of, kind = method(name, work={"epochs": 2}), torch.float64
+    jobs = [Job(of, floor_(), folder=tmp_path / str(side), loss=loss, kind=kind) for side in (0, 1)]
     jobs[1].engine.cohort = Cohort()
     first, second = (job.run() for job in jobs)
     for one, other in zip(jobs[0].outcomes, jobs[1].outcomes, strict=True):
         assert one.resolved == other.resolved
         assert len(one.receipts) == len(other.receipts)
     for key, value in first.packet.items():  # three rounds of at most six steps
-        assert float((value - second.packet[key]).abs().max()) <= 1e-5 * float(value.abs().max())
+        assert float((value - second.packet[key]).abs().max()) <= 1e-8 * float(value.abs().max())
 
 
 # -- every network -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ OPTIONAL = (
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
-BASE = {"_version", "errors", "capacity", "chance", "figures", "names", "outside", "references", "threads"}
+BASE = {"_version", "errors", "capacity", "chance", "figures", "ranges", "names", "outside", "references", "threads"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -45,6 +45,7 @@ MAY = {
     "figures": {"errors"},
     "names": set(),
     "outside": {"errors"},
+    "ranges": set(),
     "threads": set(),
     "references": set(),
     "solvers": {"chance", "errors"},

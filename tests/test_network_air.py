@@ -10,7 +10,7 @@ import pytest
 
 from fedfloor.network import air, radio
 from fedfloor.network.air import Air
-from fedfloor.network.payload import Payload
+from fedfloor.network.payload import Asked, Payload
 from fedfloor.network.places import placed
 from fedfloor.network.price import price
 from fedfloor.network.profile import Devices, Link, Network, Radio
@@ -182,7 +182,7 @@ def test_seconds_bytes_and_joules_of_uploads() -> None:
 def test_answers_are_sent_once_in_their_own_size() -> None:
     # 40 bytes are 320·ln 2 nats, whatever a result takes; the model from device 0 to device 1, 1,000 bytes
     there = over_radio(heard_with(1e-9))
-    asked = Payload({"all": 1000}, {"census": (0, 40, 0.0)})
+    asked = Payload({"all": 1000}, {"census": lambda _: Asked(0, 40)})
     found = price(Probe((0, 1), "census"), there, asked, air=of(there))
     assert found.seconds == pytest.approx(airtime(there, 320 * math.log(2)), rel=1e-12)
     assert found.bytes["device_edge_up"] == 80

@@ -12,7 +12,7 @@ import pytest
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.network import settings
-from fedfloor.network.payload import Payload
+from fedfloor.network.payload import Asked, Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.settings import NetworkSettings
@@ -80,7 +80,7 @@ def lte(devices: int) -> Sites:
     return sites(on, 0, np.arange(devices) % 10, np.full(devices, 50), 8 * 784)
 
 
-FEMNIST = Payload({"all": 4 * WHOLE, "classifier": 4 * CLASSIFIER}, {"census": (0, 4 * 62, 0.0)})
+FEMNIST = Payload({"all": 4 * WHOLE, "classifier": 4 * CLASSIFIER}, {"census": lambda _: Asked(0, 4 * 62)})
 GROUP = 36  # M = 10: int(κM) = 3 groups of ⌊368/10⌋ = 36
 PARTICIPANTS = tuple(range(3 * GROUP))
 

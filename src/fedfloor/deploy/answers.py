@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from fedfloor.deploy import ranges
-from fedfloor.deploy.message import Arrays, RefusedError
+from fedfloor.deploy.message import Arrays
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.questions import question
 from fedfloor.plan.nodes import Probe
-
-VECTORS = ("features", "gradient", "profile")
+from fedfloor.ranges import RefusedError
 
 
 def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:
@@ -30,32 +30,13 @@ def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engin
     Raises:
         RefusedError: the question cannot be answered with that.
     """
-    if node.what in VECTORS:
-        return _vector(node.what, arrays, engine)
+    asked = question(node)
+    if asked.vector:
+        return _vector(asked.length(engine), arrays, engine)
     if arrays:
         raise RefusedError("kind", f"arrays came; '{node.what}' is answered in words.")
     with ranges.of("answer"):
-        return _plain(node, device, answer, engine)
-
-
-def _plain(node: Probe, device: int, answer: object, engine: Engine) -> Any:
-    """Return an answer in JSON."""
-    if node.what in ("census", "classes"):
-        park = engine.park
-        held = int((park.holdings if node.what == "census" else park.sizes)[device])
-        noise = ranges.noise(park.census_epsilon)
-        return ranges.counts(answer, len(park.dataset.classes), held, noise, -noise if node.what == "classes" else 0)
-    if node.what == "hash":
-        hashes = ranges.rows(answer, int(node.settings["hashes"] or 0), "its hashes")
-        return [ranges.whole(one, -ranges.COUNT, ranges.COUNT, "a hash") for one in hashes]
-    if node.what == "loss":
-        return ranges.number(answer, 0, ranges.LOSS, "its loss")
-    if node.what == "resources":
-        if not isinstance(answer, dict) or not {"pass_s"} <= set(answer) <= {"pass_s", "distance_m"}:
-            raise RefusedError("answer", "it does not say pass_s, and distance_m where there is one.")
-        most = {"pass_s": ranges.SECONDS, "distance_m": ranges.METRES}
-        return {name: ranges.number(one, 0, most[name], name) for name, one in answer.items()}
-    raise RefusedError("kind", f"'{node.what}' is no question that is known here.")
+        return asked.checked(answer, device, engine)
 
 
 def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
@@ -82,10 +63,8 @@ def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedEr
     }
 
 
-def _vector(what: str, arrays: Arrays, engine: Engine) -> torch.Tensor:
-    network = engine.network
-    kind = network.flat.numpy().dtype
-    size = {"gradient": network.trained, "profile": network.flat.numel()}.get(what)
+def _vector(size: int | None, arrays: Arrays, engine: Engine) -> torch.Tensor:
+    kind = engine.network.flat.numpy().dtype
     if set(arrays) != {"answer"}:
         raise RefusedError("names", f"{sorted(arrays)} came; 'answer' is waited for.")
     got = arrays["answer"]

@@ -17,18 +17,9 @@ from fedfloor.deploy import topics
 from fedfloor.deploy.flow import Flow
 from fedfloor.deploy.gate import Gate, shown, timely
 from fedfloor.deploy.link import Link
-from fedfloor.deploy.message import (
-    MOST_BYTES,
-    SHORT_HEADER,
-    STATUS_BYTES,
-    Arrays,
-    Message,
-    RefusedError,
-    decode,
-    encode,
-    split,
-)
+from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arrays, Message, decode, encode, split
 from fedfloor.deploy.settings import Named
+from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.gate import Gate
-from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, RefusedError, encode
+from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
@@ -44,6 +44,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
 from fedfloor.runs import loop, processes
 from fedfloor.runs.folder import owned
 from fedfloor.runs.launch import ignore

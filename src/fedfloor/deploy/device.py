@@ -24,13 +24,14 @@ from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.link import Link, Mqtt
-from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, RefusedError, encode, split
+from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, encode, split
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.park.normalise import normaliser
 from fedfloor.park.park import Park
+from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from fedfloor.deploy.worker import Worker

@@ -22,7 +22,7 @@ from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.gate import Gate, shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.link import Link, Mqtt
-from fedfloor.deploy.message import Message, RefusedError, encode
+from fedfloor.deploy.message import Message, encode
 from fedfloor.deploy.settings import EdgeSettings
 from fedfloor.deploy.tally import Failure
 from fedfloor.engine import ranks
@@ -33,6 +33,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Broadcast, Probe
+from fedfloor.ranges import RefusedError
 from fedfloor.runs import made
 from fedfloor.runs.parks import build_park
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedfloor.deploy import answers as answers_of
 from fedfloor.deploy import packing, ranges
-from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.engine import limit, scopes
 from fedfloor.engine.branches import said
@@ -30,6 +30,7 @@ from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Passed
+from fedfloor.ranges import RefusedError
 
 Told = dict[str, Any]
 SLACK = 4.0  # between an edge's medians, of the devices that it has heard so far, and those of all

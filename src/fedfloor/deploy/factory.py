@@ -14,7 +14,7 @@ from fedfloor.deploy import answers, packing, ranges
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
-from fedfloor.deploy.message import Message, RefusedError, fits
+from fedfloor.deploy.message import Message, fits
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.deploy.tally import KINDS, Failure, failed
@@ -26,6 +26,7 @@ from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset, Inputs, Made
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.deploy import ranges
-from fedfloor.deploy.message import RefusedError
 from fedfloor.engine.limit import KNOWN
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -31,6 +30,7 @@ from fedfloor.park.roster import only_test
 from fedfloor.park.statistics import Told, device_sums, standard
 from fedfloor.park.survey import Question, Step, Survey, added, rows_of
 from fedfloor.park.validation import of_tests
+from fedfloor.ranges import RefusedError
 
 Floats = tuple[float, ...]
 LEAST = 1e-30  # of a scale or a deviation

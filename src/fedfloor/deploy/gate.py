@@ -10,8 +10,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, RefusedError, decode, split
+from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, decode, split
 from fedfloor.errors import SettingError
+from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 

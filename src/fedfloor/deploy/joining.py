@@ -11,9 +11,10 @@ from typing import Any
 from fedfloor.deploy import ranges
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
-from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import CloudEdge, Named
 from fedfloor.errors import RunError, SettingError
+from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 

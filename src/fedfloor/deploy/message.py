@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedfloor.ranges import RefusedError
+
 VERSION = 1
 MAGIC = b"FEDF"
 START = struct.Struct(">4sBI")
@@ -34,14 +36,6 @@ TYPES: dict[str, type] = {
     "answers": str, "digest": str, "about": dict,
 }  # fmt: skip
 Arrays = Mapping[str, NDArray[Any]]
-
-
-class RefusedError(Exception):
-    """A message that is not taken; ``reason`` is the short name under which it is counted."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(f"{reason}: {text}")
-        self.reason, self.text = reason, text
 
 
 @dataclass(frozen=True)

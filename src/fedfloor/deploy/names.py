@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.config import kind_of, texts
-from fedfloor.deploy.message import RefusedError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.outside import SPEC, load, loaded
@@ -33,6 +32,7 @@ from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import OBJECTIVES, REWEIGHTED
 from fedfloor.parts.reweighted import Reweighted
 from fedfloor.plan.nodes import Work
+from fedfloor.ranges import RefusedError
 
 FIELDS = ("objective", "mix", "settings")  # of nodes and works: those that name parts
 SCOPES = frozenset({"all", "classifier"})  # of a work, which is the settings of a question for profiles

@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.deploy.message import Arrays, RefusedError, fits
+from fedfloor.deploy.message import Arrays, fits
 from fedfloor.engine.tree import Packet
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Objective
+from fedfloor.ranges import RefusedError
 
 Wanted = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 

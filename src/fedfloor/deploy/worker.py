@@ -12,14 +12,14 @@ from torch import Tensor
 
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy import packing
-from fedfloor.deploy.gate import shown
-from fedfloor.deploy.message import Message, RefusedError
+from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.engine import probe
 from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.questions import question
 from fedfloor.engine.team import Alone
+from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
@@ -27,12 +27,12 @@ from fedfloor.parts import objectives
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Probe, Scalar, Work
 from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
 from fedfloor.runs import made
 
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
 EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
 NEWEST, FOREIGN_NEWEST = 4, 64  # files that stay whatever a message keeps: of the own edge, of another
-HASHES = 4096  # of one answer
 NAMED = 4  # memories that checkpoints name: a run keeps two
 MEMORY_BYTES = 1 << 26  # of what a device keeps; ten models, where these are more
 BATCH = 100  # samples of a mini-batch of which ten times as many are always accepted
@@ -168,21 +168,22 @@ class Worker:
         if not isinstance(settings, dict):
             raise RefusedError("header", "the settings of its question are no table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
-        if node.what == "profile":
+        try:
+            asked = question(node)
+        except SettingError as error:
+            raise RefusedError("header", str(error)) from error
+        if asked.trains:
             work = self._bounded(about.get("settings"))
             if objectives.objective(work.objective, work.settings).remembers:
                 raise RefusedError("header", f"a profile keeps nothing, but objective '{work.objective}' does.")
-        hashes = settings.get("hashes", 1)
-        if type(hashes) is not int or not 1 <= hashes <= HASHES:
-            raise RefusedError("header", f"{shown(repr(hashes))} hashes; must be a whole number from 1 to {HASHES}.")
-        if node.what in ("features", "hash") and self._features not in (None, settings):
+        if asked.extracts and self._features not in (None, settings):
             raise RefusedError("work", f"the method of this device's experiment does not ask for such a '{node.what}'.")
         packet = packing.tensors(message.arrays)
         if packet:
             packing.check_visit(
                 {"w": message.arrays["w"]}, network, slice(0, network.flat.numel()), objectives.objective("plain", {})
             )
-        said = probe.question(node)(self.engine, self.device, packet, int(about["tick"]))
+        said = asked.answer(self.engine, self.device, packet, int(about["tick"]))
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}
         return "answer", {"answer": said}, {}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.engine import probe
 from fedfloor.engine.attend import Still, attended
 from fedfloor.engine.limit import Longest
+from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
@@ -78,8 +78,8 @@ class Here:
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Ask each device."""
-        answer = probe.question(node)
-        return {k: answer(engine, k, packet, tick) for k in devices}
+        asked = question(node)
+        return {k: asked.answer(engine, k, packet, tick) for k in devices}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Look at what each device holds."""

@@ -1,73 +1,376 @@
-"""Questions with settings, asked once before training: features, hashes of them, one local training."""
+"""Questions to devices: what a ``Probe`` can ask, what it costs, and which answers are taken.
+
+A question is one class. Whoever carries a ``Probe`` out, prices it, forecasts a run, takes an answer from the wire or
+counts what answers reveal asks the class, and knows no question by name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from fedfloor import ranges
+from fedfloor.engine import attend
 from fedfloor.engine import features as extraction
-from fedfloor.engine.attend import Still, attended
+from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.tree import Packet
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.network.payload import Asked
+from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.hashing import told
-from fedfloor.plan.nodes import Scalar, Work
+from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work
 from fedfloor.plan.schedule import Key
 
 if TYPE_CHECKING:
     from fedfloor.engine.engine import Engine
 
-Settings = Mapping[str, Scalar]
+SURVEY = "survey"
+COUNT_BYTES = 4
+HASH_BYTES = 8
+HASHES = 4096  # of one answer
+RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
 
 
-def features(engine: Engine, device: int, packet: Packet, tick: int, settings: Settings) -> Tensor:
-    """Answer the mean (1/n) Σ_i f(x_i) of the features of what the device holds, [D].
+@dataclass(frozen=True)
+class Sizes:
+    """What questions are priced by.
+
+    Args:
+        model: bytes of the packet.
+        number: bytes of one number of it.
+        gradient: bytes of a gradient of the trained numbers.
+        classes: F, of which a census counts samples.
+        classifier: how many numbers of the model are its classifier's; 0 where that is unknown.
+        shape: of a sample.
+        samples: of a device, the mean.
+    """
+
+    model: int
+    number: int
+    gradient: int
+    classes: int
+    classifier: int
+    shape: tuple[int, ...]
+    samples: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with its settings.
+
+    Attributes:
+        counts: whether the answer are class counts, which a census may carry noise for; of a device that is away they
+            are zeros.
+        drifts: whether the answer changes with the park's clock.
+        weighs: whether the size of an answer decides how much it counts, so that far larger ones are refused.
+        vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
+        extracts: whether it extracts features: devices take it with the settings of their own experiment alone.
+        trains: whether its settings are those of a visit's work.
+    """
+
+    settings: Mapping[str, Scalar]
+
+    counts: ClassVar[bool] = False
+    drifts: ClassVar[bool] = False
+    weighs: ClassVar[bool] = False
+    vector: ClassVar[bool] = False
+    extracts: ClassVar[bool] = False
+    trains: ClassVar[bool] = False
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
+        """Answer for a device with the model that arrived; the engine's network may be overwritten."""
+        raise NotImplementedError
+
+    def price(self, sizes: Sizes) -> Asked:
+        """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
+        raise NotImplementedError
+
+    def pretended(self, park: Park, device: int, trained: int) -> Any:  # noqa: ARG002
+        """Return an answer that a forecast goes on with, where nothing is trained; ``trained`` numbers has a model."""
+        return park.classes(device)
+
+    def checked(self, answer: object, device: int, engine: Engine) -> Any:
+        """Return an answer in JSON that came from somewhere else.
+
+        Raises:
+            RefusedError: it is out of range.
+        """
+        raise NotImplementedError
+
+    def length(self, engine: Engine) -> int | None:  # noqa: ARG002
+        """Return how many numbers a vector has; None where only devices know."""
+        return None
+
+
+class Census(Question):
+    """The class counts of what the device holds now, [F]."""
+
+    counts = drifts = True
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG002
+        """Count."""
+        return [int(count) for count in engine.park.census([device], tick, [engine.memory.visits[device]])[0]]
+
+    def price(self, sizes: Sizes) -> Asked:
+        """F counts of 4 bytes."""
+        return Asked(0, COUNT_BYTES * sizes.classes)
+
+    def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
+        """Take counts of at most what the device holds, and noise."""
+        park, whole = engine.park, not self.drifts
+        noise, held = ranges.noise(park.census_epsilon), int((park.sizes if whole else park.holdings)[device])
+        return ranges.counts(answer, len(park.dataset.classes), held, noise, -noise if whole else 0)
+
+
+class Classes(Census):
+    """The class counts of the device's whole local set, [F]."""
+
+    drifts = False
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG002
+        """Count."""
+        return [int(count) for count in engine.park.classes(device)]
+
+
+class Loss(Question):
+    """The mean cross-entropy of the arriving model over all the samples that the device holds."""
+
+    weighs = True
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> float:
+        """Go forward over the samples in blocks."""
+        network, samples, total = engine.network, engine.samples(device, tick), 0.0
+        _arrived(engine, packet)
+        network.module.eval()
+        with torch.inference_mode():
+            for first in range(0, len(samples), BLOCK):
+                rows = slice(first, first + BLOCK)
+                logits = network.module(samples.values(rows))
+                total += float(cross_entropy(logits, samples.y[rows], reduction="sum"))
+        return total / len(samples)
+
+    def price(self, sizes: Sizes) -> Asked:
+        """The model, one number, a pass forward."""
+        return Asked(sizes.model, sizes.number, FORWARD, model=True)
+
+    def pretended(self, park: Park, device: int, trained: int) -> float:  # noqa: ARG002
+        """Return 1."""
+        return 1.0
+
+    def checked(self, answer: object, device: int, engine: Engine) -> float:  # noqa: ARG002
+        """Take a loss that training can come back from."""
+        return ranges.number(answer, 0, ranges.LOSS, "its loss")
+
+
+class Gradient(Question):
+    """The gradient of the arriving model's mean cross-entropy over all it holds, [trained]."""
+
+    weighs = vector = True
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
+        """Go there and back over the samples."""
+        _arrived(engine, packet)
+        return full(engine.network, engine.samples(device, tick)).cpu()
+
+    def price(self, sizes: Sizes) -> Asked:
+        """The model, a gradient, a whole pass."""
+        return Asked(sizes.model, sizes.gradient, 1.0, model=True)
+
+    def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
+        """Return zeros."""
+        return torch.zeros(trained)
+
+    def length(self, engine: Engine) -> int:
+        """As many numbers as are trained."""
+        return engine.network.trained
+
+
+class Profile(Question):
+    """The model that one local training makes of the arriving one, [P]; nothing is kept of it.
+
+    Settings: those of :class:`~fedfloor.plan.nodes.Work`.
+    """
+
+    weighs = vector = trains = True
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
+        """Train."""
+        visits, still = engine.memory.visits[device], attend.Still(frozen=False)
+        attend.attended(engine, self._work(), packet, Key(engine.seed, 0, tick, device, 0), still)
+        engine.memory.visits[device] = visits
+        return engine.network.flat.clone()
+
+    def price(self, sizes: Sizes) -> Asked:
+        """A visit: the model there and back."""
+        return Asked(sizes.model, sizes.model, self._work().passes(sizes.samples), model=True)
+
+    def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
+        """Return zeros."""
+        return torch.zeros(trained)
+
+    def length(self, engine: Engine) -> int:
+        """As many numbers as the model has."""
+        return engine.network.flat.numel()
+
+    def _work(self) -> Work:
+        return Work(**self.settings)  # type: ignore[arg-type]
+
+
+class Features(Question):
+    """The mean (1/n) Σ_i f(x_i) of the features of what the device holds, [D].
 
     Settings: ``extractor``, by name, and its own.
 
     Raises:
         SettingError: no such extractor, or one that does not take such samples.
     """
-    made = extractor(str(settings["extractor"]), {k: v for k, v in settings.items() if k != "extractor"})
-    if not made.needs_model:
-        park = engine.park
-        x, _ = park.held(device, tick, engine.memory.visits[device])
-        mean, std = park.normalisation(engine.normalise)
-        found = torch.from_numpy(mean_features(made, x, Scaling(park.dataset.scale, mean, std)))
-    else:
-        engine.network.part("classifier")
-        if packet["w"] is not engine.network.flat:
-            engine.network.flat.copy_(packet["w"])
-        found = extraction.extracted(engine.network, engine.samples(device, tick)).flatten(1).double().mean(0)
-    return found.to(engine.network.flat.dtype)
+
+    weighs = vector = extracts = True
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
+        """Extract and average."""
+        return self.mean(engine, device, packet, tick)
+
+    def mean(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
+        """Return the mean features, [D]."""
+        made = self._extractor()
+        if not made.needs_model:
+            park = engine.park
+            x, _ = park.held(device, tick, engine.memory.visits[device])
+            mean, std = park.normalisation(engine.normalise)
+            found = torch.from_numpy(mean_features(made, x, Scaling(park.dataset.scale, mean, std)))
+        else:
+            engine.network.part("classifier")
+            _arrived(engine, packet)
+            found = extraction.extracted(engine.network, engine.samples(device, tick)).flatten(1).double().mean(0)
+        return found.to(engine.network.flat.dtype)
+
+    def price(self, sizes: Sizes) -> Asked:
+        """D numbers and a pass forward, by whichever network; the model goes along where it extracts."""
+        made = self._extractor()
+        size = sizes.classifier // sizes.classes - 1 if made.needs_model else made.dimension(sizes.shape)
+        return Asked(sizes.model if made.needs_model else 0, sizes.number * size, FORWARD, model=made.needs_model)
+
+    def _extractor(self) -> Any:
+        own = {name: one for name, one in self.settings.items() if name not in ("extractor", "hashes", "width")}
+        return extractor(str(self.settings["extractor"]), own)
 
 
-def hashes(engine: Engine, device: int, packet: Packet, tick: int, settings: Settings) -> list[int]:
-    """Answer h integers ⌊(a_i·v + b_i)/r⌋, v the mean features; a and b are the same on all devices, by the seed.
+class Hash(Features):
+    """h integers ⌊(a_i·v + b_i)/r⌋, v the mean features; a and b are the same on all devices, by the seed.
 
-    Settings: those of :func:`features`, ``hashes`` h and ``width`` r.
+    Settings: those of :class:`Features`, ``hashes`` h and ``width`` r.
 
     Raises:
-        SettingError: as :func:`features`, or h or r out of range.
+        SettingError: as :class:`Features`, or h or r out of range.
     """
-    own = {name: one for name, one in settings.items() if name not in ("hashes", "width")}
-    vector = features(engine, device, packet, tick, own).double().cpu().numpy()
-    return told(vector, int(settings["hashes"] or 0), float(settings["width"] or 0), engine.seed)
+
+    weighs = vector = False
+
+    def __post_init__(self) -> None:
+        many = self.settings.get("hashes")
+        require(type(many) is int and 1 <= many <= HASHES, "hashes", many, f"a whole number from 1 to {HASHES}")
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
+        """Hash the mean features."""
+        vector = self.mean(engine, device, packet, tick).double().cpu().numpy()
+        return told(vector, self._many(), float(self.settings["width"] or 0), engine.seed)
+
+    def price(self, sizes: Sizes) -> Asked:
+        """h numbers of 8 bytes, and a pass forward."""
+        made = self._extractor()
+        return Asked(sizes.model if made.needs_model else 0, HASH_BYTES * self._many(), FORWARD, made.needs_model)
+
+    def checked(self, answer: object, device: int, engine: Engine) -> list[int]:  # noqa: ARG002
+        """Take h whole numbers."""
+        hashes = ranges.rows(answer, self._many(), "its hashes")
+        return [ranges.whole(one, -ranges.COUNT, ranges.COUNT, "a hash") for one in hashes]
+
+    def _many(self) -> int:
+        return int(self.settings["hashes"] or 0)
 
 
-def profile(engine: Engine, device: int, packet: Packet, tick: int, settings: Settings) -> Tensor:
-    """Answer the model that one local training makes of the arriving one, [P]; nothing is kept of it.
-
-    Settings: those of :class:`~fedfloor.plan.nodes.Work`.
+class Resources(Question):
+    """A device on the network: seconds of a pass over its data, and metres to the base station.
 
     Raises:
-        RunError: training fails.
+        SettingError: there is no network.
     """
-    key = Key(engine.seed, 0, tick, device, 0)
-    visits = engine.memory.visits[device]
-    attended(engine, Work(**settings), packet, key, Still(frozen=False))  # type: ignore[arg-type]
-    engine.memory.visits[device] = visits
-    return engine.network.flat.clone()
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:  # noqa: ARG002
+        """Look it up."""
+        sites = engine.sites
+        if sites is None:
+            raise SettingError("a Probe for 'resources' needs a [network], such as --set network.profile=lte-cat-m2.")
+        there = {} if sites.distance_m is None else {"distance_m": float(sites.distance_m[device])}
+        return {"pass_s": float(sites.pass_s[device]), **there}
+
+    def price(self, sizes: Sizes) -> Asked:  # noqa: ARG002
+        """Two numbers of 8 bytes."""
+        return Asked(0, RESOURCES_BYTES)
+
+    def pretended(self, park: Park, device: int, trained: int) -> None:  # noqa: ARG002
+        """Return nothing: a forecast knows the network itself."""
+        return
+
+    def checked(self, answer: object, device: int, engine: Engine) -> dict[str, float]:  # noqa: ARG002
+        """Take seconds, and metres where there are some."""
+        if not isinstance(answer, dict) or not {"pass_s"} <= set(answer) <= {"pass_s", "distance_m"}:
+            raise ranges.RefusedError("answer", "it does not say pass_s, and distance_m where there is one.")
+        most = {"pass_s": ranges.SECONDS, "distance_m": ranges.METRES}
+        return {name: ranges.number(one, 0, most[name], name) for name, one in answer.items()}
+
+
+class Survey(Question):
+    """A step of the normalisation's survey, which is answered before round 1: only its price is known here.
+
+    Settings: ``down`` and ``up``, its bytes.
+    """
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:  # noqa: ARG002
+        """Refuse.
+
+        Raises:
+            SettingError: always.
+        """
+        raise SettingError("a plan cannot ask a survey: the normalisation's questions are asked before it.")
+
+    def price(self, sizes: Sizes) -> Asked:  # noqa: ARG002
+        """The step's bytes, and no time to compute: a few operations per value."""
+        return Asked(int(self.settings["down"] or 0), int(self.settings["up"] or 0))
+
+
+QUESTIONS: dict[str, type[Question]] = {
+    "census": Census,
+    "classes": Classes,
+    "loss": Loss,
+    "gradient": Gradient,
+    "resources": Resources,
+    "features": Features,
+    "hash": Hash,
+    "profile": Profile,
+    SURVEY: Survey,
+}
+
+
+def question(node: Probe) -> Question:
+    """Return what a node asks.
+
+    Raises:
+        SettingError: an unknown question.
+    """
+    if node.what not in QUESTIONS:
+        raise unknown("question", node.what, [name for name in QUESTIONS if name != SURVEY])
+    return QUESTIONS[node.what](node.settings)
+
+
+def _arrived(engine: Engine, packet: Packet) -> None:
+    if packet["w"] is not engine.network.flat:
+        engine.network.flat.copy_(packet["w"])

@@ -139,13 +139,13 @@ class Walk:
         return (yield from self._hand_out(stand, targets, size, branch, then, whole=node.scope == "all"))
 
     def _probe(self, node: Probe, stand: Stand, branch: Branch) -> Walking:
-        question, answer, passes = self.payload.of(node)
+        question, answer, passes, model = self.payload.of(node)
         targets = list(enumerate(map(device, node.devices)))
 
         def then(i: int, there: Stand, own: Branch) -> Steps:
             return self._asked(targets[i][1], there, own, (question, answer, passes), node.at)
 
-        return (yield from self._hand_out(stand, targets, question, branch, then, whole=self.payload.carries(node)))
+        return (yield from self._hand_out(stand, targets, question, branch, then, whole=model))
 
     def _asked(self, site: Site, stand: Stand, own: Branch, asked: tuple[int, int, float], at: Site) -> Steps:
         """Ask a device and carry its answer to ``at``: there can be many, so in one generator."""

@@ -16,6 +16,7 @@ from fedfloor.chance import generator
 from fedfloor.data import labels, sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.idx import DIGITS
+from fedfloor.engine.questions import COUNT_BYTES, HASH_BYTES
 from fedfloor.errors import require
 from fedfloor.park.partition import Dominant
 from fedfloor.parts.extractors.extractor import FeatureExtractor
@@ -25,7 +26,6 @@ from fedfloor.report.numbers import interval
 from fedfloor.reproduce import documents
 from fedfloor.reproduce.attack import attacked
 from fedfloor.reproduce.study import wanted
-from fedfloor.runs.pricing import COUNT_BYTES, HASH_BYTES
 from fedfloor.solvers.clustering.kmeans import kmeans
 from fedfloor.solvers.clustering.lsh import functions, hashed
 from fedfloor.solvers.clustering.purity import purity

@@ -13,6 +13,7 @@ import torch
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import combined
+from fedfloor.engine.questions import question
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
@@ -136,13 +137,10 @@ def pretended(asked: Node, trained: int, park: Park) -> dict[int, dict[str, Any]
 
     In the place of features, and of hashes of them, stand class counts: so groups are other ones than in a run.
     """
-    zero = torch.zeros(trained)
     answers: dict[int, dict[str, Any]] = {}
     for one in walk.probes(asked):
         for k in one.devices:
-            counts = park.classes(k) if one.what in ("classes", "features", "hash") else None
-            said = {"gradient": zero, "profile": zero, "loss": 1.0}
-            answers.setdefault(k, {})[one.what] = said.get(one.what, counts)
+            answers.setdefault(k, {})[one.what] = question(one).pretended(park, k, trained)
     return answers
 
 

@@ -11,30 +11,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.engine.questions import QUESTIONS, SURVEY, Question, Sizes
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
-from fedfloor.network.payload import SURVEY, Asked, Payload
+from fedfloor.network.payload import Asked, Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.sites import Sites
 from fedfloor.park.park import Park
 from fedfloor.park.survey import Step
 from fedfloor.parts import objectives
-from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import FORWARD, Node, Probe, Scalar, Work
+from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.nodes import Sequence as Chain
 from fedfloor.plan.outcome import Outcome, Receipt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
-COUNT_BYTES = 4
-HASH_BYTES = 8
 MOST = 1e20  # s or J of a round; so that a ledger's sums stay below what a report reads
 
 
@@ -70,11 +67,8 @@ class Tariff:
 
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
         radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
-        part of the model would come to is not known. A census are F counts of 4 bytes, a hash is a number of 8;
-        features take a pass forward, by whichever network, and a profile a visit, with the model there and back. The
-        mean loss takes a pass forward, the gradient a whole pass, and both need the model. Resources are two numbers of
-        8 bytes. A survey's question and answer have the bytes of its step, and take no time to compute: a few
-        operations per value.
+        part of the model would come to is not known. Questions state their own prices
+        (:mod:`fedfloor.engine.questions`).
         """
         radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
         number = next(iter(packet.values())).element_size()
@@ -83,28 +77,13 @@ class Tariff:
         if radio is not None and radio.payload_nats is not None:
             size, parts = round(radio.payload_nats / math.log(2) / 8), {}
             gradient = size
-        asked: dict[str, Asked | Callable[[Mapping[str, Scalar]], Asked]] = {
-            "census": (0, COUNT_BYTES * self.classes, 0.0),
-            "classes": (0, COUNT_BYTES * self.classes, 0.0),
-            "loss": (size, number, FORWARD),
-            "gradient": (size, gradient, 1.0),
-            "resources": (0, RESOURCES_BYTES, 0.0),
-            "features": lambda told: self._features(told, size, number),
-            "hash": lambda told: self._features(told, size, number, HASH_BYTES * int(told["hashes"] or 0)),
-            SURVEY: lambda told: (int(told["down"] or 0), int(told["up"] or 0), 0.0),
-            "profile": lambda told: (size, size, Work(**told).passes(float(self.sites.samples.mean()))),  # type: ignore[arg-type]
-        }
-        return Payload({"all": size, **parts}, asked)
+        mean = float(self.sites.samples.mean())
+        sizes = Sizes(size, number, gradient, self.classes, self.classifier, self.shape, mean)
 
-    def _features(self, told: Mapping[str, Scalar], size: int, number: int, answer: int | None = None) -> Asked:
-        """Return what features cost, or hashes of them: a pass forward; the model goes along where it extracts."""
-        own = {name: one for name, one in told.items() if name not in ("extractor", "hashes", "width")}
-        made = extractor(str(told["extractor"]), own)
-        if made.needs_model:
-            dimension = self.classifier // self.classes - 1
-        else:
-            dimension = made.dimension(self.shape) if answer is None else 0
-        return size if made.needs_model else 0, number * dimension if answer is None else answer, FORWARD
+        def cost(kind: type[Question]) -> Callable[[Mapping[str, Scalar]], Asked]:
+            return lambda settings: kind(settings).price(sizes)
+
+        return Payload({"all": size, **parts}, {name: cost(kind) for name, kind in QUESTIONS.items()})
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return what methods may know of the devices on the network."""

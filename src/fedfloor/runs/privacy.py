@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedfloor.engine.questions import question
 from fedfloor.experiment import Experiment
 from fedfloor.park.normalise import Normalise, steps
 from fedfloor.park.park import Park
@@ -61,8 +62,9 @@ class _Asked(Dry):
 
     def ask(self, asked: Ask) -> Answers:
         """Note a question for class counts: those of the whole local set are the same at every tick."""
-        when = {"census": asked.tick, "classes": -1}.get(asked.node.what)
-        self.found += [] if when is None else [(device, when) for device in asked.node.devices]
+        of = question(asked.node)
+        when = asked.tick if of.drifts else -1
+        self.found += [(device, when) for device in asked.node.devices] if of.counts else []
         return {}
 
     def choose(self, asked: Choose) -> list[Sequence[int]]:

@@ -1,0 +1,117 @@
+"""The range of what somebody else claims: a value is of the right type and lies between limits, or is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+COUNT = 1 << 53  # the greatest whole number: as float64 knows them
+DEVICES = 1 << 20  # of a park
+# Of a loss. Cross-entropy is ln F for a model that knows nothing of F classes; a million means outputs that differ by
+# a million, which no training comes back from.
+LOSS = 1e6
+SECONDS = 1e8  # three years
+METRES = 1e9
+NOISE = 100  # of 1/ε: the noise of a count is larger with a chance of e^-100 or less
+RATIO = 1e9  # of a vector's root mean square: features, gradients and weights are far below
+
+
+class RefusedError(Exception):
+    """A message that is not taken; ``reason`` is the short name under which it is counted."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(f"{reason}: {text}")
+        self.reason, self.text = reason, text
+
+
+@contextmanager
+def of(reason: str) -> Iterator[None]:
+    """Count what is out of range under a kind of message."""
+    try:
+        yield
+    except RefusedError as error:
+        raise RefusedError(reason if error.reason == "range" else error.reason, error.text) from error
+
+
+def whole(value: object, low: int, high: int, what: str) -> int:
+    """Return a whole number from ``low`` to ``high``.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    if type(value) is int and low <= value <= high:
+        return value
+    raise RefusedError("range", f"{what} is no whole number from {low} to {high}.")
+
+
+def number(value: object, low: float, high: float, what: str) -> float:
+    """Return a number from ``low`` to ``high``.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    if type(value) in (int, float) and low <= value <= high:  # type: ignore[operator]
+        return float(value)  # type: ignore[arg-type]
+    raise RefusedError("range", f"{what} is no number from {low:g} to {high:g}.")
+
+
+def rows(value: object, length: int | None, what: str) -> list[Any]:
+    """Return a list of a given length, or of any that a park may have devices.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    if isinstance(value, list) and (len(value) <= DEVICES if length is None else len(value) == length):
+        return value
+    raise RefusedError("range", f"{what} is no list of {DEVICES if length is None else length}.")
+
+
+def table(value: object, most: int, what: str) -> dict[str, Any]:
+    """Return a table of at most so many entries.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    if isinstance(value, dict) and len(value) <= most:
+        return value
+    raise RefusedError("range", f"{what} is no table of at most {most}.")
+
+
+def vector(values: NDArray[Any], what: str) -> None:
+    """Refuse numbers that are not finite or far too large.
+
+    Raises:
+        RefusedError: they are.
+    """
+    size = math.sqrt(float(np.square(values, dtype=np.float64).mean())) if values.size else 0.0
+    if not size <= RATIO:
+        raise RefusedError("range", f"the root mean square of {what} is {size:.3g}; at most {RATIO:g} is taken.")
+
+
+def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0) -> list[int]:
+    """Return how many samples of each class a device holds.
+
+    Args:
+        value: what it claims.
+        bins: how many classes there are.
+        held: how many samples it can hold at most.
+        noise: the most that noise may have added to a count.
+        least: the smallest count; noise makes some negative.
+
+    Raises:
+        RefusedError: it is something else.
+    """
+    found = [whole(one, least, held + noise, "a count of its classes") for one in rows(value, bins, "its census")]
+    if sum(found) > held + bins * noise:
+        raise RefusedError("range", f"its census counts {sum(found)} samples; it holds {held} at most.")
+    return found
+
+
+def noise(epsilon: float | None) -> int:
+    """Return the most that the noise of a census may change a count."""
+    return 0 if epsilon is None else min(COUNT, math.ceil(NOISE / epsilon))
