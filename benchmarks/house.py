@@ -1,0 +1,223 @@
+"""How the code is laid out: a table of what a change has to touch, of this tree or another one.
+
+    python benchmarks/house.py [SRC] [--json]
+
+SRC is the folder of a package ``fedfloor`` (default: this tree's). Two trees side by side are two runs of it.
+
+- *files that test for kinds of node*: with ``isinstance``, ``type(…) is`` or ``case`` of a class of plan/nodes.py
+- *files that repeat turns*: that walk the turns of a ``Repeat`` themselves, as whoever walks a plan has to
+- *files that count bytes of numbers*: with ``element_size()`` or a tensor's ``nbytes``
+- *hooks*: public members of the protocols ``Objective`` and ``Method``
+- *import circles*: files that import each other, directly or through others, within a room; those for type annotations
+  count, too
+- *files a packet passes*: in which a packet of tensors is a local variable while FedSR trains a round
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+KINDS = {"Train", "Sequence", "Parallel", "Repeat", "Select", "Broadcast", "Probe"}
+PASSED = """
+import json, sys, tempfile
+from pathlib import Path
+import torch
+from fedfloor import config
+from fedfloor.engine import ranks
+from fedfloor.runs.api import run
+
+seen = set()
+whole = ranks.run
+
+
+def packet(value):
+    value = getattr(value, "packet", value)
+    return isinstance(value, dict) and isinstance(value.get("w"), torch.Tensor)
+
+
+def watch(frame, event, argument):
+    name = frame.f_code.co_filename
+    if event == "call" and "/fedfloor/" in name and name not in seen and any(map(packet, frame.f_locals.values())):
+        seen.add(name)
+
+
+def watched(*arguments, **more):
+    sys.setprofile(watch)
+    try:
+        return whole(*arguments, **more)
+    finally:
+        sys.setprofile(None)
+
+
+ranks.run = watched
+with tempfile.TemporaryDirectory() as place:
+    data = {"name": "labels", "samples_per_device": 20, "partition": {"kind": "iid"}}
+    work, method = {"epochs": 1, "batch_size": 10}, {"name": "fedsr"}
+    about = {"name": "ring", "rounds": 2, "park": {"devices": 4, "factories": 2}, "model": {"name": "mlp-2nn"}}
+    run(config.from_table({**about, "data": data, "work": work, "method": method}), Path(place) / "run", ranks=1)
+print(json.dumps(sorted(name.split("/fedfloor/")[-1] for name in seen)))
+"""
+
+
+def names(node: ast.expr) -> set[str]:
+    """Return the last parts of the names in an expression."""
+    found = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return found | {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+
+
+def tests_of_kind(tree: ast.AST) -> int:
+    """Return how often a file asks what kind of node something is."""
+    found = 0
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "isinstance":
+            found += bool(names(one.args[1]) & KINDS)
+        elif isinstance(one, ast.MatchClass):
+            found += bool(names(one.cls) & KINDS)
+        elif isinstance(one, ast.Compare) and isinstance(one.ops[0], (ast.Is, ast.IsNot)):
+            found += "type" in names(one.left) and bool(names(one.comparators[0]) & KINDS)
+    return found
+
+
+def repeats(text: str) -> bool:
+    """Return whether a file walks the turns of a Repeat."""
+    return "* node.times" in text or "* at.times" in text or "walk.turns(" in text or "def turns(" in text
+
+
+def imports(path: Path, known: dict[str, Path]) -> set[Path]:
+    """Return the files of the package that a file imports."""
+    found: set[Path] = set()
+    for one in ast.walk(ast.parse(path.read_text())):
+        wanted = []
+        if isinstance(one, ast.ImportFrom) and one.module and one.level == 0:
+            wanted = [f"{one.module}.{alias.name}" for alias in one.names] + [one.module]
+        elif isinstance(one, ast.Import):
+            wanted = [alias.name for alias in one.names]
+        hits = [known[name] for name in wanted if name in known]
+        modules = [hit for hit in hits if hit.name != "__init__.py"] or hits
+        found.update(modules)
+    return found - {path}
+
+
+def circles(graph: dict[Path, set[Path]]) -> list[list[Path]]:
+    """Return the strongly connected components of more than one file (Tarjan)."""
+    index: dict[Path, int] = {}
+    low: dict[Path, int] = {}
+    stack: list[Path] = []
+    found: list[list[Path]] = []
+
+    def visit(one: Path) -> None:
+        index[one] = low[one] = len(index)
+        stack.append(one)
+        for other in sorted(graph[one]):
+            if other not in index:
+                visit(other)
+                low[one] = min(low[one], low[other])
+            elif other in stack:
+                low[one] = min(low[one], index[other])
+        if low[one] == index[one]:
+            part = []
+            while True:
+                last = stack.pop()
+                part.append(last)
+                if last == one:
+                    break
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    sys.setrecursionlimit(10_000)
+    for one in sorted(graph):
+        if one not in index:
+            visit(one)
+    return found
+
+
+def hooks(root: Path, file: str, name: str) -> int:
+    """Return how many public members a protocol has."""
+    for one in ast.parse((root / file).read_text()).body:
+        if isinstance(one, ast.ClassDef) and one.name == name:
+            members = [m.name for m in one.body if isinstance(m, ast.FunctionDef)]
+            members += [
+                m.target.id for m in one.body if isinstance(m, ast.AnnAssign) and isinstance(m.target, ast.Name)
+            ]
+            return sum(not member.startswith("_") for member in members)
+    return 0
+
+
+def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield each room with its files and lines."""
+    many, lines = Counter[str](), Counter[str]()
+    for path in files:
+        parts = path.relative_to(root).parts
+        room = parts[0] if len(parts) > 1 else "(top)"
+        many[room] += 1
+        lines[room] += len(path.read_text().splitlines())
+    for room in sorted(many):
+        yield room, many[room], lines[room]
+
+
+def measured(root: Path) -> dict[str, object]:
+    """Return all figures of a tree."""
+    files = sorted(path for path in root.rglob("*.py"))
+    texts = {path: path.read_text() for path in files}
+    kinds = {path: tests_of_kind(ast.parse(text)) for path, text in texts.items()}
+    known = {".".join(("fedfloor", *path.relative_to(root).with_suffix("").parts)): path for path in files}
+    known |= {name.removesuffix(".__init__"): path for name, path in known.items() if name.endswith(".__init__")}
+    graph = {path: imports(path, known) for path in files}
+    tied = [[str(path.relative_to(root)) for path in one] for one in circles(graph)]
+    counting = [path for path, text in texts.items() if "element_size()" in text or "flat.nbytes" in text]
+    passed = subprocess.run(
+        [sys.executable, "-c", PASSED], capture_output=True, text=True, check=True,
+        env={**__import__("os").environ, "PYTHONPATH": str(root.parent), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    through = json.loads(passed.stdout.splitlines()[-1])
+    by_room = list(rooms(files, root))
+
+    def named(paths: list[Path]) -> list[str]:
+        return [str(path.relative_to(root)) for path in paths]
+
+    return {
+        "files that test for kinds of node": named([path for path, many in kinds.items() if many]),
+        "tests for kinds of node": sum(kinds.values()),
+        "files that repeat turns": named([path for path, text in texts.items() if repeats(text)]),
+        "files that count bytes of numbers": named(counting),
+        "files a packet passes in a round of FedSR": through,
+        "hooks of Objective": hooks(root, "parts/objective.py", "Objective"),
+        "hooks of Method": hooks(root, "methods/contract.py", "Method"),
+        "import circles": tied,
+        "files in import circles": sum(map(len, tied)),
+        "rooms": {room: {"files": many, "lines": lines} for room, many, lines in by_room},
+        "files": len(files),
+        "lines": sum(lines for _, _, lines in by_room),
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("src", nargs="?", type=Path, default=Path(__file__).parents[1] / "src" / "fedfloor")
+    parser.add_argument("--json", action="store_true", help="all figures with their lists")
+    args = parser.parse_args()
+    found = measured(args.src.resolve())
+    if args.json:
+        print(json.dumps(found, indent=1))
+        return
+    for name, value in found.items():
+        if isinstance(value, dict):
+            print("rooms: " + ", ".join(f"{room} {one['files']}/{one['lines']}" for room, one in value.items()))
+        elif isinstance(value, list):
+            print(f"{name}: {len(value)}")
+            for one in value:
+                print(f"    {one}")
+        else:
+            print(f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    main()
