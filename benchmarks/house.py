@@ -94,14 +94,12 @@ def imports(path: Path, known: dict[str, Path]) -> set[Path]:
     """Return the files of the package that a file imports."""
     found: set[Path] = set()
     for one in ast.walk(ast.parse(path.read_text())):
-        wanted = []
         if isinstance(one, ast.ImportFrom) and one.module and one.level == 0:
-            wanted = [f"{one.module}.{alias.name}" for alias in one.names] + [one.module]
+            for alias in one.names:  # a module of that name, else what the module itself has
+                wanted = known.get(f"{one.module}.{alias.name}", known.get(one.module))
+                found |= {wanted} if wanted else set()
         elif isinstance(one, ast.Import):
-            wanted = [alias.name for alias in one.names]
-        hits = [known[name] for name in wanted if name in known]
-        modules = [hit for hit in hits if hit.name != "__init__.py"] or hits
-        found.update(modules)
+            found |= {known[alias.name] for alias in one.names if alias.name in known}
     return found - {path}
 
 

@@ -65,7 +65,7 @@ from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Mess
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
-from fedfloor.engine.attend import Still
+from fedfloor.engine.engine import Still
 from fedfloor.engine.limit import Limit
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment, ModelSettings

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfloor.engine import features, head
+from fedfloor.engine import features, head, networks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Alone, Team
@@ -55,7 +55,7 @@ def test_features_extracted_once_come_to_what_the_whole_network_comes_to(what: s
     plan = Parallel(tuple(Train(device(k), WORKS[what]) for k in range(5)))
     short, whole = (of(module=doubled("plain"), shortcuts=shortcuts) for shortcuts in (True, False))
     assert features.once(short, WORKS[what])
-    assert head.fits(features.head(short.network), WORKS[what], Plain()) == (what == "by hand")
+    assert head.fits(networks.head(short.network), WORKS[what], Plain()) == (what == "by hand")
     assert not features.once(whole, WORKS[what])
     one, other = (walk(here, plan) for here in (short, whole))
     assert torch.allclose(one.packet["w"], other.packet["w"], rtol=0, atol=1e-12)
@@ -70,7 +70,7 @@ def test_a_field_that_is_not_known_is_never_dropped(what: str) -> None:
     work = extended(WORKS[what])
     short, whole = of(), of(shortcuts=False)
     assert not features.once(short, work)
-    assert not head.fits(features.head(short.network), work, Plain())
+    assert not head.fits(networks.head(short.network), work, Plain())
     one, other = walk(short, Train(device(1), work)), walk(whole, Train(device(1), WORKS[what]))
     assert bits(one.packet["w"]) == bits(other.packet["w"])
     assert features.once(short, extended(WORKS[what], 0.0))  # it is not set

@@ -31,7 +31,7 @@ from fedfloor.deploy.settings import (
     Tls,
     to_toml,
 )
-from fedfloor.engine.attend import Still
+from fedfloor.engine.engine import Still
 from fedfloor.errors import RunError
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key

@@ -30,23 +30,6 @@ def names_of(edges: Sequence[float], classes: Sequence[str] = ()) -> tuple[str, 
     return (f"<{shown[0]}", *middle, f">={shown[-1]}")
 
 
-def check(edges: Sequence[float], classes: Sequence[str]) -> None:
-    """Check the edges of ranges, and that there are as many class names as ranges.
-
-    Raises:
-        SettingError: they do not ascend, are not finite, or the names are too few or too many.
-    """
-    if not edges or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-        raise SettingError(
-            f"data.bins = {list(edges)}: must be numbers that ascend, the edges between classes, such as [30, 80]."
-        )
-    if classes and len(classes) != len(edges) + 1:
-        raise SettingError(
-            f"data.classes: {len(classes)} names, but {len(edges)} edges (data.bins) make {len(edges) + 1} classes. "
-            "Name each, the lowest first, or leave classes out."
-        )
-
-
 def binned(
     texts: Sequence[str], edges: Sequence[float], names: Sequence[str], place: Callable[[int], str]
 ) -> list[str]:

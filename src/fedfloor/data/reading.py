@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from fedfloor.data.bins import check as check_bins
+import numpy as np
+
 from fedfloor.data.dataset import Missing
 from fedfloor.data.times import check_format
 from fedfloor.errors import SettingError, require
@@ -328,3 +329,20 @@ class Own(Reading):
     """How a single device's own data are read: none of them are for testing, and one class is enough."""
 
     whole: ClassVar[bool] = True
+
+
+def check_bins(edges: Sequence[float], classes: Sequence[str]) -> None:
+    """Check the edges of ranges, and that there are as many class names as ranges.
+
+    Raises:
+        SettingError: they do not ascend, are not finite, or the names are too few or too many.
+    """
+    if not edges or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+        raise SettingError(
+            f"data.bins = {list(edges)}: must be numbers that ascend, the edges between classes, such as [30, 80]."
+        )
+    if classes and len(classes) != len(edges) + 1:
+        raise SettingError(
+            f"data.classes: {len(classes)} names, but {len(edges)} edges (data.bins) make {len(edges) + 1} classes. "
+            "Name each, the lowest first, or leave classes out."
+        )

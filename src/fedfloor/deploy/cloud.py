@@ -28,9 +28,7 @@ from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
-from fedfloor.engine.attend import Still
-from fedfloor.engine.engine import Engine
-from fedfloor.engine.floor import Errand, Shown
+from fedfloor.engine.engine import Engine, Errand, Shown, Still
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet

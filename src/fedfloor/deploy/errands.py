@@ -19,8 +19,7 @@ from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.engine import limit, scopes
 from fedfloor.engine.branches import said
-from fedfloor.engine.engine import Engine
-from fedfloor.engine.floor import Errand
+from fedfloor.engine.engine import Engine, Errand
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet, TreeSum

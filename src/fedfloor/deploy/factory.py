@@ -19,8 +19,7 @@ from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.deploy.tally import KINDS, Failure, failed
 from fedfloor.engine import limit
-from fedfloor.engine.attend import Still
-from fedfloor.engine.engine import Engine
+from fedfloor.engine.engine import Engine, Still
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Broadcast, Probe, Work

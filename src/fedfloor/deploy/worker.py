@@ -15,7 +15,8 @@ from fedfloor.deploy import packing
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.engine.attend import Still, attended
+from fedfloor.engine.attend import attended
+from fedfloor.engine.engine import Still
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Alone

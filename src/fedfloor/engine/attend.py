@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torch import nn
 
-from fedfloor.engine import features, head, scopes
+from fedfloor.engine import features, head, networks, scopes
+from fedfloor.engine.engine import Engine, Still
 from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.tree import Packet
@@ -20,24 +20,7 @@ from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 
-if TYPE_CHECKING:
-    from fedfloor.engine.engine import Engine
-
-
 OWN = "own"  # a device's own model among what it keeps
-
-
-@dataclass
-class Still:
-    """The extractor of a round's visits.
-
-    Attributes:
-        frozen: whether all visits of the round train the classifier alone, so that there is only one.
-        name: its digest, once a visit worked it out.
-    """
-
-    frozen: bool
-    name: str = ""
 
 
 def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still) -> tuple[Packet, Receipt]:
@@ -128,7 +111,7 @@ def _trained(engine: Engine, work: Work, goal: Objective, samples: Samples, abou
         data = features.Features(features.extracted(network, samples), samples.y)
     else:
         return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts)
-    layer = features.head(network)
+    layer = networks.head(network)
     if engine.shortcuts and isinstance(layer, nn.Linear) and head.fits(layer, work, goal):
         return head.train(layer, data, work, key)
     return train(network, data, work, goal, about, key, layer)

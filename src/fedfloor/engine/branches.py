@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from fedfloor.engine import scopes
-from fedfloor.engine.floor import Errand, Factories
+from fedfloor.engine.engine import Engine, Errand, Factories
 from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.team import Blob
 from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Branch, Passed
-
-if TYPE_CHECKING:
-    from fedfloor.engine.engine import Engine
 
 AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
 

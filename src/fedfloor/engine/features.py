@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedfloor.chance import generator
+from fedfloor.engine import networks
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.gradient import BLOCK
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.samples import Samples
@@ -24,9 +25,6 @@ from fedfloor.models.network import Network
 from fedfloor.parts.frozen import Reached, evaluating, tapped
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
-
-if TYPE_CHECKING:
-    from fedfloor.engine.engine import Engine
 
 ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
 # of a work, what training on features implements
@@ -124,7 +122,7 @@ def extracted(network: Network, samples: Samples) -> Tensor:
         network: holds the extractor.
         samples: n of them.
     """
-    layer, found = head(network), []
+    layer, found = networks.head(network), []
     with evaluating(network.module), torch.no_grad():
         for first in range(0, len(samples), BLOCK):
             with tapped(layer, stop=True) as seen, suppress(Reached):
@@ -142,20 +140,6 @@ def once(engine: Engine, work: Work) -> bool:
     """
     fits = engine.shortcuts and work.scope == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
     return fits and engine.separable and engine.headed is not None
-
-
-def headed(network: Network, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of a sample's features; None where a network does not end in one call of its classifier."""
-    if network.classifier is None:
-        return None
-    said: list[tuple[Tensor, object]] = []
-    handle = head(network).register_forward_hook(lambda _layer, inputs, output: said.append((inputs[0], output)))
-    try:
-        with evaluating(network.module), torch.no_grad():
-            answer = network.module(network.flat.new_zeros(1, *shape))
-    finally:
-        handle.remove()
-    return tuple(said[0][0].shape[1:]) if len(said) == 1 and answer is said[0][1] else None
 
 
 def require_head(engine: Engine, whose: str) -> None:
@@ -177,11 +161,6 @@ def require_head(engine: Engine, whose: str) -> None:
             f"objective {whose}: what goes into the classifier '{network.classifier}' is {list(engine.headed)} for a "
             "sample, and devices keep rows of features, [length]. Name the network's last layer with model.classifier."
         )
-
-
-def head(network: Network) -> nn.Module:
-    """Return the classifier."""
-    return network.module.get_submodule(network.classifier or "")
 
 
 def outside(network: Network) -> Tensor:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedfloor.engine import floor
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob, Team
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Probe
-
-if TYPE_CHECKING:
-    from fedfloor.engine.engine import Engine
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:
@@ -34,7 +33,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     asked = question(node)
     own = engine.network.flat
     still = {name: value.clone() if value is own else value for name, value in packet.items()}
-    mine = engine.floor.answers(engine, node, still, tick, node.devices[team.rank :: team.size])
+    mine = floor.of(engine).answers(engine, node, still, tick, node.devices[team.rank :: team.size])
     if "w" in packet and packet["w"] is own:
         own.copy_(still["w"])
     vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}
@@ -51,7 +50,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
         sizes = {k: float(one.double().norm()) if isinstance(one, Tensor) else float(one) for k, one in answers.items()}
         harmless = math.log(len(engine.park.dataset.classes)) if node.what == "loss" else 0.0  # that of guessing
         for k, why in engine.limit.strange({k: sizes[k] for k in node.devices if k in sizes}, harmless).items():
-            engine.floor.refuse(k, "probe", f"its answer to '{node.what}' {why}")
+            floor.of(engine).refuse(k, "probe", f"its answer to '{node.what}' {why}")
             del answers[k]
     if asked.counts:
         answers = {k: [0] * len(engine.park.dataset.classes) for k in node.devices} | answers

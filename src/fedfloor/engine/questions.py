@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from fedfloor import ranges
 from fedfloor.engine import attend
 from fedfloor.engine import features as extraction
+from fedfloor.engine.engine import Engine, Still
 from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError, require, unknown
@@ -27,9 +28,6 @@ from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.hashing import told
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work
 from fedfloor.plan.schedule import Key
-
-if TYPE_CHECKING:
-    from fedfloor.engine.engine import Engine
 
 SURVEY = "survey"
 COUNT_BYTES = 4
@@ -202,7 +200,7 @@ class Profile(Question):
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         """Train."""
-        visits, still = engine.memory.visits[device], attend.Still(frozen=False)
+        visits, still = engine.memory.visits[device], Still(frozen=False)
         attend.attended(engine, self._work(), packet, Key(engine.seed, 0, tick, device, 0), still)
         engine.memory.visits[device] = visits
         return engine.network.flat.clone()

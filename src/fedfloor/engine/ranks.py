@@ -16,12 +16,10 @@ from functools import partial
 from threading import Lock
 from typing import cast
 
-from fedfloor.engine import scopes, union
-from fedfloor.engine.attend import Still
+from fedfloor.engine import floor, scopes, union
 from fedfloor.engine.branches import heard_of, in_turn_or_at_once, said, sent
 from fedfloor.engine.deal import deal
-from fedfloor.engine.engine import Engine
-from fedfloor.engine.floor import Errand
+from fedfloor.engine.engine import Engine, Errand, Floor, Still
 from fedfloor.engine.limit import Limit, offenders, parts, update
 from fedfloor.engine.meeting import Meeting, learnt
 from fedfloor.engine.probe import ask, no_vector
@@ -115,6 +113,11 @@ class Trainer(Driver):
         self.dealt = False
         self.limit = engine.limit.copy() if engine.limit is not None else None
 
+    @property
+    def floor(self) -> Floor:
+        """Where visits take place."""
+        return floor.of(self.engine)
+
     def drive(self, walking: Walking) -> Passed:
         """Drive a walk to its end; with a cohort, what takes place at the same time is done together."""
         if self.engine.cohort is not None and not self.dealt:
@@ -137,7 +140,7 @@ class Trainer(Driver):
         engine, work, device = self.engine, asked.node.work, asked.key.device
         judged = self.limit is not None and device >= 0
         start, was = (kept(asked.packet, engine.network.flat), engine.memory.now((device,))) if judged else ({}, {})
-        got = engine.floor.visit(engine, work, asked.packet, asked.key, self.still)
+        got = self.floor.visit(engine, work, asked.packet, asked.key, self.still)
         if got is None:
             return None
         receipt = replace(got[1], bytes=asked.size)
@@ -155,7 +158,7 @@ class Trainer(Driver):
 
     def hand(self, asked: schedule.Hand) -> None:
         """Hand out the model."""
-        self.engine.floor.hand(self.engine, asked.node, asked.packet)
+        self.floor.hand(self.engine, asked.node, asked.packet)
 
     def choose(self, asked: schedule.Choose) -> list[Sequence[int]]:
         """Choose for the turns to come whose choice does not depend on what is trained in between.
@@ -164,7 +167,7 @@ class Trainer(Driver):
         """
         stream, tick = self.engine.park.stream, asked.tick
         moves = stream.position(tick, 0) != stream.position(tick, 1)
-        fixed = not moves and not self.engine.floor.at_once  # devices that can be chosen now may be gone by then
+        fixed = not moves and not self.floor.at_once  # devices that can be chosen now may be gone by then
         seen = Counter({k: asked.visits.get(k, 0) for k in asked.node.candidates})
         found: list[Sequence[int]] = []
         for turn in range(asked.turns if fixed else 1):
@@ -222,7 +225,7 @@ class Trainer(Driver):
                 meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
             return replace(one, packet={})
 
-        at_once, done, parted = self.engine.floor.at_once, dict[int, Passed](), asked.branches(mine)
+        at_once, done, parted = self.floor.at_once, dict[int, Passed](), asked.branches(mine)
         unsettled = self.limit is not None and not self.limit.settled(node)
         for group in self._by_factory(parted) if unsettled else [parted]:
             rest = group
@@ -250,7 +253,7 @@ class Trainer(Driver):
         told = [(one.resolved, one.receipts) for one in done]
         for index, place, why in offenders(limit, self.engine.network, start, told):
             one, device = done[index], done[index].receipts[place].device
-            self.engine.floor.refuse(device, "visit", why)
+            self.floor.refuse(device, "visit", why)
             told_of = [
                 receipt
                 if receipt.lost
@@ -284,7 +287,7 @@ class Trainer(Driver):
         why = limit.judge(work.scope, device, receipt.update, changed)
         if not why:
             return receipt
-        engine.floor.refuse(device, "visit", why)
+        self.floor.refuse(device, "visit", why)
         return receipt.without(why)
 
     def _together(self, asked: Meet) -> Passed:
@@ -306,7 +309,7 @@ class Trainer(Driver):
     def _may_lack_answers(self) -> bool:
         """Return whether devices may be away when they are asked, or their answers refused."""
         engine = self.engine
-        return engine.floor.at_once or engine.factories is not None or engine.limit is not None
+        return self.floor.at_once or engine.factories is not None or engine.limit is not None
 
     # -- what the walk has to know ----------------------------------------------------------------------------------
 
@@ -325,8 +328,8 @@ class Trainer(Driver):
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine
-        there = tuple(engine.floor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        there = tuple(self.floor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
         if len(there) < len(node.candidates):
             node = replace(node, candidates=there, how_many=min(node.how_many, len(there)))
-        trained = engine.memory.visits
-        return sampling.selected(node, engine.park, engine.seed, self.round.number, tick, seen, trained, engine.census)
+        trained, census = engine.memory.visits, partial(self.floor.census, engine)
+        return sampling.selected(node, engine.park, engine.seed, self.round.number, tick, seen, trained, census)

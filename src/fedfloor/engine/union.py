@@ -9,34 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedfloor.chance import generator
 from fedfloor.engine import chain
 from fedfloor.engine.backward import gradients
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import check_finite, stepper
-from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix, weigh
 from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, at_defaults, only, remaining_fields
 from fedfloor.plan.schedule import Key
 
-if TYPE_CHECKING:
-    from fedfloor.engine.engine import Engine
-
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
 # of a work, what one step on the union implements
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
-PROBES = 8
-NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger
-MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 Told = tuple[int, int, float, float, float]  # steps, samples, loss before, loss after, accuracy: as in a receipt
 
 
@@ -77,33 +70,6 @@ def rule(node: Parallel) -> Mix:
 def _made(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Mix:
     """Return a rule; making it checks its settings, which takes a tenth of a small network's step."""
     return mix.rule(name, dict(settings))
-
-
-def separable(network: Network, shape: tuple[int, ...]) -> bool:
-    """Return whether what a network in training says of a sample depends on that sample alone.
-
-    Batch norm and dropout make it depend on others, and on chance. Beside looking for these layers it is tried:
-    outputs for eight samples together and one by one. Not with the weights of now, which differ from rank to rank and
-    can hide it behind a gate of 0, but with weights of ±0.1. Statistics that a layer keeps of samples it saw are none
-    of one sample either.
-    """
-    if any(isinstance(part, MIXING) for part in network.module.modules()):
-        return False
-    before, rng = network.flat.clone(), generator(0, "separable")
-    x = torch.from_numpy(rng.standard_normal((PROBES, *shape))).to(network.flat)
-    network.flat[: network.trained] = torch.from_numpy(0.2 * rng.integers(0, 2, network.trained) - 0.1).to(network.flat)
-    tried = network.flat.clone()
-    network.module.train()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            whole = network.module(x)
-            single = torch.cat([network.module(one[None]) for one in x])
-        still = network.flat.equal(tried)
-    except Exception:  # a layer that wants more than one sample: it looks at others
-        return False
-    finally:
-        network.flat.copy_(before)
-    return still and bool(torch.allclose(whole, single, rtol=NEAR, atol=NEAR * float(whole.abs().max())))
 
 
 def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) -> list[Told]:

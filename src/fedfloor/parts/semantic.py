@@ -13,14 +13,13 @@ arXiv 2211.03300, section III-D.
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedfloor.errors import DivergedError, SettingError, require, unknown
-from fedfloor.parts.replay import Rule
+
+RULES = ("candidates", "window", "random")  # which features are kept
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -110,7 +109,7 @@ def nearest(
     features: Tensor,
     labels: Tensor,
     keep: int,
-    rule: Rule = "candidates",
+    rule: str = "candidates",
     *,
     window: int = 0,
     rng: np.random.Generator | None = None,
@@ -150,11 +149,11 @@ def nearest(
         if rng is None:
             raise SettingError("the rule 'random' draws what is kept: pass a generator as rng.")
         order = torch.from_numpy(rng.permutation(len(features))).to(labels.device)
-    elif rule in get_args(Rule):
+    elif rule in RULES:
         centres = _centres(features, labels, window if rule == "window" else None)
         order = torch.linalg.vector_norm(features - centres[labels], dim=1).argsort(stable=True)
     else:
-        raise unknown("rule of what is kept", rule, get_args(Rule))
+        raise unknown("rule of what is kept", rule, RULES)
     kept = order[:keep].sort().values
     return features[kept], labels[kept]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.report.groups import Group, groups, half_width, judged
-from fedfloor.report.ledger import Round, Run
-from fedfloor.report.price import KINDS, UNITS, amount, spent, unit
+from fedfloor.report.ledger import Round, Run, spent
+from fedfloor.report.price import KINDS, UNITS, amount, unit
 from fedfloor.report.table import Row, paired
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from fedfloor.figures import LOSS
 from fedfloor.report.groups import Against, Group, curve, judged, spoken, values
-from fedfloor.report.ledger import Round, Run
+from fedfloor.report.ledger import Round, Run, spent
 from fedfloor.report.looks import COLOURS, DASHES, GREY, SYMBOLS, faint, layout
-from fedfloor.report.price import NAMES, spent, unit
+from fedfloor.report.price import NAMES, unit
 from fedfloor.report.table import cost
 
 MARKED = 12  # symbols along a curve: enough to tell curves apart without their colours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -361,3 +361,18 @@ def _diverged(path: Path) -> int | None:
     if not path.exists():
         return None
     return record(DivergedRecord, path, "a diverged round", "Resume the run, or remove the file.").round
+
+
+def spent(kind: str) -> Callable[[Round], float | None]:
+    """Return what picks out of a ledger line how much of something all rounds up to it cost.
+
+    Args:
+        kind: ``"seconds"``, ``"bytes"``, ``"joules"``, or ``"rounds"`` themselves.
+    """
+
+    def pick(line: Round) -> float | None:
+        if kind == "rounds":
+            return float(line.number)
+        return None if line.spent is None else float(getattr(line.spent, kind))
+
+    return pick

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedfloor.report.records import PricedRecord
-
-if TYPE_CHECKING:
-    from fedfloor.report.ledger import Round
 
 KINDS = ("seconds", "bytes", "joules")
 NAMES = {"seconds": "time", "bytes": "bytes", "joules": "energy"}
@@ -48,21 +43,6 @@ def added(before: Price | None, priced: PricedRecord | None) -> Price | None:
         before.bytes + float(sum((priced.bytes or {}).values())),
         before.joules + (priced.joules or 0.0),
     )
-
-
-def spent(kind: str) -> Callable[[Round], float | None]:
-    """Return what picks out of a ledger line how much of something all rounds up to it cost.
-
-    Args:
-        kind: ``"seconds"``, ``"bytes"``, ``"joules"``, or ``"rounds"`` themselves.
-    """
-
-    def pick(line: Round) -> float | None:
-        if kind == "rounds":
-            return float(line.number)
-        return None if line.spent is None else float(getattr(line.spent, kind))
-
-    return pick
 
 
 def unit(kind: str, most: float) -> tuple[float, str]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.report.groups import Group, contestants, groups, half_width, judged, last_lines, values
-from fedfloor.report.ledger import Run
-from fedfloor.report.price import KINDS, spent
+from fedfloor.report.ledger import Run, spent
+from fedfloor.report.price import KINDS
 from fedfloor.report.same import check_same_test
 
 Row = dict[str, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedfloor.experiment import EngineSettings, Experiment
 from fedfloor.runs import launch, ledger, notebook
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
+from fedfloor.threads import cores
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,6 @@ class Run:
 
     def _repr_html_(self) -> str:
         return notebook.html(self.folder, self.stopped, self.lines)
-
-
-def cores() -> int:
-    """Return the number of CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_ranks(engine: EngineSettings | None = None) -> int:

@@ -10,7 +10,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfloor.config import combined
 from fedfloor.engine.team import MOST_RANKS, Alone, Team
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -21,7 +20,7 @@ from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import build_park as build_park
-from fedfloor.runs.parks import warn_of_gaps
+from fedfloor.runs.parks import packet_bytes, warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
 
@@ -118,16 +117,6 @@ def _together(
 
 def ignore(line: Line) -> None:
     """Report nothing."""
-
-
-def packet_bytes(experiment: Experiment, park: Park) -> int:
-    """Return the size of a model, with what its objective adds to the network."""
-    from fedfloor import models
-
-    model, data = experiment.model, park.dataset
-    adapt = combined(experiment).objective.adapt
-    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
-    return 4 * network.flat.numel()
 
 
 def _main() -> int:

@@ -15,10 +15,9 @@ import torch
 
 from fedfloor.chance import generator
 from fedfloor.config import combined
-from fedfloor.engine import ranks, separate
-from fedfloor.engine.engine import Engine
+from fedfloor.engine import floor, ranks, separate
+from fedfloor.engine.engine import Engine, Live
 from fedfloor.engine.evaluate import Score, evaluate
-from fedfloor.engine.floor import Live
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
@@ -148,7 +147,7 @@ class _Run:
         of, trained = park.factory_at(tick), network.trained
         if self.costs is not None and self.resources is None and self.method.reads_network:
             self.resources = self.costs.resources(start)
-        census = self.engine.census(every, tick) if self.method.asks_census(number) else None
+        census = floor.of(self.engine).census(self.engine, every, tick) if self.method.asks_census(number) else None
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
             resources=self.resources, census=census, held=park.holdings,

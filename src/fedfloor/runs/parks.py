@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.findings import values_beyond
 from fedfloor.data.own import load as load_own
@@ -91,3 +92,13 @@ def build_park(experiment: Experiment) -> Park:
     if evaluate.on != "both":
         return held
     return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)
+
+
+def packet_bytes(experiment: Experiment, park: Park) -> int:
+    """Return the size of a model, with what its objective adds to the network."""
+    from fedfloor import models
+
+    model, data = experiment.model, park.dataset
+    adapt = combined(experiment).objective.adapt
+    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    return 4 * network.flat.numel()

@@ -27,12 +27,12 @@ from fedfloor.engine.team import MOST_RANKS, Alone, Blob, PeerLostError, Shared,
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.runs import launch, loop, processes
+from fedfloor.runs import loop, processes
 from fedfloor.runs.diverged import noted
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
-from fedfloor.runs.parks import warn_of_gaps
+from fedfloor.runs.parks import build_park, packet_bytes, warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
 log = logging.getLogger(__name__)
@@ -118,12 +118,12 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
         if dist.get_rank():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank decides when to stop
             orders = replace(orders, resume=_heard())
-            return _execute(experiment, orders, report, launch.build_park(experiment), lambda: False)
+            return _execute(experiment, orders, report, build_park(experiment), lambda: False)
         with ExitStack() as stack:
             with _said_to_all() as said:
                 stack.enter_context(owned(orders.out))
                 orders = _resuming(orders, again=again)
-                park = launch.build_park(experiment)
+                park = build_park(experiment)
                 warn_of_gaps(park)
                 prepare(experiment, orders, park)
                 (orders.out / MARK).touch()
@@ -208,7 +208,7 @@ def _execute(
     park: Park,
     interrupted: Callable[[], bool],
 ) -> str:
-    team = _team(launch.packet_bytes(experiment, park))
+    team = _team(packet_bytes(experiment, park))
     try:
         return loop.execute(experiment, orders, team, park, report, interrupted)
     except BaseException as error:

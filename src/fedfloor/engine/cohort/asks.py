@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, Passed
-
-if TYPE_CHECKING:
-    from fedfloor.engine.engine import Engine
 
 
 @dataclass(frozen=True, eq=False)

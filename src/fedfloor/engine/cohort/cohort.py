@@ -20,6 +20,7 @@ from fedfloor.engine.cohort.data import Pool, Resident
 from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.engine.cohort.measure import Chooser
 from fedfloor.engine.cohort.program import Order, Program, Spec
+from fedfloor.engine.engine import Engine, Still
 from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
@@ -29,8 +30,6 @@ from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.schedule import Meet, Passed, Walking
 
 if TYPE_CHECKING:
-    from fedfloor.engine.attend import Still
-    from fedfloor.engine.engine import Engine
     from fedfloor.engine.ranks import Trainer
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class Cohort:
     def _room(self, engine: Engine) -> int:
         """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
         _ = engine.separable, engine.headed
-        return size.models(self, engine)
+        return size.models(self.room_bytes, engine)
 
     def unites(self, engine: Engine, node: Parallel, packet: Packet) -> bool:
         """Return whether a node is a super node that is done in one step."""
@@ -137,7 +136,7 @@ class Cohort:
         """Return how many of these fit side by side; worked out once for a size of mini-batch."""
         batch = size.batch(engine, asks[0])
         if batch not in self._fitting:
-            self._fitting[batch] = size.stackable(self, engine, batch)
+            self._fitting[batch] = size.stackable(self.room_bytes, engine, batch)
         return self._fitting[batch]
 
     def _together(self, asks: Sequence[Ask], still: Still) -> list[Answer]:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
+from fedfloor.engine.engine import Engine
 from fedfloor.engine.samples import scaling
 from fedfloor.park.stream import Altering
 
 if TYPE_CHECKING:
     from fedfloor.engine.cohort.asks import Uniting, Visiting
-    from fedfloor.engine.engine import Engine
 
 RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
 

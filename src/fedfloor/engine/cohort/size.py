@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from fedfloor.engine.cohort.asks import Ask, Uniting, work_of
-
-if TYPE_CHECKING:
-    from fedfloor.engine.cohort.cohort import Cohort
-    from fedfloor.engine.engine import Engine
+from fedfloor.engine.engine import Engine
 
 ON_PROCESSORS = 1 << 30  # bytes, where nobody said how many
 FREE_SHARE = 0.6  # of an accelerator's free memory
@@ -20,10 +16,10 @@ COPIES = 6  # of the trained numbers: the models that came and go, the step's, g
 UNFOLDED = 2.0  # activations are kept for the backward pass, and their gradients beside them
 
 
-def models(cohort: Cohort, engine: Engine) -> int:
+def models(room_bytes: int | None, engine: Engine) -> int:
     """Return how many branches there is room for at a time."""
     flat = engine.network.flat
-    return max(1, _room(cohort, flat.device) // (COPIES * flat.numel() * flat.element_size()))
+    return max(1, _room(room_bytes, flat.device) // (COPIES * flat.numel() * flat.element_size()))
 
 
 def batch(engine: Engine, ask: Ask) -> int:
@@ -35,11 +31,11 @@ def batch(engine: Engine, ask: Ask) -> int:
     return min(work.batch_size, int(sizes.max() if ask.key.device >= 0 else sizes.sum()))
 
 
-def stackable(cohort: Cohort, engine: Engine, batch: int) -> int:
+def stackable(room_bytes: int | None, engine: Engine, batch: int) -> int:
     """Return how many models there is room for side by side, each with a mini-batch of activations; at least 1."""
     flat = engine.network.flat
     numbers = COPIES * flat.numel() + UNFOLDED * batch * activations(engine)
-    return max(1, int(_room(cohort, flat.device) / (numbers * flat.element_size())))
+    return max(1, int(_room(room_bytes, flat.device) / (numbers * flat.element_size())))
 
 
 def rounded(many: int) -> int:
@@ -52,9 +48,9 @@ def rounded(many: int) -> int:
     return -(-many // step) * step
 
 
-def _room(cohort: Cohort, device: torch.device) -> int:
-    if cohort.room_bytes is not None:
-        return cohort.room_bytes
+def _room(room_bytes: int | None, device: torch.device) -> int:
+    if room_bytes is not None:
+        return room_bytes
     if device.type != "cuda":
         return ON_PROCESSORS
     held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,17 +15,33 @@ from fedfloor.engine import attend, features, scopes, union
 from fedfloor.engine.cohort import data, goals, order, size
 from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting, work_of
 from fedfloor.engine.cohort.data import Pool
-from fedfloor.engine.cohort.program import Order, Spec
+from fedfloor.engine.cohort.program import Order, Program, Spec
+from fedfloor.engine.engine import Engine, Still
 from fedfloor.engine.gradient import BLOCK
 from fedfloor.parts import objectives
 from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
-if TYPE_CHECKING:
-    from fedfloor.engine.attend import Still
-    from fedfloor.engine.cohort.cohort import Cohort
-    from fedfloor.engine.engine import Engine
+
+class Programs(Protocol):
+    """What steps several models at a time: :class:`fedfloor.engine.cohort.cohort.Cohort`."""
+
+    room_bytes: int | None
+
+    def samples(self, engine: Engine, wanted: Sequence[data.Whose]) -> tuple[Pool, list[list[Indices]]]:
+        """Return where the samples of groups of devices lie, and which rows each device holds now."""
+        ...
+
+    def program(self, spec: Spec, engine: Engine, pool: Pool, *, headed: bool) -> Program:
+        """Return a program."""
+        ...
+
+    def run(
+        self, program: Program, weights: Tensor, rate: float, plan: Order, anchors: list[Tensor], height: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Take all steps of a program; return losses and hits, [S, K]."""
+        ...
 
 
 # of a work, what visits side by side implement
@@ -55,7 +71,7 @@ class _Guests:
     abouts: list[Visit]
 
 
-def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answer]:
+def visited(cohort: Programs, asks: Sequence[Visiting], still: Still) -> list[Answer]:
     """Train on several devices side by side; return what becomes of each, in order."""
     work, engine = asks[0].work, asks[0].engine
     goal = objectives.objective(work.objective, work.settings)
@@ -86,7 +102,7 @@ def visited(cohort: Cohort, asks: Sequence[Visiting], still: Still) -> list[Answ
     return [_left(guests, place[id(one)], weights[place[id(one)]], ends, tales) for one in asks]
 
 
-def _arrived(cohort: Cohort, asks: Sequence[Visiting], goal: Objective) -> _Guests:
+def _arrived(cohort: Programs, asks: Sequence[Visiting], goal: Objective) -> _Guests:
     """Let devices train on their samples."""
     work = asks[0].work
     pool, parts = cohort.samples(asks[0].engine, [data.of_visit(one) for one in asks])
@@ -177,7 +193,7 @@ def _left(guests: _Guests, index: int, model: Tensor, ends: _Full, tales: order.
 class _Full:
     """The gradients over all of the devices' samples at given models, worked out side by side when first asked for."""
 
-    def __init__(self, cohort: Cohort, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
+    def __init__(self, cohort: Programs, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
         self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights
         self._found: Tensor | None = None
 
@@ -189,7 +205,7 @@ class _Full:
 
     def _worked_out(self) -> Tensor:
         """Work them out, as many side by side as there is room for: blocks are larger than a visit's mini-batches."""
-        most = size.stackable(self._cohort, self._engine, min(BLOCK, max(map(len, self._held))))
+        most = size.stackable(self._cohort.room_bytes, self._engine, min(BLOCK, max(map(len, self._held))))
         firsts = range(0, len(self._held), most)
         return torch.cat([self._some(slice(first, first + most)) for first in firsts])
 
@@ -210,7 +226,7 @@ class _Full:
         return total
 
 
-def united(cohort: Cohort, asks: Sequence[Uniting]) -> list[Answer]:
+def united(cohort: Programs, asks: Sequence[Uniting]) -> list[Answer]:
     """Take the steps of several super nodes side by side; return what becomes of each, in order."""
     engine, work = asks[0].engine, work_of(asks[0])
     sizes, rows, shares = [], [], []
