@@ -11,10 +11,10 @@ import pytest
 from fedfloor.network import air, radio
 from fedfloor.network.air import Air
 from fedfloor.network.payload import Asked, Payload
-from fedfloor.network.places import placed
 from fedfloor.network.price import price
 from fedfloor.network.profile import Devices, Link, Network, Radio
 from fedfloor.network.sites import Sites, sites
+from fedfloor.network.walk import placed
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import (
     CLOUD,

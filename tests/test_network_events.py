@@ -114,7 +114,7 @@ def worked(plan: Node, sites: Sites) -> float:
     if isinstance(plan, Train):
         return sites.cloud_s(plan.work) if plan.site == CLOUD else 16.0 * sites.passes(plan.site.index, plan.work)
     if isinstance(plan, Probe):
-        return 16.0 * PAYLOAD.asked[plan.what][2] * len(plan.devices)
+        return 16.0 * PAYLOAD.of(plan).passes * len(plan.devices)
     total = sum(worked(child, sites) for child in walk.children(plan))
     return total * (plan.times if isinstance(plan, Repeat) else 1)
 

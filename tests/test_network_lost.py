@@ -10,10 +10,10 @@ from fedfloor.engine.team import Team
 from fedfloor.network import air
 from fedfloor.network.air import Air
 from fedfloor.network.payload import Payload
-from fedfloor.network.places import placed
 from fedfloor.network.price import price
 from fedfloor.network.profile import Network, Radio
 from fedfloor.network.sites import sites
+from fedfloor.network.walk import placed
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,

@@ -93,7 +93,7 @@ def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand,
     """
     about, flat = message.about, engine.network.flat
     try:
-        node = text.from_json(names.resolve(about["plan"]))
+        node = text.parallel(names.resolve(about["plan"]))
         mine = [int(index) for index in about["mine"]]
         visits = Counter({int(k): int(n) for k, n in about["visits"].items()})
         heard = {int(k): dict(one) for k, one in about["heard"].items()}
@@ -101,7 +101,7 @@ def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand,
         updates = limit.from_json(about["updates"])
     except (KeyError, ValueError, TypeError, AttributeError, SettingError) as error:
         raise RefusedError("header", f"it holds no errand: {error}") from error
-    if not isinstance(node, Parallel) or not all(0 <= index < len(node.children) for index in mine):
+    if not all(0 <= index < len(node.children) for index in mine):
         raise RefusedError("header", "it does not name branches of a Parallel.")
     start = packing.tensors(message.arrays)
     if "w" not in start or start["w"].shape != flat.shape or start["w"].dtype != flat.dtype:

@@ -26,6 +26,7 @@ from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix, weigh
 from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, at_defaults, only, remaining_fields
 from fedfloor.plan.schedule import Key
+from fedfloor.plan.walk import is_visit
 
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
 # of a work, what one step on the union implements
@@ -46,11 +47,11 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     if engine.limit is not None:  # which looks at every update
         return False
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
-    if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
+    if first is None or not is_visit(first) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
         return False
     known, held, rest = set(), engine.park.holdings, remaining_fields(Train, "site", "work")
     for one in node.children:
-        if type(one) is not Train or one.site.kind != "device" or not at_defaults(one, rest):
+        if not is_visit(one) or one.site.kind != "device" or not at_defaults(one, rest):
             return False
         if one.work is not first.work and one.work != first.work:
             return False

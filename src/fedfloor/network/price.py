@@ -74,7 +74,7 @@ def price(
     model, or was handed it, holds it and is not sent it again. A result that is lost costs what it would have cost.
 
     A visit that trains a part of the model is sent that part. A device that does not hold the rest as it is now (see
-    ``places.pulled``) pulls it from the cloud over its route, once the part is there and before it trains.
+    ``walk.pulled``) pulls it from the cloud over its route, once the part is there and before it trains.
 
     Joules of a device: training (α/2)·cycles·f², or measured; sending, receiving, and idle power for the rest of the
     plan's seconds.

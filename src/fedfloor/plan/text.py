@@ -83,6 +83,18 @@ def from_json(body: dict[str, Any]) -> Node:
     return kind(**_arguments(kind, {k: v for k, v in body.items() if k != "node"}))  # type: ignore[no-any-return]
 
 
+def parallel(body: dict[str, Any]) -> Parallel:
+    """Return the ``Parallel`` that :func:`to_json` wrote.
+
+    Raises:
+        SettingError: as :func:`from_json`, or it is another node.
+    """
+    node = from_json(body)
+    if not isinstance(node, Parallel):
+        raise SettingError(f"plan: it is a {NAMES[type(node)]}, not a parallel.")
+    return node
+
+
 def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise SettingError(f"plan: {kind.__name__} is {body!r}: it must be an object.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from fedfloor.errors import SettingError
 from fedfloor.plan import nodes
@@ -146,7 +146,7 @@ def rebuilt(node: Node, resolved: list[Node]) -> Node:
 # -- visits -----------------------------------------------------------------------------------------------------------
 
 
-def is_visit(node: Node) -> bool:
+def is_visit(node: Node) -> TypeGuard[Train]:
     """Return whether a node is a single visit for training."""
     return isinstance(node, Train)
 
