@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedfloor import config
-from fedfloor.engine import ranks
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
 from fedfloor.methods.centralized import Centralized
@@ -21,6 +20,7 @@ from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.parts.work import WorkSettings
+from fedfloor.plan import schedule
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, Train, Work, edge
 from fedfloor.runs import privacy
@@ -118,7 +118,7 @@ def test_ranks_agree_to_the_bit(settings: dict[str, Any]) -> None:
 def test_how_far_ahead_is_chosen_changes_nothing(stream: Fifo | Recycle, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     for ahead in (1, 2, 16):
-        monkeypatch.setattr(ranks, "AHEAD", ahead)
+        monkeypatch.setattr(schedule, "AHEAD", ahead)
         of = job(floor_(stream), 2, loss=0.3, iterations=5)
         told.append(digest(of.run(), of.outcomes))
         assert any(one.lost for one in of.outcomes[0].receipts)

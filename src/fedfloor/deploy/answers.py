@@ -13,6 +13,7 @@ from fedfloor.deploy import ranges
 from fedfloor.deploy.message import Arrays
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.questions import question
+from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Probe
 from fedfloor.ranges import RefusedError
 
@@ -30,7 +31,10 @@ def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engin
     Raises:
         RefusedError: the question cannot be answered with that.
     """
-    asked = question(node)
+    try:
+        asked = question(node)
+    except SettingError as error:
+        raise RefusedError("kind", str(error)) from error
     if asked.vector:
         return _vector(asked.length(engine), arrays, engine)
     if arrays:

@@ -82,6 +82,9 @@ class Question:
     extracts: ClassVar[bool] = False
     trains: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        """Check the settings."""
+
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
         """Answer for a device with the model that arrived; the engine's network may be overwritten."""
         raise NotImplementedError

@@ -24,7 +24,7 @@ from fedfloor.engine.visit import check_finite, stepper
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix, weigh
-from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, at_defaults, only, remaining_fields
+from fedfloor.plan.nodes import Parallel, Scalar, Work, at_defaults, only, remaining_fields
 from fedfloor.plan.schedule import Key
 from fedfloor.plan.walk import is_visit
 
@@ -49,9 +49,11 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
     if first is None or not is_visit(first) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
         return False
-    known, held, rest = set(), engine.park.holdings, remaining_fields(Train, "site", "work")
+    known, held = set(), engine.park.holdings
     for one in node.children:
-        if not is_visit(one) or one.site.kind != "device" or not at_defaults(one, rest):
+        if not is_visit(one) or one.site.kind != "device":
+            return False
+        if not at_defaults(one, remaining_fields(one.__class__, "site", "work")):
             return False
         if one.work is not first.work and one.work != first.work:
             return False

@@ -205,7 +205,8 @@ class Walk:
         """Walk a node with a packet from a tick on."""
         if self.dealt and not (isinstance(node, Broadcast) or walk.meets(node) or walk.asks(node)):
             return self._alone(node, packet, tick)
-        return _KINDS[type(node)](self, node, packet, tick)
+        way = _KINDS.get(type(node)) or next(_KINDS[kind] for kind in type(node).__mro__ if kind in _KINDS)
+        return way(self, node, packet, tick)
 
     def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:
         one = yield from self._parallel(Parallel((node,), mix="equal"), packet, tick)

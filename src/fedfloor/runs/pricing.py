@@ -114,6 +114,7 @@ class Tariff:
             SettingError: the plan carries a part of the model whose size is not known, or there is no such part, or the
                 price is beyond what is counted.
         """
+        walk.check(plan, len(self.sites.samples))
         visits = None if receipts is None else [one.visit for one in receipts]
         size = self.payload(packet)
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
