@@ -24,7 +24,7 @@ from fedfloor.engine.visit import check_finite, stepper
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix, weigh
-from fedfloor.plan.nodes import Parallel, Scalar, Work, at_defaults, only, remaining_fields
+from fedfloor.plan.nodes import Parallel, Scalar, Work, only
 from fedfloor.plan.schedule import Key
 from fedfloor.plan.walk import is_visit
 
@@ -51,9 +51,7 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
         return False
     known, held = set(), engine.park.holdings
     for one in node.children:
-        if not is_visit(one) or one.site.kind != "device":
-            return False
-        if not at_defaults(one, remaining_fields(one.__class__, "site", "work")):
+        if not is_visit(one) or one.site.kind != "device" or not only(one, "site", "work"):
             return False
         if one.work is not first.work and one.work != first.work:
             return False
