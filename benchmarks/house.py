@@ -136,16 +136,18 @@ def circles(graph: dict[Path, set[Path]]) -> list[list[Path]]:
     return found
 
 
-def hooks(root: Path, file: str, name: str) -> int:
-    """Return how many public members a protocol has."""
-    for one in ast.parse((root / file).read_text()).body:
-        if isinstance(one, ast.ClassDef) and one.name == name:
-            members = [m.name for m in one.body if isinstance(m, ast.FunctionDef)]
-            members += [
-                m.target.id for m in one.body if isinstance(m, ast.AnnAssign) and isinstance(m.target, ast.Name)
-            ]
-            return sum(not member.startswith("_") for member in members)
-    return 0
+def hooks(root: Path, file: str, name: str) -> dict[str, int]:
+    """Return how many public members a protocol has, by the interface that it has them from."""
+    classes = {one.name: one for one in ast.parse((root / file).read_text()).body if isinstance(one, ast.ClassDef)}
+    found: dict[str, int] = {}
+    wanted = [name]
+    while wanted:
+        one = wanted.pop(0)
+        wanted += [base.id for base in classes[one].bases if isinstance(base, ast.Name) and base.id in classes]
+        members = [m.name for m in classes[one].body if isinstance(m, ast.FunctionDef)]
+        members += [m.target.id for m in classes[one].body if isinstance(m, ast.AnnAssign)]  # type: ignore[union-attr]
+        found[one] = sum(not member.startswith("_") for member in members)
+    return {one: many for one, many in found.items() if many}
 
 
 def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
@@ -208,7 +210,8 @@ def main() -> None:
         return
     for name, value in found.items():
         if isinstance(value, dict):
-            print("rooms: " + ", ".join(f"{room} {one['files']}/{one['lines']}" for room, one in value.items()))
+            parts = (f"{k} {v['files']}/{v['lines']}" if isinstance(v, dict) else f"{k} {v}" for k, v in value.items())
+            print(f"{name}: {', '.join(parts)}")
         elif isinstance(value, list):
             print(f"{name}: {len(value)}")
             for one in value:

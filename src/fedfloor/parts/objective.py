@@ -116,21 +116,87 @@ class Visit:
         return self.network
 
 
-class Objective(Protocol):
-    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; what they leave out is that
-    of plain training."""
-
-    # -- what it asks for ---------------------------------------------------------------------------------------------
+class Loss(Protocol):
+    """The function that is minimised: a loss of a mini-batch and a term of the weights."""
 
     @property
     def needs_start(self) -> bool:
         """Whether :attr:`Visit.start` is wanted."""
         return False
 
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
+        return {}
+
+    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.
+
+        Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.aside` in every pass.
+        """
+        return {}
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (loss [], logits [batch, classes]) of a mini-batch."""
+        ...
+
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
+        """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
+
+        Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
+        ``loss``, with the weights that are trained, which begin at :attr:`Visit.first` of the model; the losses
+        reported include it. The gradient is read before it is asked for again, and never changed.
+        """
+        return None
+
+
+class Memory(Protocol):
+    """What a device keeps to itself from visit to visit."""
+
     @property
     def remembers(self) -> bool:
         """Whether the device keeps something between visits."""
         return False
+
+    @property
+    def personal(self) -> bool:
+        """Whether a device's own numbers are part of the model it is evaluated with; see :meth:`arrive`."""
+        return False
+
+    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:  # noqa: ARG002
+        """Put what the device keeps to itself into the flat model [P], in place; before it is trained or evaluated.
+
+        Args:
+            model: changed.
+            memory: what the device kept; empty where it kept nothing yet.
+            network: says how the model is laid out.
+        """
+        return
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return what the device keeps until its next visit, given the flat model it ended with."""
+        return {}
+
+
+class Beside(Protocol):
+    """What travels beside the model ``w``."""
+
+    @property
+    def travels(self) -> tuple[str, ...]:
+        """Names that must travel beside ``w``; the method gives them their first values."""
+        return ()
+
+    @property
+    def counts_equally(self) -> bool:
+        """Whether what it sends beside ``w`` is to be averaged with every device counting the same."""
+        return False
+
+    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
+        return {}
+
+
+class OnFeatures(Memory, Protocol):
+    """Training the classifier alone, on features in the place of samples."""
 
     @property
     def on_features(self) -> bool:
@@ -145,37 +211,14 @@ class Objective(Protocol):
         """Whether what the device keeps belongs to the extractor it was made with, and a reference to that is kept."""
         return self.on_features and self.remembers
 
-    @property
-    def travels(self) -> tuple[str, ...]:
-        """Names that must travel beside ``w``; the method gives them their first values."""
-        return ()
+    def features(self, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return what a visit on features is trained on in the place of samples: [n, D] and labels, int64 [n]."""
+        extractor = visit.frozen()
+        return extractor.window(), extractor.labels
 
-    @property
-    def counts_equally(self) -> bool:
-        """Whether what it sends beside ``w`` is to be averaged with every device counting the same."""
-        return False
 
-    @property
-    def personal(self) -> bool:
-        """Whether a device's own numbers are part of the model it is evaluated with; see :meth:`arrive`."""
-        return False
-
-    @property
-    def least_steps(self) -> int:
-        """The fewest mini-batches of a visit that the objective makes sense for."""
-        return 1
-
-    def passes(self, of: float) -> float:
-        """Return how many passes over the device's samples a visit computes as much as, for its price.
-
-        A pass that trains is 1, one that only goes forward a third (:data:`fedfloor.plan.nodes.FORWARD`).
-
-        Args:
-            of: passes that the visit trains for.
-        """
-        return of
-
-    # -- before the run -----------------------------------------------------------------------------------------------
+class Layers(Protocol):
+    """What is added to the experiment's network, and which part of it is trained."""
 
     def adapt(
         self,
@@ -203,56 +246,29 @@ class Objective(Protocol):
         """Return the part of the flat model that is trained."""
         return slice(0, network.trained)
 
-    # -- a visit ------------------------------------------------------------------------------------------------------
 
-    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:  # noqa: ARG002
-        """Put what the device keeps to itself into the flat model [P], in place; before it is trained or evaluated.
+class Cost(Protocol):
+    """What a visit takes."""
+
+    @property
+    def least_steps(self) -> int:
+        """The fewest mini-batches of a visit that the objective makes sense for."""
+        return 1
+
+    def passes(self, of: float) -> float:
+        """Return how many passes over the device's samples a visit computes as much as, for its price.
+
+        A pass that trains is 1, one that only goes forward a third (:data:`fedfloor.plan.nodes.FORWARD`).
 
         Args:
-            model: changed.
-            memory: what the device kept; empty where it kept nothing yet.
-            network: says how the model is laid out.
+            of: passes that the visit trains for.
         """
-        return
+        return of
 
-    def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
-        return {}
 
-    def features(self, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return what a visit on features is trained on in the place of samples: [n, D] and labels, int64 [n]."""
-        extractor = visit.frozen()
-        return extractor.window(), extractor.labels
-
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.
-
-        Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.aside` in every pass.
-        """
-        return {}
-
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (loss [], logits [batch, classes]) of a mini-batch."""
-        ...
-
-    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
-        """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
-
-        Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
-        ``loss``, with the weights that are trained, which begin at :attr:`Visit.first` of the model; the losses
-        reported include it. The gradient is read before it is asked for again, and never changed.
-        """
-        return None
-
-    # -- afterwards ---------------------------------------------------------------------------------------------------
-
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Return what the device keeps until its next visit, given the flat model it ended with."""
-        return {}
-
-    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
-        return {}
+class Objective(Loss, OnFeatures, Beside, Layers, Cost, Protocol):
+    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; what they leave out is that
+    of plain training."""
 
 
 @dataclass(frozen=True)
