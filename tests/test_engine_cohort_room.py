@@ -30,8 +30,8 @@ def test_gradients_over_all_samples_take_the_room_there_is(tmp_path: Path, monke
 
     monkeypatch.setattr(Program, "gradient", seen)
     first, second = (job.run() for job in jobs)
-    assert size.stackable(cohort, of, 4) == 6
-    assert max(together) == size.stackable(cohort, of, 10) == 5
+    assert size.stackable(cohort.room_bytes, of, 4) == 6
+    assert max(together) == size.stackable(cohort.room_bytes, of, 10) == 5
     for key, value in first.packet.items():
         assert float((value - second.packet[key]).abs().max()) <= 1e-5 * float(value.abs().max())
 

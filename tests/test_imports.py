@@ -67,6 +67,7 @@ MAY = {
     "reproduce": TRAINING | {"report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "figures", "runs"},
+    "conformance": TRAINING | {"runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs"},
     "bench": TRAINING | {"deploy", "runs"},

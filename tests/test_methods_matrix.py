@@ -41,7 +41,10 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     kind = {part: one["kind"] for part, one in parts.items()}
     if name == "centralized" and kind.get("selection", "everyone") != "everyone":
         return "its rounds visit no devices"
-    if name == "fedfusion" and kind.get("objective", "fusion") != "fusion":
+    per_sample = kind.get("objective") in ("weighted", "focal")  # in the method's own objective
+    if per_sample and name in ("fedl", "cgau"):
+        return "losses of samples"
+    if name == "fedfusion" and not per_sample and kind.get("objective", "fusion") != "fusion":
         return "gamma is missing"
     if "mix" in kind and name in NOTHING_MEETS:
         return "no models meet at the cloud"
@@ -58,7 +61,8 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         return "it trains the classifier alone"
     if OWNERS.get(kind.get("objective", ""), name) != name:
         return "to travel beside the model"
-    if name == "scaffold" and kind.get("objective", "variates") == "variates" and kind.get("mix") == "by_samples":
+    own = per_sample or kind.get("objective", "variates") == "variates"
+    if name == "scaffold" and own and kind.get("mix") == "by_samples":
         return "counts equally"
     return None
 

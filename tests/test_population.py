@@ -223,7 +223,7 @@ def test_a_run_is_the_same_on_two_ranks_and_leaves_small_files(command: Command,
     park = ledger.read_run(one).park
     assert (len(park.devices), park.of_devices, park.devices[1].number) == (5000, K, 4)
     page = (one / "report.html").read_text()
-    assert "20\u202f000 devices in 10 factories" in page
+    assert "20,000 devices in 10 factories" in page
     assert "evenly spread" in page
 
 

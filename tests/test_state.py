@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State
 from fedfloor.runs import checkpoint, ledger
 from fedfloor.runs.checkpoint import Checkpoint
@@ -88,5 +88,5 @@ def test_a_number_that_is_none_survives() -> None:
 @pytest.mark.parametrize("line", [b'{"round": 1, "strange": 2}', b"[1]", b"nothing", b"\xff", b"[" * 100_000])
 def test_a_damaged_line_of_a_ledger_is_named(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(line + b"\n")
-    with pytest.raises(RunError, match=r"ledger\.jsonl: line 1 is damaged"):
+    with pytest.raises(SettingError, match=r"ledger\.jsonl: line 1 is damaged"):
         ledger.read(tmp_path / "ledger.jsonl")

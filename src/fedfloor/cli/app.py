@@ -9,7 +9,19 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import allocating, catalog, costs, deploying, living, look, machines, reproducing, train, use
+from fedfloor.cli import (
+    allocating,
+    catalog,
+    checking,
+    costs,
+    deploying,
+    living,
+    look,
+    machines,
+    reproducing,
+    train,
+    use,
+)
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -36,6 +48,7 @@ for _command in (
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")
 app.add_typer(living.live, name="live")
+app.add_typer(checking.check, name="check")
 app.command()(catalog.bench)
 
 

@@ -173,6 +173,8 @@ class Worker:
             asked = question(node)
         except SettingError as error:
             raise RefusedError("header", str(error)) from error
+        if asked.excess():
+            raise RefusedError("header", asked.excess())
         if asked.trains:
             work = self._bounded(about.get("settings"))
             if objectives.objective(work.objective, work.settings).remembers:

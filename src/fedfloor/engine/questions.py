@@ -20,7 +20,7 @@ from fedfloor.engine import features as extraction
 from fedfloor.engine.engine import Engine, Still
 from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.tree import Packet
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.network.payload import Asked
 from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
@@ -82,8 +82,9 @@ class Question:
     extracts: ClassVar[bool] = False
     trains: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
+    def excess(self) -> str:
+        """Return why the settings ask for more than a device does for others; "" where they do not."""
+        return ""
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
         """Answer for a device with the model that arrived; the engine's network may be overwritten."""
@@ -275,9 +276,11 @@ class Hash(Features):
 
     weighs = vector = False
 
-    def __post_init__(self) -> None:
+    def excess(self) -> str:
+        """Return whether h is no number of hashes that one answer holds."""
         many = self.settings.get("hashes")
-        require(type(many) is int and 1 <= many <= HASHES, "hashes", many, f"a whole number from 1 to {HASHES}")
+        good = type(many) is int and 1 <= many <= HASHES
+        return "" if good else f"{shown(repr(many))} hashes; must be a whole number from 1 to {HASHES}."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         """Hash the mean features."""

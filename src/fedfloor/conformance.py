@@ -1,0 +1,213 @@
+"""The contract of a method, tried on small parks: what simulation, prices, drawings and deployment rely on.
+
+Each check is a few rounds on pictures of labels that take about a second. A method from outside is tried as the
+built-in ones are.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfloor import config
+from fedfloor.chance import generator
+from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.plan import draw, text, walk
+from fedfloor.runs import forecast
+from fedfloor.runs.api import Run, run
+from fedfloor.runs.orders import Limits
+from fedfloor.runs.parks import build_park
+
+ROUNDS = 3
+TABLE: dict[str, Any] = {
+    "name": "contract",
+    "rounds": ROUNDS,
+    "data": {"name": "labels", "samples_per_device": 24, "partition": {"kind": "dirichlet", "alpha": 0.5}},
+    "park": {"devices": 12, "factories": 3},
+    "model": {"name": "mlp-2nn"},
+    "work": {"batch_size": 6, "lr": 0.05},
+    "network": {"profile": "wifi"},
+}
+
+
+class BrokenError(Exception):
+    """A method does not keep the contract."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What became of one check.
+
+    Attributes:
+        name: what is checked.
+        why: how it is broken; "" where it is kept.
+    """
+
+    name: str
+    why: str = ""
+
+
+class Contract:
+    """The checks of one method.
+
+    Args:
+        method: its name, or ``module:Name``.
+        changes: further keys, such as ``methods.NAME.share=0.5``, as the command line's ``--set``.
+        folder: where runs are written.
+    """
+
+    def __init__(self, method: str, changes: Sequence[str], folder: Path) -> None:
+        self.method, self.changes, self.folder = method, list(changes), folder
+        self._runs = 0
+
+    def experiment(self, **more: Mapping[str, Any]) -> Experiment:
+        """Return the experiment, with tables changed."""
+        table = copy.deepcopy(TABLE) | {"method": {"name": self.method}}
+        for name, part in more.items():
+            table[name] = {**table.get(name, {}), **part}
+        for change in self.changes:
+            config.apply(table, change)
+        return config.from_table(table)
+
+    def run(self, what: Experiment, place: str = "", ranks: int = 1, **more: Any) -> Run:
+        """Train."""
+        self._runs += not place
+        return run(what, self.folder / (place or f"run-{self._runs}"), ranks=ranks, **more)
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
+    def plans_are_pure(self) -> None:
+        """Equal arguments give equal plans, and leave the state as it was."""
+        what = self.experiment()
+        park, method = build_park(what), config.combined(what)
+        view, costs = forecast.seen(what, park, method)
+        asked = method.setup(view)
+        answers = {} if asked is None else forecast.pretended(asked, view.trained, park)
+        state = method.init(view, answers, generator(what.seed, "init"))
+        now = forecast.at(view, costs, park, method, 1, 0, {})
+        before = json.dumps(state.notes, sort_keys=True)
+        one, other = (method.plan(state, now, generator(what.seed, "plan", 1)) for _ in range(2))
+        _demand(one == other, "two plans of the same round differ: draw chance from rng alone, and keep nothing.")
+        same = json.dumps(state.notes, sort_keys=True) == before
+        _demand(same, "plan() changed the state's notes: absorb() returns a new state.")
+
+    def plans_are_data(self) -> None:
+        """A plan is JSON, can be drawn and resolved, and names devices that there are."""
+        what = self.experiment()
+        park = build_park(what)
+        plan = forecast.first_round(what, park)
+        walk.check(plan, park.devices)
+        _demand(
+            text.from_json(json.loads(json.dumps(text.to_json(plan)))) == plan, "it is not the same read from JSON."
+        )
+        _demand(draw.svg(plan).startswith("<svg") and bool(draw.tree(plan)), "it cannot be drawn.")
+
+    def training_moves_the_model(self) -> None:
+        """Three rounds train, and every number stays finite."""
+        done = self.run(self.experiment())
+        _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds came out.")
+        _demand(all(math.isfinite(line.loss) for line in done.lines), "the loss is not finite.")
+        _demand(any(line.train_loss is not None for line in done.lines), "nothing was trained in any round.")
+
+    def rounds_have_a_price(self) -> None:
+        """The network's seconds, bytes and joules of each round are finite."""
+        lines = self._ledger(self.run(self.experiment()))
+        for line in lines:
+            total = line["priced"]["total"]
+            _demand(
+                all(math.isfinite(total[kind]) and total[kind] >= 0 for kind in ("seconds", "bytes", "joules")),
+                f"round {line['round']} costs {total}.",
+            )
+
+    def ranks_change_nothing(self) -> None:
+        """One rank or two: the same ledger and the same model, to the bit; lost visits included."""
+        what = self.experiment(faults={"visit": 0.3})
+        self._same(self.run(what, ranks=1), self.run(what, ranks=2))
+
+    def a_resumed_run_is_the_same(self) -> None:
+        """A run that is stopped after a round and resumed: the same ledger and the same model."""
+        what = self.experiment(faults={"visit": 0.3})
+        whole = self.run(what)
+        self.run(what, "cut", limits=Limits(stop_after=1))
+        self._same(whole, self.run(what, "cut", resume=True))
+
+    def lost_visits_are_borne(self) -> None:
+        """Where four visits in ten are lost the run goes on, and numbers stay finite."""
+        done = self.run(self.experiment(faults={"visit": 0.4}))
+        _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds came out.")
+        _demand(all(math.isfinite(line.loss) for line in done.lines), "the loss is not finite.")
+
+    def one_device_is_a_park(self) -> None:
+        """A park of one device, or a refusal by the method itself that states what is needed."""
+        what = self.experiment(park={"devices": 1, "factories": 1}, data={"partition": {"kind": "iid"}})
+        try:
+            forecast.first_round(what, build_park(what))
+        except SettingError:
+            return
+        self.run(what)
+
+    def one_class_per_device_is_a_park(self) -> None:
+        """Devices that hold a single class each."""
+        self.run(self.experiment(data={"partition": {"kind": "shards", "per_device": 1}}))
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _ledger(self, done: Run) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in (done.folder / "ledger.jsonl").read_text().splitlines()]
+        return [{**line, "wall_s": 0} for line in lines]
+
+    def _same(self, one: Run, other: Run) -> None:
+        for first, second in zip(self._ledger(one), self._ledger(other), strict=True):
+            keys = [key for key in first if first[key] != second.get(key)]
+            _demand(not keys, f"round {first['round']} differs in {', '.join(keys)}.")
+        _demand(one.model.read_bytes() == other.model.read_bytes(), "the ledgers are the same, the models are not.")
+
+
+CHECKS: dict[str, Callable[[Contract], None]] = {
+    "plans are pure": Contract.plans_are_pure,
+    "plans are JSON, drawn and resolved": Contract.plans_are_data,
+    "training moves the model": Contract.training_moves_the_model,
+    "rounds have a price": Contract.rounds_have_a_price,
+    "one rank or two is the same": Contract.ranks_change_nothing,
+    "stopped and resumed is the same": Contract.a_resumed_run_is_the_same,
+    "lost visits are borne": Contract.lost_visits_are_borne,
+    "one device is a park": Contract.one_device_is_a_park,
+    "one class per device is a park": Contract.one_class_per_device_is_a_park,
+}
+
+
+def checked(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
+    """Try the contract of a method; yield what became of each check.
+
+    Args:
+        method: its name, or ``module:Name``.
+        changes: further keys of the experiment, as ``--set`` takes them.
+
+    Raises:
+        SettingError: there is no such method, or it cannot be read.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        contract = Contract(method, changes, Path(place))
+        config.combined(contract.experiment())
+        for number, (name, check) in enumerate(CHECKS.items()):
+            contract.folder = Path(place) / str(number)
+            try:
+                check(contract)
+            except (BrokenError, FedfloorError) as error:
+                yield Check(name, str(error))
+            except Exception as error:  # of the method's own code
+                yield Check(name, f"{type(error).__name__}: {error}")
+            else:
+                yield Check(name)
+
+
+def _demand(kept: bool, why: str) -> None:
+    if not kept:
+        raise BrokenError(why)
