@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,14 +25,14 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import FedfloorError
-from fedfloor.plan import schedule, text, walk
+from fedfloor.plan import nodes, schedule, text, walk
 from fedfloor.plan.draw import svg, tree
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import Node, Parallel, Train, device, edge
 from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import forecast, pricing, privacy
 from floor import digest, engine, everywhere
 from floor import walk as walked
-from plan_suite import PLANS, here
+from plan_suite import HEAVY, PLANS, STEP, here
 
 NETWORK = from_table({"network": {"profile": "wifi"}})
 
@@ -152,3 +153,45 @@ def test_every_gap_is_of_a_plan_and_an_interpreter() -> None:
     assert set(GAPS) <= set(PLANS)
     assert set().union(*GAPS.values()) <= set(INTERPRETERS)
     assert len(PLANS) >= 60
+
+
+# -- what a driver may do ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_driver_raises_is_never_taken_for_the_end_of_a_walk() -> None:
+    class Broken(schedule.Dry):
+        def visit(self, asked: schedule.Visit) -> None:
+            raise StopIteration(7)
+
+    with pytest.raises(StopIteration):
+        Broken().over(PLANS["a star: epochs"], schedule.Round(0, 1))
+
+
+def test_what_is_no_node_is_refused() -> None:
+    plan = nodes.Sequence((PLANS["a visit: epochs"], (PLANS["a visit: epochs"],)))  # type: ignore[arg-type]
+    with pytest.raises(FedfloorError, match="a plan is made of nodes"):
+        schedule.Dry().over(plan, schedule.Round(0, 1))
+
+
+def test_branches_that_nobody_walks_number_their_visits_as_if_walked() -> None:
+    plan = Parallel((Train(device(1), STEP), nodes.Sequence((Train(device(1), STEP), Train(device(1), STEP)))))
+    walked_ = schedule.Dry().over(plan, schedule.Round(0, 1))
+    assert [one.visit for one in walked_.receipts] == [0, 1, 2]
+    met = schedule.Meet(plan, {}, 0, schedule.Walk(schedule.Round(0, 1)))
+    gone = [schedule.absent(one.node, 0, one.walk.visits, lambda k: 7) for one in met.branches()]
+    assert [receipt.visit for one in gone for receipt in one.receipts] == [0, 1, 2]
+
+
+def test_ranks_of_cohorts_keep_branches_apart_after_a_super_node() -> None:
+    """The packet of a super node is the resident network's own buffer, which visits one by one overwrite."""
+    kept = replace(HEAVY, sends=False)
+    first = Parallel((Train(device(0), STEP), Train(device(1), STEP)), edge(0))
+    plan = nodes.Sequence((first, Parallel(tuple(Train(device(k), kept) for k in range(4)))))
+
+    def body(team: Team) -> list[float]:
+        of = engine_of(here(), "mlp-2nn", torch.float64, Cohort(), team=team)
+        of.memory = DeviceMemory(Path(tempfile.mkdtemp()))
+        return [one.loss_first for one in walked(of, plan).receipts]
+
+    (alone,) = everywhere(1, body)
+    assert everywhere(2, body) == [pytest.approx(alone, abs=1e-9)] * 2

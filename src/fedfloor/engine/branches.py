@@ -14,7 +14,7 @@ from fedfloor.engine.team import Blob
 from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Branch, Passed
+from fedfloor.plan.schedule import Branch, Meet, Passed
 
 AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
 
@@ -34,12 +34,13 @@ def in_turn_or_at_once(go: Callable[[Branch], Passed], branches: Sequence[Branch
         return list(pool.map(go, branches))
 
 
-def sent(engine: Engine, errand: Errand, size: Callable[[int], int]) -> tuple[Meeting, list[Passed]]:
+def sent(engine: Engine, asked: Meet, errand: Errand, size: Callable[[int], int]) -> tuple[Meeting, list[Passed]]:
     """Let edges walk the branches of a node; those of an edge that is gone are lost.
 
     Args:
         engine: knows the edges.
-        errand: the node.
+        asked: the node.
+        errand: what edges are told of it.
         size: samples of a device.
     """
     node, start = errand.node, errand.start
@@ -49,7 +50,7 @@ def sent(engine: Engine, errand: Errand, size: Callable[[int], int]) -> tuple[Me
         if shown is None:
             for index in indices:
                 whole.add(index, start, 0)
-            gone = (schedule.absent(child, errand.tick, errand.visits, size) for child in children)
+            gone = (schedule.absent(one.node, asked.tick, one.walk.visits, size) for one in asked.branches(indices))
             found.update(zip(indices, gone, strict=True))
         else:
             whole.take([memoryview(part) for part in shown[1:]])

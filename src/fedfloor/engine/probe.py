@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,7 +47,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
         answers.update({k: torch.tensor(np.frombuffer(one, kind)) for k, one in zip(devices, rest, strict=True)})
     if engine.limit is not None and asked.weighs:
         sizes = {k: float(one.double().norm()) if isinstance(one, Tensor) else float(one) for k, one in answers.items()}
-        harmless = math.log(len(engine.park.dataset.classes)) if node.what == "loss" else 0.0  # that of guessing
+        harmless = asked.harmless(len(engine.park.dataset.classes))
         for k, why in engine.limit.strange({k: sizes[k] for k in node.devices if k in sizes}, harmless).items():
             floor.of(engine).refuse(k, "probe", f"its answer to '{node.what}' {why}")
             del answers[k]

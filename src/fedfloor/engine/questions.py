@@ -6,6 +6,7 @@ counts what answers reveal asks the class, and knows no question by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -64,8 +65,8 @@ class Question:
     """A question with its settings.
 
     Attributes:
-        counts: whether the answer are class counts, which a census may carry noise for; of a device that is away they
-            are zeros.
+        counts: whether the answer is class counts (they may carry a census's noise); zeros stand for a device that does
+            not answer.
         drifts: whether the answer changes with the park's clock.
         weighs: whether the size of an answer decides how much it counts, so that far larger ones are refused.
         vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
@@ -81,6 +82,10 @@ class Question:
     vector: ClassVar[bool] = False
     extracts: ClassVar[bool] = False
     trains: ClassVar[bool] = False
+
+    def harmless(self, classes: int) -> float:  # noqa: ARG002
+        """Return the size up to which an answer is never taken for too large."""
+        return 0.0
 
     def excess(self) -> str:
         """Return why the settings ask for more than a device does for others; "" where they do not."""
@@ -146,6 +151,10 @@ class Loss(Question):
 
     weighs = True
 
+    def harmless(self, classes: int) -> float:
+        """Return the loss of guessing, ln F."""
+        return math.log(classes)
+
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> float:
         """Go forward over the samples in blocks."""
         network, samples, total = engine.network, engine.samples(device, tick), 0.0
@@ -204,9 +213,9 @@ class Profile(Question):
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         """Train."""
-        visits, still = engine.memory.visits[device], Still(frozen=False)
-        attend.attended(engine, self._work(), packet, Key(engine.seed, 0, tick, device, 0), still)
-        engine.memory.visits[device] = visits
+        was = engine.memory.now((device,))
+        attend.attended(engine, self._work(), packet, Key(engine.seed, 0, tick, device, 0), Still(frozen=False))
+        engine.memory.put_back(was)
         return engine.network.flat.clone()
 
     def price(self, sizes: Sizes) -> Asked:
@@ -235,6 +244,11 @@ class Features(Question):
     """
 
     weighs = vector = extracts = True
+    OWN: ClassVar[tuple[str, ...]] = ()  # settings that are not the extractor's
+
+    def excess(self) -> str:
+        """Return whether no extractor is named."""
+        return "" if isinstance(self.settings.get("extractor"), str) else "no extractor is named."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
         """Extract and average."""
@@ -261,7 +275,7 @@ class Features(Question):
         return Asked(sizes.model if made.needs_model else 0, sizes.number * size, FORWARD, model=made.needs_model)
 
     def _extractor(self) -> Any:
-        own = {name: one for name, one in self.settings.items() if name not in ("extractor", "hashes", "width")}
+        own = {name: one for name, one in self.settings.items() if name not in ("extractor", *self.OWN)}
         return extractor(str(self.settings["extractor"]), own)
 
 
@@ -275,12 +289,16 @@ class Hash(Features):
     """
 
     weighs = vector = False
+    OWN = ("hashes", "width")
 
     def excess(self) -> str:
-        """Return whether h is no number of hashes that one answer holds."""
-        many = self.settings.get("hashes")
-        good = type(many) is int and 1 <= many <= HASHES
-        return "" if good else f"{shown(repr(many))} hashes; must be a whole number from 1 to {HASHES}."
+        """Return whether h is no number of hashes that one answer holds, or r no number."""
+        many, width = self.settings.get("hashes"), self.settings.get("width")
+        if type(many) is not int or not 1 <= many <= HASHES:
+            return f"{shown(repr(many))} hashes; must be a whole number from 1 to {HASHES}."
+        return (
+            super().excess() if type(width) in (int, float) else f"a width of {shown(repr(width))}; must be a number."
+        )
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         """Hash the mean features."""
@@ -338,14 +356,6 @@ class Survey(Question):
     Settings: ``down`` and ``up``, its bytes.
     """
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:  # noqa: ARG002
-        """Refuse.
-
-        Raises:
-            SettingError: always.
-        """
-        raise SettingError("a plan cannot ask a survey: the normalisation's questions are asked before it.")
-
     def price(self, sizes: Sizes) -> Asked:  # noqa: ARG002
         """The step's bytes, and no time to compute: a few operations per value."""
         return Asked(int(self.settings["down"] or 0), int(self.settings["up"] or 0))
@@ -370,7 +380,7 @@ def question(node: Probe) -> Question:
     Raises:
         SettingError: an unknown question.
     """
-    if node.what not in QUESTIONS:
+    if node.what not in QUESTIONS or node.what == SURVEY:
         raise unknown("question", node.what, [name for name in QUESTIONS if name != SURVEY])
     return QUESTIONS[node.what](node.settings)
 

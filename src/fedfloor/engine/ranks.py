@@ -4,6 +4,11 @@ A node is walked by the whole team or by one rank. A ``Parallel`` that the team 
 runs of about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has
 no ``Parallel`` below (a chain) is walked by the first rank, but for its questions, which all ask. Every rank ends with
 the same packet and the same receipts.
+
+The way of a visit: ``Walk`` (plan/schedule.py) yields it, ``Trainer.visit`` asks the floor, which is
+:func:`fedfloor.engine.attend.attended` here and :func:`fedfloor.engine.visit.train` below it. On real machines the
+cloud's ``Trainer`` sends branches to edges (``branches.sent``), an edge walks them by :func:`share`, its floor sends
+the packet to the device, and the device's worker calls ``attended``.
 """
 
 from __future__ import annotations
@@ -98,7 +103,7 @@ class Trainer(Driver):
         engine: this rank's.
         round_number: counts from 1.
         still: the extractor of the round's visits.
-        whole: whether branches of several factories meet, as they do at the cloud.
+        whole: whether it is the cloud's walk: updates are then judged by factory, as edges would.
 
     Attributes:
         dealt: whether it is the whole team that walks.
@@ -125,7 +130,7 @@ class Trainer(Driver):
         return super().drive(walking)
 
     def apart(self, known: Iterable[int] | None = None) -> Trainer:
-        """Return the trainer of a branch: with ``known``, of devices whose memory it changes for itself alone."""
+        """Return the trainer of a branch; with ``known``, on a copy of the memory of these devices."""
         twin = copy.copy(self)
         twin.dealt = twin.whole = False
         if known is not None:
@@ -187,7 +192,7 @@ class Trainer(Driver):
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
         engine, team, node = self.engine, self.engine.team, asked.node
         if engine.factories is not None:
-            return self.met(asked, *sent(engine, self._errand(asked), self._size))
+            return self.met(asked, *sent(engine, asked, self._errand(asked), self._size))
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
         if self.limit is not None and not self.limit.settled(node):  # all updates are looked at together
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
@@ -207,10 +212,10 @@ class Trainer(Driver):
 
     def branches(self, asked: Meet, mine: Collection[int]) -> tuple[Meeting, list[Passed]]:
         """Walk the branches ``mine``; return where they meet, and what came out of each."""
-        if self.engine.cohort is not None:
-            return self.engine.cohort.branches(self, asked, mine)
-        node, memory, lock = asked.node, self.engine.memory, Lock()
         start = kept(asked.packet, self.engine.network.flat)
+        if self.engine.cohort is not None:
+            return self.engine.cohort.branches(self, asked._replace(packet=start), mine)
+        node, memory, lock = asked.node, self.engine.memory, Lock()
         meeting, limits = Meeting(node, start, scopes.met(self.engine.network, node)), self.limit
 
         def go(branch: Branch, *, wait: bool = False) -> Passed:

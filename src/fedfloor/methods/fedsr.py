@@ -32,7 +32,7 @@ class FedSR(Method):
 
     Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which is what its traffic (Table
     III) counts; the order of a ring is drawn anew in each round, and the last device of a lap hands over to the first.
-    Devices choose an edge in each round there: ``park.mobility = { every = 1, share = 1.0 }`` draws all places anew.
+    In the paper devices change factory in each round: so does ``park.mobility = { every = 1, share = 1.0 }``.
 
     Args:
         laps: R, times the model goes round a ring in one global round.
@@ -65,7 +65,7 @@ class FedSR(Method):
         branches = []
         for ring in sorted(self._rings(drawn, view, rng), key=min):
             chain = Sequence(tuple(Train(device(k), work) for k in ring))
-            branches.append(Repeat(self.laps, chain, tick=False))
+            branches.append(Repeat(self.laps, chain, tick=False))  # laps take no tick: streams stand still in a round
         return Parallel(tuple(branches))
 
     def _rings(self, drawn: list[int], view: View, rng: np.random.Generator) -> list[list[int]]:

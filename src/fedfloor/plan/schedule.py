@@ -25,12 +25,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, cast
 
 from fedfloor.chance import generator
+from fedfloor.errors import SettingError, shown
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
 from fedfloor.plan.outcome import Receipt
 
-AHEAD = 16  # turns of a Repeat that are chosen for together
-BRANCHES = tuple(one.name for one in fields(Parallel))[1:]  # all but the children; a Select has the same
+AHEAD = 16  # turns of a Repeat that are chosen for together: two blocks of a stream's windows mostly hold as many
+MEETING = tuple(one.name for one in fields(Parallel))[1:]  # all but the children; a Select has the same
 
 Packet = Mapping[str, Any]
 Answers = dict[int, dict[str, Any]]
@@ -67,7 +68,7 @@ class Passed:
     """What came out of one node.
 
     Attributes:
-        packet: what goes on.
+        packet: what goes on; it may be the resident network's own buffer, which the next visit changes.
         resolved: the node with every ``Select`` replaced by the visits to the chosen.
         receipts: of its visits, in plan order.
         trained: the devices whose visits were not lost.
@@ -157,7 +158,7 @@ Request = Visit | Ask | Hand | Choose | Meet
 Walking = Generator[Request, Any, Passed]
 
 
-def _keep(node: Train, beside: Beside, key: Key) -> bool:  # noqa: ARG001
+def _never_lost(node: Train, beside: Beside, key: Key) -> bool:  # noqa: ARG001
     return False
 
 
@@ -167,7 +168,7 @@ class Round:
 
     Args:
         seed, number: the experiment's seed and the round's number, which key its chance.
-        held: the number of samples of a device; −1 is the cloud.
+        samples_of: the number of samples of a device; −1 is the cloud.
         sent: the bytes of a packet that a visit of some work sends on.
         lost: whether the result of a visit to a device is lost, by (visit, those beside it, key).
         beside: whether ``lost`` reads the visits beside one.
@@ -175,9 +176,9 @@ class Round:
 
     seed: int
     number: int
-    held: Callable[[int], int] = lambda device: 0  # noqa: ARG005
+    samples_of: Callable[[int], int] = lambda device: 0  # noqa: ARG005
     sent: Callable[[Work, Packet], int] = lambda work, packet: 0  # noqa: ARG005
-    lost: Callable[[Train, Beside, Key], bool] = _keep
+    lost: Callable[[Train, Beside, Key], bool] = _never_lost
     beside: bool = False
 
 
@@ -205,7 +206,9 @@ class Walk:
         """Walk a node with a packet from a tick on."""
         if self.dealt and not (isinstance(node, Broadcast) or walk.meets(node) or walk.asks(node)):
             return self._alone(node, packet, tick)
-        way = _KINDS.get(type(node)) or next(_KINDS[kind] for kind in type(node).__mro__ if kind in _KINDS)
+        way = _KINDS.get(type(node)) or next((_KINDS[one] for one in type(node).__mro__ if one in _KINDS), None)
+        if way is None:
+            raise SettingError(f"a plan is made of nodes (fedfloor.plan.nodes); got {shown(node)}.")
         return way(self, node, packet, tick)
 
     def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:
@@ -220,7 +223,7 @@ class Walk:
         beside = self._beside.pop(0) if self._beside else ()  # of the cloud's visits, too: the next finds its own
         got = None if device >= 0 and of.lost(node, beside, key) else (yield Visit(node, packet, key, size, beside))
         if got is None:
-            return Passed(packet, node, [lost(key, of.held(device), size)])
+            return Passed(packet, node, [lost(key, of.samples_of(device), size)])
         trained = frozenset() if got[1].lost else frozenset({device})
         return Passed(got[0], node, [got[1]], trained)
 
@@ -255,7 +258,7 @@ class Walk:
                 self._ahead = yield Choose(child, tick, self.visits, min(left, AHEAD))
             one = yield from self.node(child, packet, tick)
             packet = one.packet
-            done.append(replace(one, packet={}))
+            done.append(replace(one, packet={}) if packet else one)
             tick += ticks
         return Passed(
             packet,
@@ -336,7 +339,7 @@ def visits(node: Select, chosen: Sequence[int]) -> Parallel:
     >>> visits(Select("uniform", (3, 5, 7), 2, Work(steps=1), nodes.edge(0)), (3, 7)).children[1].site
     Site(kind='device', index=7)
     """
-    return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in BRANCHES))
+    return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in MEETING))
 
 
 def made(node: Select, visited: Node) -> Node:
@@ -369,12 +372,13 @@ class Driver:
 
     def drive(self, walking: Walking) -> Passed:
         """Drive a walk to its end."""
-        try:
-            asked = next(walking)
-            while True:
-                asked = walking.send(self.do(asked))
-        except StopIteration as stop:
-            return cast(Passed, stop.value)
+        result: Any = None
+        while True:
+            try:
+                asked = walking.send(result)
+            except StopIteration as stop:
+                return cast(Passed, stop.value)
+            result = self.do(asked)
 
     def do(self, asked: Request) -> Any:
         """Return the result of a request."""
@@ -410,7 +414,7 @@ class Driver:
 
 
 class Dry(Driver):
-    """Walks a plan without training: visits change nothing, questions have no answers, the first can be chosen."""
+    """Walks a plan without training: a ``Select`` chooses its first candidates, questions return no answers."""
 
     def over(self, plan: Node, of: Round, tick: int = 0, packet: Packet | None = None) -> Passed:
         """Walk a plan from a tick on."""
@@ -422,7 +426,7 @@ class Dry(Driver):
         return asked.packet, Receipt(key.device, key.visit, key.tick, 0, 0, 0.0, 0.0, 0.0, asked.size, lost=False)
 
     def ask(self, asked: Ask) -> Answers:  # noqa: ARG002
-        """Hear nothing."""
+        """Return no answers."""
         return {}
 
     def hand(self, asked: Hand) -> None:

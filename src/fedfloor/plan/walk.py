@@ -276,6 +276,8 @@ def first_device(node: Node) -> int:
     for at, _ in every(node):
         if named(at):
             return named(at)[0]
+        if is_visit(at):
+            break
     raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fedfloor.engine import scopes
 from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Owed, Uniting, Visiting
@@ -30,12 +30,13 @@ Do = Callable[[list[Ask]], list[Answer]]
 
 def answered(driven: Driven, do: Do) -> Passed:
     """Go to the end of a walk, and do what is asked for on the way."""
-    try:
-        asked = next(driven)
-        while True:
-            asked = driven.send(do(asked))
-    except StopIteration as stop:
-        return cast(Passed, stop.value)
+    answers = None
+    while True:
+        try:
+            asked = next(driven) if answers is None else driven.send(answers)
+        except StopIteration as stop:
+            return cast(Passed, stop.value)
+        answers = do(asked)
 
 
 def lockstep(walks: Sequence[Driven]) -> Generator[list[Ask], list[Answer], list[Passed]]:
@@ -62,17 +63,18 @@ def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
         walking: the walk.
         room: how many models there is room for at a time.
     """
-    try:
-        asked = next(walking)
-        while True:
-            if isinstance(asked, Visit):
-                asked = walking.send((yield from _visit(trainer, asked)))
-            elif isinstance(asked, Meet):
-                asked = walking.send((yield from _meet(trainer, asked, room)))
-            else:
-                asked = walking.send(trainer.do(asked))
-    except StopIteration as stop:
-        return cast(Passed, stop.value)
+    result: Any = None
+    while True:
+        try:
+            asked = walking.send(result)
+        except StopIteration as stop:
+            return cast(Passed, stop.value)
+        if isinstance(asked, Visit):
+            result = yield from _visit(trainer, asked)
+        elif isinstance(asked, Meet):
+            result = yield from _meet(trainer, asked, room)
+        else:
+            result = trainer.do(asked)
 
 
 def branches(
@@ -90,7 +92,7 @@ def branches(
         ]
         for branch, one in zip(some, (yield from lockstep(walks)), strict=True):
             no_vector(one.answers)
-            meeting.add(branch.index, one.packet, sum(trainer.round.held(k) for k in one.trained))
+            meeting.add(branch.index, one.packet, sum(trainer.round.samples_of(k) for k in one.trained))
             done.append(replace(one, packet={}))
     return meeting, done
 
@@ -113,7 +115,7 @@ def _visit(trainer: Trainer, asked: Visit) -> Generator[list[Ask], list[Answer],
 def _together(trainer: Trainer, asked: Meet) -> Driven:
     """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
     engine, node, packet, keys = trainer.engine, asked.node, asked.packet, asked.visit_keys()
-    held, size = trainer.round.held, scopes.sent_bytes(engine.network, "all", packet)
+    held, size = trainer.round.samples_of, scopes.sent_bytes(engine.network, "all", packet)
     went = [key for key in keys if not is_lost(key, engine.loss_chance)]
     if not went:
         return Passed(packet, node, [schedule.lost(key, held(key.device), size) for key in keys])

@@ -1,0 +1,65 @@
+"""The contract of methods as a command: the built-in ones keep it, and what is broken is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from fedfloor.conformance import CHECKS, checked
+from fedfloor.methods.catalog import METHODS
+
+MINE = """
+import random
+from dataclasses import dataclass
+from fedfloor.methods.contract import Method
+from fedfloor.plan.nodes import Parallel, Train, Work, device
+
+WORK = Work(epochs=1, batch_size=4)
+
+
+@dataclass(frozen=True)
+class Good(Method):
+    def plan(self, state, view, rng):
+        return Parallel(tuple(Train(device(k), WORK) for k in view.devices))
+
+
+@dataclass(frozen=True)
+class Impure(Method):
+    def plan(self, state, view, rng):
+        return Parallel((Train(device(random.choice(list(view.devices))), WORK),))
+
+
+@dataclass(frozen=True)
+class Two(Method):
+    def plan(self, state, view, rng):
+        return Parallel(tuple(Train(device(k), WORK) for k in (0, 1)))
+"""
+NEEDS = {"rafed": ("network.profile=rafed",)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_every_built_in_method_keeps_the_contract(name: str) -> None:
+    assert [one for one in checked(name, NEEDS.get(name, ())) if one.why] == []
+
+
+def test_what_a_method_of_ones_own_breaks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    (tmp_path / "mine_to_check.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    good = command("check", "method", "mine_to_check:Good", "--json")
+    assert (good.code, json.loads(good.out)["kept"]) == (0, True)
+    assert [one["check"] for one in json.loads(good.out)["rows"]] == list(CHECKS)
+    impure = command("check", "method", "mine_to_check:Impure")
+    assert impure.code == 1
+    assert "FAILED  plans are pure: two plans of the same round differ" in impure.out
+    two = command("check", "method", "mine_to_check:Two")
+    assert "FAILED  one device is a park: the plan names device 1" in two.out
+    none = command("check", "method", "mine_to_check:Goood")
+    assert none.code == 2
+    assert "Did you mean 'Good'?" in none.err
