@@ -147,6 +147,19 @@ def test_predictions_and_figures_go_by_the_threshold(run: Command) -> None:
     assert "decision: 'A' where its probability is at least" in run("predict", "out", "test.npz").out
 
 
+def test_the_closing_note_and_the_report_tell_the_samples_apart(run: Command) -> None:
+    note = run("run", "tiny.toml", "--ranks", "1", *WHERE, "--set", "rounds=1", "--out", "noted").err
+    made = json.loads((run.folder / "noted/evaluation.json").read_text())["decide"]
+    held = made["validation"]
+    assert (
+        f"chosen on {held['samples']} validation samples, {held['positives']} of them 'A'). On the test samples: "
+        in note
+    )
+    assert f"On the test samples: recall {made['decided']['recall']:.3f}, " in note
+    page = (run.folder / "noted/report.html").read_text()
+    assert f"is at least {made['threshold']:.4g} (the largest F1; chosen on {held['samples']} validation" in page
+
+
 def test_the_best_round_is_that_of_the_held_out_samples(run: Command) -> None:
     point = checkpoint.latest(run.folder / "out/checkpoint", run.folder / "out/memory")
     assert point is not None

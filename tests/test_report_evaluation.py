@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -125,3 +126,51 @@ def test_heat_map_of_many_classes_has_no_numbers_and_leaves_empty_cells_out() ->
     assert drawn.count("<text") == 2 * 62 + 2
     assert len(confusions(matrix, names)) == 5
     assert confusions(((1, 0), (0, 0)), ["a", "b"]) == []
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+def decide(folder: Path, recall: float = 0.9, **more: object) -> Path:
+    body = json.loads((folder / "evaluation.json").read_text())
+    counts = {"found": 9, "missed": 1, "false_alarms": 4}
+    body["decide"] = {
+        "temperature": 1.0, "positive": 1, "threshold": 0.8359,
+        "validation": {"samples": 784, "by": "the largest F1", "positives": 17, "recall": 1.0, "found": 17},
+        "decided": {"recall": recall, "precision": 0.6923, "f1": 0.7826, **counts},
+        "likeliest": {"recall": 1.0, "precision": None, "f1": 0.5, "found": 10, "missed": 0, "false_alarms": 20},
+    } | more  # fmt: skip
+    (folder / "evaluation.json").write_text(json.dumps(body))
+    return folder
+
+
+def test_the_page_shows_what_was_decided_and_on_which_samples(tmp_path: Path) -> None:
+    decide(evaluate(make_run(tmp_path / "a", [0.5])))
+    page = html.unescape(render(collect([tmp_path])))
+    for words in (
+        "FedSR decides for '1' where its probability is at least 0.8359 (the largest F1; chosen on 784 validation "
+        "samples, 17 of them '1'). On the test samples: recall 0.900, precision 0.692, F1 0.783 and 4 false alarms; by "
+        "the likeliest class, as in all other figures here: recall 1.000, precision –, F1 0.500 and 20 false alarms.",
+        "<h2>Decisions by a threshold</h2>",
+        "'1' from 0.8359 on",
+        "likeliest class",
+        "The last round's model on the test samples.",
+    ):
+        assert words in page
+
+
+def test_several_seeds_decide_by_means(tmp_path: Path) -> None:
+    decide(evaluate(make_run(tmp_path / "a", [0.5])))
+    decide(evaluate(make_run(tmp_path / "b", [0.5], seed=1)), 0.7, threshold=0.5)
+    page = html.unescape(render(collect([tmp_path])))
+    assert "is at least 0.5 to 0.8359" in page
+    assert "On the test samples, means of 2 seeds: recall 0.800, precision 0.692" in page
+
+
+def test_a_temperature_alone_and_validation_samples(tmp_path: Path) -> None:
+    folder = evaluate(make_run(tmp_path / "a", [0.5]), on="validation")
+    page = render(collect([decide(folder)]))
+    assert "On the same validation samples: recall 0.900" in page
+    assert "Decisions by a threshold" not in render(collect([decide(folder, positive=None)]))
+    with pytest.raises(SettingError, match="a decision on class 3 of 3"):
+        collect([decide(folder, positive=3)])

@@ -16,6 +16,7 @@ ABOUT = {
     SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
 }
 # where the method is behind, and where it is ahead: the method, the reference, by how much, of which figure
+PLAIN = ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}")
 OPENINGS = {
     POOLED: (
         "Federation has a cost: {} is behind {} by {} of {}",
@@ -25,7 +26,7 @@ OPENINGS = {
         "Federation brings nothing: {} is behind {} by {} of {}",
         "Federation brings a gain: {} is ahead of {} by {} of {}",
     ),
-    SCIKIT_LEARN: ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}"),
+    SCIKIT_LEARN: PLAIN,
 }
 
 
@@ -49,9 +50,10 @@ def _sentence(name: str, first: Group, row: Row, of: Figure) -> str:
     if gap == 0 and not width:
         equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
         return f"{first.label.shown} and {ABOUT[name]} {equal}."
-    words = OPENINGS[name][gap > 0].format(first.label.shown, ABOUT[name], figure(abs(gap), 3), of.name)
+    said = (first.label.shown, ABOUT[name], figure(abs(gap), 3), of.name)
     if width is None:
-        return f"{words} (one common seed)."
-    low, high = abs(gap) - width, abs(gap) + width
-    chance = "" if low > 0 else ", which contains 0: these seeds do not tell the two apart"
-    return f"{words} (95 % interval {figure(low, 3)} to {figure(high, 3)}, {len(row['seeds'])} seeds{chance})."
+        return f"{PLAIN[gap > 0].format(*said)} with one common seed: whether that is chance, more seeds show."
+    ends = f"95 % interval {figure(abs(gap) - width, 3)} to {figure(abs(gap) + width, 3)}, {len(row['seeds'])} seeds"
+    if abs(gap) <= width:
+        return f"No difference can be told: {PLAIN[gap > 0].format(*said)} ({ends}, contains 0)."
+    return f"{OPENINGS[name][gap > 0].format(*said)} ({ends})."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.report.records import EvaluationRecord, Figures
+from fedfloor.report.records import DecideRecord, EvaluationRecord, Figures
 
 Matrix = tuple[tuple[int, ...], ...]
 
@@ -52,6 +52,7 @@ class Evaluation:
         devices, factories: the accuracy of each.
         figures: whether these are measured on test samples of each device, or expected from its classes; None where
             the run does not record it.
+        decide: the decision that validation data chose; None where they chose none.
     """
 
     round: int
@@ -62,6 +63,7 @@ class Evaluation:
     devices: tuple[Place, ...]
     factories: tuple[Place, ...]
     figures: Figures | None = None
+    decide: DecideRecord | None = None
 
 
 def evaluation(record: EvaluationRecord) -> Evaluation:
@@ -81,6 +83,7 @@ def evaluation(record: EvaluationRecord) -> Evaluation:
             for place in record.factories or ()
         ),
         figures=record.device_accuracy,
+        decide=record.decide,
     )
 
 

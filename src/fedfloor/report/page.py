@@ -65,6 +65,7 @@ def render(runs: Sequence[Run], target: float | None = None, budget: Budget | No
     main = "".join(
         (
             sections.summary_section(runs, target, hindsight=hindsight),
+            sections.decision_section(found),
             costs.budget_section(runs, budget),
             sections.curve_sections(found, target, drawn),
             costs.cost_section(found, target, drawn),

@@ -178,6 +178,39 @@ class PlaceRecord:
 
 
 @dataclass(frozen=True)
+class DecidedRecord:
+    """What decisions for one class come to: shares, None where they are not defined, and numbers of samples."""
+
+    found: Count
+    missed: Count
+    false_alarms: Count
+    recall: OptionalShare = None
+    precision: OptionalShare = None
+    f1: OptionalShare = None
+
+
+@dataclass(frozen=True)
+class ChosenRecord:
+    """The held-out samples that chose: how many, how many of the class, and by which rule."""
+
+    samples: Count
+    positives: Count = 0
+    by: str = ""
+    missed_rule: bool = False
+
+
+@dataclass(frozen=True)
+class DecideRecord:
+    """``decide`` of ``evaluation.json``; without a class and its figures where only a temperature was chosen."""
+
+    validation: ChosenRecord
+    threshold: float = 1.0
+    positive: Count | None = None
+    decided: DecidedRecord = DecidedRecord(0, 0, 0)
+    likeliest: DecidedRecord = DecidedRecord(0, 0, 0)
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """``evaluation.json``."""
 
@@ -189,9 +222,12 @@ class EvaluationRecord:
     device_accuracy: Figures | None = None
     devices: tuple[PlaceRecord, ...] | None = None
     factories: tuple[PlaceRecord, ...] | None = None
+    decide: DecideRecord | None = None
 
     def __post_init__(self) -> None:
         size = len(self.classes)
+        if self.decide is not None and (self.decide.positive or 0) >= size:
+            raise ValueError(f"a decision on class {self.decide.positive} of {size}")
         if len(self.confusion) != size or any(len(row) != size for row in self.confusion):
             raise ValueError(f"the confusion matrix is not {size} × {size}")
         if any(place.device is None for place in self.devices or ()):

@@ -8,7 +8,7 @@ from html import escape
 from fedfloor.figures import ACCURACY, LOSS, MACRO_F1
 from fedfloor.names import count
 from fedfloor.plan.draw import svg, tree
-from fedfloor.report import figures, holdings, places, words
+from fedfloor.report import decided, figures, holdings, places, words
 from fedfloor.report.confusion import FEW, heat_map
 from fedfloor.report.evaluation import Place, added, by_place
 from fedfloor.report.groups import Group, contestants, judged, placed, spoken
@@ -35,6 +35,14 @@ def summary_section(runs: Sequence[Run], target: float | None, *, hindsight: boo
         note = words.fewer(len(pairs), listed) + words.paired_caption(of)
         body += "<h3>Method against method</h3>" + table(note, head, [words.paired_cells(row) for row in listed])
     return section("Summary", body, "summary")
+
+
+def decision_section(found: Sequence[Group]) -> str:
+    """Return the thresholds that validation data chose, or nothing where they chose none."""
+    rows = decided.rows(found)
+    if not rows:
+        return ""
+    return section("Decisions by a threshold", table(decided.caption(found), decided.HEAD, rows), "decisions")
 
 
 def curve_sections(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
+from fedfloor.report import decided
 from fedfloor.report.contrast import contrast
 from fedfloor.report.groups import Group, contestants, figures_of, judged, last_lines, placed, spoken
 from fedfloor.report.numbers import figure, interval, listed
@@ -33,7 +34,8 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
     rows, of, best = summary(runs, target), judged(runs), _leader(rivals)
     place = standing(rivals)
     reached = "" if place and target is None else verdict(rows, of)
-    told = [apart(found), reached, prices(rows, of), place, *remarks(rivals), winner(rivals)]
+    decisions = [decided.story(one) for one in best]
+    told = [apart(found), reached, prices(rows, of), place, *decisions, *remarks(rivals), winner(rivals)]
     told += [contrast(found, one) for one in best]
     told += [devices(one) for one in best]
     told += [untrained(found), diverged(found), unfinished(found), lost(found), reported(found)]

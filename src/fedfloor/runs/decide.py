@@ -16,7 +16,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
 from fedfloor.parts import decision
-from fedfloor.parts.decision import DecideSettings, Decision
+from fedfloor.parts.decision import Decision
 from fedfloor.runs.best import held_out
 from fedfloor.runs.checkpoint import Checkpoint
 
@@ -73,7 +73,7 @@ def models(experiment: Experiment, engine: Engine, method: Combined, point: Chec
         found.append(Decided("best", best.round, best.model, made.decision, made.chosen,
                              {"validation": best.about, **said, **made.figures}))  # fmt: skip
     if engine.team.rank == 0 and experiment.decide.positive is not None:
-        _note(experiment.decide, found)
+        _note(experiment, found)
     return found
 
 
@@ -102,8 +102,10 @@ def about(made: Sequence[Decided]) -> dict[str, Any]:
     return found
 
 
-def _note(settings: DecideSettings, made: Sequence[Decided]) -> None:
-    """Log the threshold of each model, and what it is worth."""
+def _note(experiment: Experiment, made: Sequence[Decided]) -> None:
+    """Log the threshold of each model, and what it is worth on the samples that the run is evaluated on."""
+    settings = experiment.decide
+    on = "these validation" if experiment.evaluate.on == "validation" else "the test"
     for one in made:
         if one.decision is None or (one.which == "best" and one.round == made[0].round):
             continue
@@ -111,11 +113,12 @@ def _note(settings: DecideSettings, made: Sequence[Decided]) -> None:
             log.warning("decide: no threshold keeps the rule (%s); the most precise one is kept.", one.chosen["by"])
         decided, likeliest = one.figures["decided"], one.figures["likeliest"]
         log.info(
-            "decide: '%s' where its probability is at least %.4g (%s; chosen on %d validation samples, %d of it): "
-            "recall %s, precision %s; the likeliest class: %s, %s (%s round's model).",
+            "decide: '%s' where its probability is at least %.4g (%s; chosen on %d validation samples, %d of them "
+            "'%s'). On %s samples: recall %s, precision %s; by the likeliest class: recall %s, precision %s "
+            "(%s round's model).",
             settings.positive, one.decision.threshold, one.chosen["by"], one.chosen["samples"], one.chosen["positives"],
-            _share(decided["recall"]), _share(decided["precision"]), _share(likeliest["recall"]),
-            _share(likeliest["precision"]), one.which,
+            settings.positive, on, _share(decided["recall"]), _share(decided["precision"]),
+            _share(likeliest["recall"]), _share(likeliest["precision"]), one.which,
         )  # fmt: skip
 
 
