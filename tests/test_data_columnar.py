@@ -129,6 +129,21 @@ def test_what_only_rows_show_is_read_row_by_row(tmp_path: Path, spoil: Any) -> N
 START = dt.datetime(2026, 3, 1, 6, 30)
 
 
+@pytest.mark.parametrize("delimiter", [None, ";", "tab"])
+def test_decimal_commas_and_given_delimiters_by_columns(tmp_path: Path, delimiter: Any) -> None:
+    path = tmp_path / "plant.csv"
+    mark = "\t" if delimiter == "tab" else ";"
+    path.write_text("1,5;2,5;d;ok,\n1,0;-2,5;d;worn\n".replace(";", mark))
+    names = ("x", "y", "device", "label")
+    reading = Reading(header=names, decimal=",", delimiter=delimiter)
+    by_columns = outcome(path, reading, quick=True)
+    assert by_columns == outcome(path, reading, quick=False)
+    assert isinstance(by_columns, tuple)
+    assert by_columns[1] == np.float32([[1.5, 2.5], [1, -2.5]]).tobytes()
+    layout = sheet._Layout.of(path, names, reading, (), lenient=True)
+    assert sum(map(len, columnar.csv_batches(path, layout.wanted, header=False))) == 2
+
+
 def columns(**more: Any) -> dict[str, Any]:
     rows = range(40)
     return {

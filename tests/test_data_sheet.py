@@ -269,3 +269,67 @@ def test_a_published_table_without_commas_is_read(tmp_path: Path) -> None:
     assert found.columns == ("setting",)
     assert found.text["label"] == ["ok", "worn"]
     assert found.line.tolist() == [2, 3]
+
+
+GERMAN = "13,616;1,167;333,887;1,226;1\n12,5;1,2;333,9;1,3;2\n"  # as many commas as semicolons
+GERMAN_NAMES = ("a", "b", "c", "d", "label")
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_decimal_commas_are_no_delimiters_where_they_are_as_many(tmp_path: Path, decimal: str) -> None:
+    reading = Reading(header=GERMAN_NAMES, decimal=decimal)  # type: ignore[arg-type]
+    path = written(tmp_path, GERMAN)
+    if decimal == ".":
+        with pytest.raises(SettingError, match=r"row 1, column 'a': '13,616' is not a number"):
+            sheet.read(path, reading, ("label",))
+        return
+    found = sheet.read(path, reading, ("label",))
+    assert found.x.tolist() == np.float32([[13.616, 1.167, 333.887, 1.226], [12.5, 1.2, 333.9, 1.3]]).tolist()
+    assert found.text["label"] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("head", "decimal", "wanted"),
+    [
+        ("1,5;2,5;3,5", ".", ";"),
+        ("1,5|2,5", ".", "|"),
+        ("1,5\t2,5\tok", ".", "\t"),
+        ("1.234,5;-,5;1,5e3", ".", ";"),
+        ("1,5 2,5 3,5", ",", " "),
+        ("1,5 2,5 3,5", ".", ","),
+        ("2026-01-01 06:00,1,5", ",", ","),
+        ("Temp, inside, left;label", ",", ";"),
+        ("Temp, inside, left;label", ".", ","),
+        ('device,time,label,"a;b"', ",", ","),
+        ("a;b,c,d", ".", ","),
+        ("1 mm, x;1,5;2", ".", ";"),
+    ],
+)
+def test_which_delimiter_a_first_row_has(head: str, decimal: str, wanted: str) -> None:
+    assert lines.delimiter_of(head, decimal) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "content"),
+    [
+        (";", "device;label;a,b,c\nd;x;1\n"),
+        ("tab", "device\tlabel\ta,b,c\nd\tx\t1\n"),
+        ("blanks", "device label  a,b,c\nd  x 1\n"),
+        ("|", "sep=;\ndevice|label|a,b,c\nd|x|1\n"),
+        (",", 'device,label,"a,b,c"\nd,x,1\n'),
+    ],
+)
+def test_a_delimiter_that_is_given(tmp_path: Path, given: str, content: str) -> None:
+    found = sheet.read(written(tmp_path, content), Reading(delimiter=given), ROLES)  # type: ignore[arg-type]
+    assert (found.columns, found.x.tolist(), found.text["label"]) == (("a,b,c",), [[1.0]], ["x"])
+
+
+def test_texts_that_may_be_several_cells_are_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sheet.read(written(tmp_path, "device,label,a\nd,x|y,1\nd,616;1,2\n"), Reading(), ROLES)
+    assert "plant.csv, column 'label': '616;1' may be several cells. If ';' is the delimiter: [data]" in caplog.text
+    caplog.clear()
+    sheet.read(written(tmp_path, "device,label,a\nd,x|y,1\nd,a;b,2\n"), Reading(), ROLES)
+    sheet.read(written(tmp_path, "device,label,a\nd,616;1,2\n"), Reading(delimiter=","), ROLES)
+    assert not caplog.text
+    with pytest.raises(SettingError, match=r"If ';' is the delimiter: \[data\] delimiter = \";\"\.$"):
+        sheet.read(written(tmp_path, "device,label;a,b\nd,x;1,2\n"), Reading(), ROLES)

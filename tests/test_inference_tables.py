@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import fedfloor
 from commands import Command, lines
-from fedfloor.data.reading import Window
+from fedfloor.data import own
+from fedfloor.data.reading import Columns, RandomSplit, Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings
 from fedfloor.inference.arrays import Sensors
@@ -98,6 +100,29 @@ def test_other_names_and_another_decimal_mark(tmp_path: Path) -> None:
     got = read(tmp_path, "machine;temp;torque;state;device\na;1,5;2;worn;x\n", german)
     assert (got.x.tolist(), got.devices, got.y.tolist()) == ([[1.5, 2]], ["a"], [1])
     assert read(tmp_path, "temp;torque\n1,5;2\n", german).devices is None
+
+
+def test_tables_are_split_as_those_of_the_training(tmp_path: Path) -> None:
+    """Four commas and four semicolons: the model's decimal mark decides; a delimiter that was given is the model's."""
+    names = ("a", "b", "c", "d", "label")
+    (tmp_path / "train.csv").write_text("13,616;1,167;333,887;1,226;1\n12,5;1,2;333,9;1,3;2\n" * 9)
+    for delimiter in (None, ";"):
+        reading = Reading(
+            columns=Columns(device="", time=""), header=names, decimal=",", delimiter=delimiter,  # type: ignore[arg-type]
+            split=RandomSplit(),
+        )  # fmt: skip
+        sensors = Sensors.of(own.load(tmp_path / "train.csv", reading, 0).inputs.describe())
+        assert sensors is not None
+        assert sensors.dialect.get("delimiter") == delimiter
+        got = table(tmp_path / "train.csv", sensors, ("1", "2"))
+        assert got.x[0].tolist() == np.float32([13.616, 1.167, 333.887, 1.226]).tolist()
+        assert got.y[:2].tolist() == [0, 1]
+        (tmp_path / "b.csv").write_text("a\tb\tc\td\n1,5\t2\t3\t4\n")
+        if delimiter is None:
+            assert table(tmp_path / "b.csv", sensors, ("1", "2")).x.tolist() == [[1.5, 2, 3, 4]]
+            continue
+        with pytest.raises(SettingError, match="The tables of the training have the delimiter ';'"):
+            table(tmp_path / "b.csv", replace(sensors, dialect={"delimiter": ";"}), ("1", "2"))
 
 
 def test_a_matrix_without_a_header(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Wanted:
         time: the times, or None.
         decimal: the decimal mark.
         worded: whether times are left as texts, for a form that was given.
+        delimiter: of CSV, where it was given.
     """
 
     names: tuple[str, ...]
@@ -60,6 +61,7 @@ class Wanted:
     time: int | None
     decimal: str
     worded: bool = False
+    delimiter: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,7 @@ def csv_batches(path: Path, wanted: Wanted, *, header: bool) -> Iterator[Batch]:
     kinds |= dict.fromkeys(map(str, others), pa.string())
     try:
         with unpacked_bytes(path) as stream:
-            body = _Body(stream, header=header)
+            body = _Body(stream, wanted, header=header)
             reader = csv.open_csv(
                 pa.PythonFile(body, mode="r"),
                 csv.ReadOptions(block_size=PIECE, column_names=[str(i) for i in range(len(wanted.names))]),
@@ -133,9 +135,9 @@ def csv_batches(path: Path, wanted: Wanted, *, header: bool) -> Iterator[Batch]:
 class _Body:
     """The rows of a CSV file below its header, as a file; watched for what pyarrow and csv read differently."""
 
-    def __init__(self, stream: BinaryIO, *, header: bool) -> None:
+    def __init__(self, stream: BinaryIO, wanted: Wanted, *, header: bool) -> None:
         first = stream.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
-        self.delimiter = delimiter_of(first.decode())
+        self.delimiter = delimiter_of(first.decode(), wanted.decimal, wanted.delimiter)
         if (
             self.delimiter == " "
             or b"\r" in first.rstrip(b"\r\n")

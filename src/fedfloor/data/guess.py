@@ -92,7 +92,7 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
         SettingError: it cannot be read as a table, or the time cannot: dates in another form, or in two columns.
     """
 
-    rows = head(path, LOOKED_AT, told.get("encoding"), told.get("sheet"), told.get("decimal", "."))
+    rows = head(path, LOOKED_AT, told)
     if not rows:
         return {}
     check_header(path, rows[0], told.get("header"))
@@ -129,7 +129,7 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
             _check_times(path.name, cells, form, has_time="time" in roles)
         for name in texts:
             _check_numbers(path.name, name, [row[names.index(name)] for row in body], decimal)
-        more = head(path, COUNTED + 1, told.get("encoding"), told.get("sheet"), told.get("decimal", "."))
+        more = head(path, COUNTED + 1, told)
         few = _categories(names, more[not told.get("header") :], texts, roles["label"] if "label" in names else "")
         if few:
             found["categories"] = {**columns.get("categories", {}), **dict.fromkeys(few, "one-hot")}

@@ -21,6 +21,8 @@ from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError
 
 DELIMITERS = ",;\t|"
+CALLED = {"tab": "\t", "blanks": " "}  # delimiters that [data] delimiter names by a word
+FRACTION = re.compile(r"\s*[+-]?[\d.' ]*,\d+(e[+-]?\d+)?\s*", re.IGNORECASE)  # a number with a decimal comma
 PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; how a file is packed is told by its first bytes
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 BLOCK = 500  # rows turned into numbers at once: their cells stay in the processor's cache
@@ -85,12 +87,14 @@ def _is_legacy(path: Path) -> bool:
 
 
 @contextmanager
-def opened(path: Path, encoding: str | None = None) -> Iterator[Iterator[Row]]:
+def opened(
+    path: Path, encoding: str | None = None, decimal: str = ".", delimiter: str | None = None
+) -> Iterator[Iterator[Row]]:
     """Open a table, packed (gzip, bzip2, xz, or alone in a zip archive) or not; yield its rows that are not empty.
 
-    A row is (line number, cells). The delimiter is the one of ``, ; tab |`` that the first row has most of; where it
-    has none of them, runs of blanks; a line ``sep=;`` above the header, as Excel writes it, names it. The encoding is
-    UTF-8 if none is given, UTF-16 where a byte-order mark shows it.
+    A row is (line number, cells). The delimiter is the one that is given, or that a line ``sep=;`` above the header
+    names, as Excel writes it; else :func:`delimiter_of` tells it by the first row. The encoding is UTF-8 if none is
+    given, UTF-16 where a byte-order mark shows it.
 
     Raises:
         EncodingError: it has another encoding.
@@ -102,9 +106,9 @@ def opened(path: Path, encoding: str | None = None) -> Iterator[Iterator[Row]]:
             start = stream.read(2)
         encoding = encoding or next((name for mark, name in MARKS if start == mark), "utf-8-sig")
         with unpacked_bytes(path) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
-            yield _parsed(path, text)
+            yield _parsed(path, text, decimal, delimiter)
     except UnicodeError as error:
-        raise _undecodable(path, encoding) from error
+        raise _undecodable(path, encoding, decimal, delimiter) from error
     except DAMAGED as error:
         raise SettingError(f"{path.name}: not a whole table ({error}).") from error
     except OSError as error:
@@ -123,15 +127,42 @@ def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield block
 
 
-def delimiter_of(head: str) -> str:
-    """Return the delimiter that a header has most of, quoted names aside; a blank where it has none.
+def delimiter_of(head: str, decimal: str = ".", given: str | None = None) -> str:
+    """Return the delimiter of a table.
+
+    It is the one of ``, ; tab |`` that the first row has most of, cells in quotes aside; a blank, for runs of them,
+    where it has none. A comma gives way to another one that is there where commas are the decimal mark: as it is told,
+    or as the cells between the others show.
+
+    Args:
+        head: the first row.
+        decimal: the decimal mark.
+        given: ``[data] delimiter``, which needs no row.
 
     >>> delimiter_of('"Temp, inside";"Temp, outside";label'), delimiter_of("unit  cycle label")
     (';', ' ')
+    >>> delimiter_of("1,5;2,5;3,5"), delimiter_of("1,5 2,5", ","), delimiter_of("a,b;c"), delimiter_of("a,b;c", ",")
+    (';', ' ', ',', ';')
     """
+    if given is not None:
+        return CALLED.get(given, given)
     bare = re.sub(r'"[^"]*"', "", head).strip(" \r\n")
     most = max(DELIMITERS, key=bare.count)
-    return " " if most not in bare and " " in bare else most
+    if most not in bare:
+        return " " if " " in bare else most
+    if most == ",":
+        other = max(DELIMITERS[1:], key=bare.count)
+        if other in bare and (decimal == "," or _has_fractions(bare, other)):
+            return other
+        if decimal == "," and " " in bare and _has_fractions(bare, " "):
+            return " "
+    return most
+
+
+def _has_fractions(bare: str, delimiter: str) -> bool:
+    """Return whether commas are decimal marks in all cells that hold one; in a tie, in one of them."""
+    fractions = [FRACTION.fullmatch(cell) is not None for cell in bare.split(delimiter) if "," in cell]
+    return any(fractions) if bare.count(delimiter) == bare.count(",") else all(fractions)
 
 
 def unpacked(name: str) -> str:
@@ -174,14 +205,14 @@ def _member(path: Path) -> BinaryIO:
         archive.close()  # the member keeps the file open as long as it is read
 
 
-def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
+def _parsed(path: Path, text: io.TextIOWrapper, decimal: str, given: str | None) -> Iterator[Row]:
     head, line = [text.readline()], 1
     told = TOLD.fullmatch(head[0].strip())
     if told:
         head, line = [text.readline()], 2
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
         head.append(text.readline())
-    delimiter = told[1] if told else delimiter_of("".join(head))
+    delimiter = told[1] if told and given is None else delimiter_of("".join(head), decimal, given)
     lines, blanks = chain(head, text), delimiter == " "
     if blanks:  # runs of them are one delimiter, those at a line's ends none
         lines = (line.strip() + "\n" for line in lines)  # type: ignore[assignment]
@@ -202,14 +233,14 @@ def _parsed(path: Path, text: io.TextIOWrapper) -> Iterator[Row]:
         line = above + reader.line_num + 1  # where the next row begins: cells may hold line ends
 
 
-def _undecodable(path: Path, encoding: str | None) -> EncodingError:
+def _undecodable(path: Path, encoding: str | None, decimal: str, given: str | None) -> EncodingError:
     """Return the error for a file in another encoding, with the first cell that shows it where that can be UTF-8."""
     advice = "Save the table as CSV in UTF-8, or name its encoding: data.encoding."
     if encoding != "utf-8-sig":
         return EncodingError(f"{path.name}: not text in {encoding}. {advice}")
     with suppress(OSError, *DAMAGED), unpacked_bytes(path) as stream:  # it may be cut short as well
         head = stream.readline()
-        delimiter = delimiter_of(head.decode("utf-8", "replace"))
+        delimiter = delimiter_of(head.decode("utf-8", "replace"), decimal, given)
         for number, line in enumerate(chain([head], stream), start=1):
             cells = line.decode("utf-8", "surrogateescape").rstrip("\r\n").split(delimiter)
             for column, cell in enumerate(cells, start=1):

@@ -182,7 +182,14 @@ class LastSplit:
         require(self.rows >= 1, "data.split.rows", self.rows, "a whole number of at least 1")
 
 
-DIALECT = ("time_format", "header", "thousands", "encoding", "sheet")  # how tables are written: a model is told
+DIALECT = (
+    "time_format",
+    "header",
+    "thousands",
+    "encoding",
+    "sheet",
+    "delimiter",
+)  # how tables are written: a model is told
 # keys that a recipe names only where they are set
 LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", *DIALECT)
 DEVICE = "DEVICE"  # stands for the device's name in data.file_name
@@ -225,6 +232,7 @@ class Reading:
         remaining: the label is how many rows its recording still has after a row, for recordings that run to failure;
             needs ``bins``.
         sheet: of a workbook, where several of its sheets hold something.
+        delimiter: between the cells of CSV; left out, told by the first row.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -249,6 +257,7 @@ class Reading:
     bins: tuple[float, ...] | None = None
     remaining: Literal[True] | None = None
     sheet: str | None = None
+    delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from fedfloor.data.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.tree import Found
 from fedfloor.errors import SettingError
 
-RECIPE = "recordings 3"
+RECIPE = "recordings 4"
 
 
 @dataclass(frozen=True)

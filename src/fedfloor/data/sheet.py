@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data import columnar, workbook
 from fedfloor.data.dataset import Indices, Times, Values
-from fedfloor.data.lines import Row, decoded, in_blocks, opened, place
+from fedfloor.data.lines import CALLED, Row, decoded, in_blocks, opened, place
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.times import NUMBERS, READ, CellError, ChoiceError, Clock, Form, day, decide, shared
 from fedfloor.data.times import read as read_times
@@ -33,6 +33,8 @@ TIME_LIKE = re.compile(
     r"|\d.*\b(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\b.*\d",
     re.IGNORECASE,
 )
+NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+WORDS = {mark: word for word, mark in CALLED.items()}
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
 LARGE = 1 << 26  # bytes of blocks that are put together
 CATEGORY = "category "  # before the name of a column of texts that is a sensor, as a role
@@ -150,7 +152,7 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
     if columnar.is_parquet(path):
         layout = layout_of(columnar.parquet_names(path))
         return _collected(layout, columnar.parquet_batches(path, layout.wanted, layout.column), first=1)
-    with _rows(path, reading.encoding, reading.sheet, reading.decimal) as rows:
+    with _rows(path, reading.encoding, reading.sheet, reading.decimal, reading.delimiter) as rows:
         line, first = next(rows, (1, []))
         named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
         named = named or reading.header is None
@@ -172,20 +174,25 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         return gathered.sheet()
 
 
-def head(path: Path, many: int, encoding: str | None, sheet: str | None, decimal: str) -> list[list[str]]:
+def head(path: Path, many: int, told: Mapping[str, Any]) -> list[list[str]]:
     """Return the first rows of a table as texts, for a look at them.
+
+    Args:
+        path: the file.
+        many: rows.
+        told: keys of ``[data]``.
 
     Raises:
         SettingError: it cannot be read.
     """
 
     def first(encoding: str | None) -> list[list[str]]:
-        with _rows(path, encoding, sheet, decimal) as rows:
+        with _rows(path, encoding, told.get("sheet"), told.get("decimal", "."), told.get("delimiter")) as rows:
             return [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
 
     if columnar.is_parquet(path):
         return [cells for _, cells in columnar.parquet_rows(path, many)]
-    return decoded(path, encoding, first)
+    return decoded(path, told.get("encoding"), first)
 
 
 def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None) -> None:
@@ -201,9 +208,13 @@ def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None)
         )
 
 
-def _rows(path: Path, encoding: str | None, sheet: str | None, decimal: str) -> AbstractContextManager[Iterator[Row]]:
+def _rows(
+    path: Path, encoding: str | None, sheet: str | None, decimal: str, delimiter: str | None
+) -> AbstractContextManager[Iterator[Row]]:
     """Open a table that is read row by row: CSV, or a sheet of a workbook."""
-    return workbook.opened(path, sheet, decimal) if workbook.is_workbook(path) else opened(path, encoding)
+    if workbook.is_workbook(path):
+        return workbook.opened(path, sheet, decimal)
+    return opened(path, encoding, decimal, delimiter)
 
 
 def _is_plain(path: Path, reading: Reading) -> bool:
@@ -260,9 +271,31 @@ class _Gathered:
         path, layout = self.layout.path, self.layout
         if self._lines.empty:
             raise SettingError(f"{path.name}: a header, but no rows below it.")
+        self._say_delimiters()
         _say_coarse(path, layout.names, self._low, self._high)
         clock = None if self.form is None else Clock(self.form, self._times.whole())
         return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
+
+    def _say_delimiters(self) -> None:
+        """Note a text that may be several cells: one with another delimiter in it, and a number beside that."""
+        path, given = self.layout.path, self.layout.delimiter
+        if given is not None or columnar.is_parquet(path) or workbook.is_workbook(path):
+            return
+        for text in self._same:
+            pieces = re.split(r"[;|\t]", text)
+            if len(pieces) > 1 and any(re.fullmatch(NUMBER, piece.strip()) for piece in pieces):
+                role = next(role for role, words in self._text.items() if text in words)
+                mark = text[len(pieces[0])]
+                mark = WORDS.get(mark, mark)
+                advice = f'[data] delimiter = "{mark}"'
+                if self.layout.lenient:
+                    advice = "write the table as those of the training"
+                column = self.layout.header[self.layout.text[role]]
+                log.warning(
+                    "%s, column '%s': '%s' may be several cells. If '%s' is the delimiter: %s.",
+                    path.name, column, text, mark, advice,
+                )  # fmt: skip
+                return
 
 
 class _Pile:
@@ -326,6 +359,7 @@ class _Layout:
     lenient: bool
     time_format: str | None = None
     thousands: str | None = None
+    delimiter: str | None = None
 
     @classmethod
     def of(
@@ -353,7 +387,7 @@ class _Layout:
             if name not in where:
                 role = "values" if name in reading.columns.values else "ignore"
                 role = "categories" if name in categories else role
-                raise _no_column(path, name, "" if lenient else role, names)
+                raise _no_column(path, name, "" if lenient else role, names, reading.delimiter)
         roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
         sensors = reading.columns.values or tuple(name for name in names if name not in taken)
@@ -363,7 +397,7 @@ class _Layout:
         values = tuple(where[name] for name in sensors)
         return cls(
             path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient, reading.time_format,
-            reading.thousands,
+            reading.thousands, reading.delimiter,
         )  # fmt: skip
 
     @property
@@ -459,7 +493,7 @@ class _Layout:
     @property
     def wanted(self) -> columnar.Wanted:
         worded = self.time_format is not None and "%" in self.time_format
-        return columnar.Wanted(self.header, self.values, self.text, self.time, self.decimal, worded)
+        return columnar.Wanted(self.header, self.values, self.text, self.time, self.decimal, worded, self.delimiter)
 
     def words(self, block: list[Row], role: str) -> list[str]:
         column = self.text[role]
@@ -520,10 +554,12 @@ def other_marks(cell: str, decimal: str) -> str:
     return hint
 
 
-def _no_column(path: Path, name: str, role: str, names: Sequence[str]) -> SettingError:
+def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None) -> SettingError:
     same = [other for other in names if other.casefold() == name.casefold()]
     near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
     advice = f"Say what it is called: --set data.columns.{role}=NAME." if role else "The model needs it."
+    if not role and delimiter is not None:
+        advice += f" The tables of the training have the delimiter '{delimiter}'."
     if role == "label":
         advice += " Without labels nothing can be trained yet: anomaly detection is planned."
     if role == "device":
@@ -544,7 +580,18 @@ def _no_header(names: Sequence[str]) -> str:
     """Return a hint where a header holds values or a title rather than names."""
     if names[0].startswith("#") or 2 * sum(map(bool, names)) < len(names):
         return " If row 1 is a title or a comment, remove the rows above the header."
-    values = [name for name in names if re.fullmatch(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", name, re.IGNORECASE)]
-    if 2 * len(values) < len(names):
+    mark = next((mark for mark in ";|\t" if any(mark in name for name in names)), None)
+    if mark is not None:
+        return f" If '{WORDS.get(mark, mark)}' is the delimiter: [data] delimiter = \"{WORDS.get(mark, mark)}\"."
+    if 2 * len(numbers_of(names)) < len(names):
         return ""
     return f' If row 1 holds values, name the {len(names)} columns: [data] header = ["…", …].'
+
+
+def numbers_of(names: Sequence[str]) -> list[float]:
+    """Return those names of columns that are numbers.
+
+    >>> numbers_of(["1,5", "2", "3 bar"])
+    [1.5, 2.0]
+    """
+    return [float(name.replace(",", ".")) for name in names if NUMBER.fullmatch(name)]

@@ -23,7 +23,7 @@ from fedfloor.data.sheet import Sheet, scan, settled
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 
-RECIPE = "table 6"
+RECIPE = "table 7"
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", "bins", "remaining",
     *DIALECT,
