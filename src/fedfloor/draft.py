@@ -20,10 +20,10 @@ from fedfloor.data import guess, levels, own, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.findings import findings
-from fedfloor.data.folder import TABLES
 from fedfloor.data.guess import FEW
 from fedfloor.data.joined import EmptySensorsError, MissingValuesError
 from fedfloor.data.lines import PACKED
+from fedfloor.data.naming import TABLES
 from fedfloor.data.times import EPOCHS
 from fedfloor.data.tree import walk
 from fedfloor.errors import SettingError

@@ -30,6 +30,7 @@ def predict(
     table: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device that one file is of.")] = "",
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,
@@ -37,7 +38,7 @@ def predict(
     """Say what a trained model sees in pictures or sensor data."""
     from fedfloor.inference import shown
 
-    shown.predict(run, files, shown.How(top, resize, invert, every, table, own, which), as_json=as_json)
+    shown.predict(run, files, shown.How(top, resize, invert, every, table, own, which, device), as_json=as_json)
 
 
 def export(

@@ -36,6 +36,8 @@ class Inputs:
         dialect: how the tables were written, where that is not plain: ``time_format``, ``header``, ….
         coding: what texts and numbers of tables became where they are not taken as they are: ``bins`` make classes of a
             label that is a number, ``categories`` sensors of texts.
+        device_of: how a table's place names its device, as :class:`~fedfloor.data.naming.Naming`; empty where a column
+            does, or nothing.
     """
 
     kind: Literal["image", "table"] = "image"
@@ -48,6 +50,7 @@ class Inputs:
     scaled: bool = False
     dialect: dict[str, Any] = field(default_factory=dict)
     coding: dict[str, Any] = field(default_factory=dict)
+    device_of: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -59,6 +62,7 @@ class Inputs:
             "names": self.names, "decimal": self.decimal,
             **({"dialect": self.dialect} if self.dialect else {}),
             **({"coding": self.coding} if self.coding else {}),
+            **({"device_of": self.device_of} if self.device_of else {}),
         }  # fmt: skip
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data import layout, pictures, recordings
-from fedfloor.data.columnar import PARQUET
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded
-from fedfloor.data.lines import PACKED
+from fedfloor.data.naming import TABLES, of_file
 from fedfloor.data.picture import SUFFIXES
 from fedfloor.data.reading import DEVICE, Reading
 from fedfloor.data.tree import Found, walk
-from fedfloor.data.workbook import WORKBOOKS
 from fedfloor.errors import SettingError
-
-TABLES = (*(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PACKED)), *PARQUET, *WORKBOOKS)
 
 
 def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
@@ -123,23 +117,13 @@ def _device(one: Found, reading: Reading) -> str:
     Raises:
         SettingError: the table's name is not of the form that was given.
     """
-    stem = unicodedata.normalize("NFC", stem_of(one.path.name))
-    if reading.file_name is None:
-        return stem
-    form = re.escape(unicodedata.normalize("NFC", reading.file_name)).replace(r"\*", ".*").replace(DEVICE, "(.+?)")
-    match = re.fullmatch(form, stem)
-    if match is None:
+    device = of_file(one.path.name, reading.file_name)
+    if device is None:
         raise SettingError(
             f"{one.name}: its name is not of the form '{reading.file_name}' ({DEVICE} the device's name, * anything). "
             "Set data.file_name to one that all files have, or rename the file."
         )
-    return match[1]
-
-
-def stem_of(name: str) -> str:
-    """Return a table's name without endings."""
-    end = next(end for end in sorted(TABLES, key=len, reverse=True) if name.casefold().endswith(end))
-    return name[: -len(end)] or name
+    return device
 
 
 def _is(one: Found, suffixes: tuple[str, ...]) -> bool:

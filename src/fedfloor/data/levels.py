@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.folder import stem_of
 from fedfloor.data.layout import named
 from fedfloor.data.names import natural_order
+from fedfloor.data.naming import stem_of
 from fedfloor.data.reading import DEVICE
 from fedfloor.data.sheet import looks_like_time
 from fedfloor.data.tree import Found, walk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.categories import describe, encoded, listed
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.names import natural_order, qualified
+from fedfloor.data.naming import Naming
 from fedfloor.data.reading import Reading
 from fedfloor.data.sheet import Sheet, scan, settled
 from fedfloor.data.table import MEANT, check_labels, of_entry, write
@@ -79,14 +80,19 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     )
     if not labelled:
         check_labels(sheets, reading)
-    taken = _recordings(ordered, sheets, depth, labelled, columns=columns)
+    naming = Naming(reading.device or "folder", labelled, reading.file_name)
+    taken = _recordings(ordered, sheets, depth, naming)
     apart = labelled or any(one.sheet.time is None for one in taken)
     for one in taken:
         _check_agreement(one, reading)
     factory = _factories(taken, reading)
     device = [text for one in taken for text in _texts(one.device, one.sheet, "device")]
     if columns and reading.factory == "folder":
-        device = qualified(device, factory)
+        device = qualified(unqualified := device, factory)
+        naming = replace(naming, factory=device != unqualified)
+    elif not columns:
+        both = zip(taken, ordered, strict=True)
+        naming = replace(naming, factory=any(a.device != b.folders[naming.place] for a, b in both))
     label = [text for one in taken for text in _texts(one.label, one.sheet, "label")]
     part = [one.part or 0 for one in taken for _ in one.sheet.line] if taken[0].part is not None else None
     split = None if part is None else np.array(part, np.int8)
@@ -94,6 +100,7 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
         **write(writer, [one.sheet for one in taken], device, factory, label, reading, split),
         "apart": apart,
         "categories": describe(categories),
+        "device_of": {} if own or (columns and not naming.factory) else asdict(naming),
     }
 
 
@@ -127,22 +134,19 @@ def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:
     return all(there)
 
 
-def _recordings(
-    files: Sequence[Found], sheets: Sequence[Sheet], depth: int, labelled: bool, *, columns: bool
-) -> list[_Recording]:
-    if columns:
+def _recordings(files: Sequence[Found], sheets: Sequence[Sheet], depth: int, naming: Naming) -> list[_Recording]:
+    if naming.device == "column":
         return [
             _Recording(sheet, None, one.folders[0] if depth else None, None, one.part)
             for one, sheet in zip(files, sheets, strict=True)
         ]
-    own = -2 if labelled else -1  # where the device's name stands among the folders'
+    own = naming.place
     factory = [one.folders[0] for one in files] if depth + own + 1 == 2 else None
     names = qualified([one.folders[own] for one in files], factory)
     return [
-        _Recording(
-            sheet, names[i], None if factory is None else factory[i], one.folders[-1] if labelled else None, one.part
-        )
+        _Recording(sheet, names[i], None if factory is None else factory[i], label, one.part)
         for i, (one, sheet) in enumerate(zip(files, sheets, strict=True))
+        for label in [one.folders[-1] if naming.labelled else None]
     ]
 
 

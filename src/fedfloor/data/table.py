@@ -69,6 +69,7 @@ def of_entry(
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
         decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=_coding(facts, reading),
+        device_of=facts.get("device_of", {}),
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))

@@ -66,10 +66,9 @@ class Facts:
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
         body = asdict(self)
-        if not self.inputs.dialect:
-            del body["inputs"]["dialect"]
-        if not self.inputs.coding:
-            del body["inputs"]["coding"]
+        for key in ("dialect", "coding", "device_of"):
+            if not body["inputs"][key]:
+                del body["inputs"][key]
         return body
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.naming import Naming
 from fedfloor.errors import SettingError
 
 Shape = tuple[int, ...]
@@ -26,6 +27,7 @@ class Sensors:
         decimal: its decimal mark.
         dialect: how the tables of the training were written, where that is not plain; keys of ``[data]``.
         coding: what its texts and numbers became in training, where they were not taken as they are.
+        device_of: how a table's place names its device; None where only a column does.
     """
 
     columns: tuple[str, ...]
@@ -35,6 +37,7 @@ class Sensors:
     decimal: str = "."
     dialect: Mapping[str, Any] = field(default_factory=dict)
     coding: Mapping[str, Any] = field(default_factory=dict)
+    device_of: Naming | None = None
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Sensors | None:
@@ -59,6 +62,7 @@ class Sensors:
             decimal=about.get("decimal") or ".",
             dialect=dict(about.get("dialect") or {}),
             coding=dict(about.get("coding") or {}),
+            device_of=Naming(**about["device_of"]) if about.get("device_of") else None,
         )
 
 

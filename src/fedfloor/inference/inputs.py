@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def files(given: Sequence[Path]) -> list[Path]:
 
 def read(
     paths: Sequence[Path], trained: Trained, *, resize: bool = False, invert: bool = False,
-    failed: dict[Path, str] | None = None,
+    failed: dict[Path, str] | None = None, device: str = "",
 ) -> Iterator[Samples]:  # fmt: skip
     """Read files one by one as samples of a model.
 
@@ -64,13 +65,14 @@ def read(
         resize: scale pictures of another size.
         invert: exchange light and dark in pictures.
         failed: gets the files that are no samples of this model, each with the reason, and the others are read.
+        device: whose the files are; empty: as their folders, names or columns have it.
 
     Raises:
         SettingError: a file that is no sample of this model, where ``failed`` is left out.
     """
     for path in paths:
         try:
-            samples = _read(path, trained, resize=resize, invert=invert)
+            samples = _of(device, _read(path, trained, resize=resize, invert=invert))
         except SettingError as error:
             if failed is None:
                 raise
@@ -93,6 +95,11 @@ def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> Sample
         raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
     x = pictures.picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
     return Samples(path, x[None], None, np.full(1, UNKNOWN))
+
+
+def _of(device: str, samples: Samples) -> Samples:
+    """Return samples that are all of a device, if one is given."""
+    return replace(samples, devices=[device] * len(samples.x)) if device else samples
 
 
 def _archive(path: Path, trained: Trained) -> Samples:

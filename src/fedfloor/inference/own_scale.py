@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
-from fedfloor.inference.samples import Samples
+from fedfloor.inference.samples import Samples, within
 from fedfloor.park.own_scale import FILE, Statistics, first_rows, scaled, statistics
 
 log = logging.getLogger(__name__)
@@ -91,14 +91,14 @@ class OwnScale:
         whose = ", ".join(f"device '{name}'" if name else "a device without a name" for name in others)
         many = "all of its rows" if self.rows is None else f"its first {self.rows} rows"
         log.info("%s: %s: no statistics beside the model, so normalised by %s in this file.",
-                 samples.file.name, whose, many)  # fmt: skip
+                 within(samples.file), whose, many)  # fmt: skip
         for name in others if self.rows is not None else ():
             mine = names == name
             got = len(first_rows(samples.x[mine], None if samples.first is None else samples.first[mine], self.rows))
             if got < (self.rows or 0):
                 whose = f"device '{name}'" if name else "the device"
                 log.warning("%s: %s has %d rows here; in training devices were normalised by %d.",
-                            samples.file.name, whose, got, self.rows)  # fmt: skip
+                            within(samples.file), whose, got, self.rows)  # fmt: skip
 
 
 class AtDevice(nn.Module):

@@ -38,6 +38,15 @@ class Samples:
     left_out: tuple[str, ...] = ()
 
 
+def within(path: Path) -> str:
+    """Return a file's name with its folder's, for messages.
+
+    >>> within(Path("runs/north/lathe-1/june.csv"))
+    'lathe-1/june.csv'
+    """
+    return "/".join(path.parts[-2:])
+
+
 def named(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:
     """Return the numbers of class names; an empty one is :data:`UNKNOWN`.
 

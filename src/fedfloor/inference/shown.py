@@ -37,6 +37,7 @@ class How:
         table: a CSV file to write them to.
         own: import a model or objective of one's own that the file names.
         which: the ``last`` round's model, or the ``best`` one's.
+        device: whose the file is; empty: as its folder, name or columns have it.
     """
 
     top: int = 1
@@ -46,6 +47,7 @@ class How:
     table: Path | None = None
     own: bool = False
     which: str = "last"
+    device: str = ""
 
 
 def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> None:
@@ -66,6 +68,8 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
     if how.table is not None:
         _check_writable("--csv", how.table)
     paths = inputs.files(given)
+    if how.device and len(paths) > 1:
+        raise SettingError(f"--device {how.device}: for one file, but these are {len(paths)}. Predict them by device.")
 
     def follow(done: int) -> None:
         if len(paths) > 1:
@@ -81,7 +85,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
             warnings.extend(unlike.values(trained, part))
             yield part
 
-    parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert, failed=failed)
+    parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert, failed=failed, device=how.device)
     found = predicting.predict(trained, watched(parts), how.top, follow, failed)
     if len(failed) == len(paths):
         raise SettingError("\n".join(failed.values()))

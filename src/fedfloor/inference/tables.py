@@ -21,7 +21,7 @@ from fedfloor.data.series import fill
 from fedfloor.data.sheet import Sheet, read
 from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors
-from fedfloor.inference.samples import UNKNOWN, Samples, named
+from fedfloor.inference.samples import UNKNOWN, Samples, named, within
 
 MATRIX = ".dat"
 NAMED = 5  # places in a file that are left out, before they are only counted
@@ -55,7 +55,9 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     else:
         reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
         (sheet,) = encoded([read(path, reading, (), lenient=True)], categories, known=True)
-    none = [""] * len(sheet.line)
+    devices, none = sheet.text.get("device"), [""] * len(sheet.line)
+    if sensors.device_of is not None:
+        devices = sensors.device_of.devices(path, devices, len(none))
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either
     device = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
     order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
@@ -71,7 +73,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     if sensors.missing == "drop":
         whole = ~np.isnan(x[rows]).any(axis=(1, 2))
         if not whole.all():
-            log.info("%s: %s of %s samples have missing values and are left out.", path.name,
+            log.info("%s: %s of %s samples have missing values and are left out.", within(path),
                      f"{(~whole).sum():,}", f"{len(whole):,}")  # fmt: skip
         rows, first = rows[whole], first[whole]
     last = rows[:, -1]  # a window has the label and the device of its last row
@@ -79,7 +81,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     return Samples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)),
         _labels(sheet, last, classes, columns.label, sensors.coding.get("bins")),
-        [sheet.text["device"][row] for row in last] if "device" in sheet.text else None, first, tuple(left),
+        None if devices is None else [devices[row] for row in last], first, tuple(left),
     )  # fmt: skip
 
 

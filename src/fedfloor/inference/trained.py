@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.checking import parsed
+from fedfloor.data.naming import Naming
 from fedfloor.errors import SettingError, shown
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.inference.own_scale import OwnScale
@@ -115,6 +116,7 @@ class InputsHeader:
     scaled: bool | None = None
     dialect: dict[str, Any] | None = None
     coding: dict[str, Any] | None = None
+    device_of: Naming | None = None
 
 
 @dataclass(frozen=True)
