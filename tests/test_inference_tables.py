@@ -94,6 +94,15 @@ def test_holes_are_treated_as_in_training(tmp_path: Path, caplog: pytest.LogCapt
         read(tmp_path, "temp,torque\n,1\n,2\n", Sensors(ROWS.columns, missing="previous"))
 
 
+def test_gaps_are_not_filled_from_the_future(tmp_path: Path) -> None:
+    filled = Sensors(ROWS.columns, missing="previous")
+    with pytest.raises(SettingError, match=r"a.csv, row 3: its time is not after that of row 2 of the same device"):
+        read(tmp_path, "time,temp,torque\n3,1,1\n2,,1\n1,5,1\n", filled)
+    assert read(tmp_path, "time,temp,torque\n1,5,1\n2,,1\n3,1,1\n", filled).x[:, 0].tolist() == [5, 5, 1]
+    assert read(tmp_path, "time,temp,torque\n3,1,1\n2,2,1\n", filled).x[:, 0].tolist() == [1, 2]  # no gap to fill
+    assert read(tmp_path, "time,temp,torque\n3,1,1\n2,2,1\n", ROWS).x[:, 0].tolist() == [1, 2]
+
+
 def test_other_names_and_another_decimal_mark(tmp_path: Path) -> None:
     names = {"device": "machine", "label": "state", "time": "when"}
     german = Sensors(ROWS.columns, names=names, decimal=",")

@@ -39,7 +39,7 @@ class Naming:
         """Where the device's name stands among the folders of a table, a file that is a device being the last."""
         return -2 if self.labelled else -1
 
-    def devices(self, path: Path, column: Sequence[str] | None, rows: int) -> list[str] | None:
+    def devices(self, path: Path, column: Sequence[str] | None, rows: int) -> Sequence[str] | None:
         """Return the device of each row of a table; None where neither its place nor a column names one.
 
         Args:

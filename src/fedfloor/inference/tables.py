@@ -47,7 +47,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     categories = described(sensors.coding.get("categories", {}))
     numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
     names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
-    if sensors.window is None:
+    if sensors.window is None and sensors.missing != "previous":
         names["time"] = ""  # rows by themselves need no times
     columns = Columns(**names)
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
@@ -55,12 +55,15 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
     else:
         reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
         (sheet,) = encoded([read(path, reading, (), lenient=True)], categories, known=True)
-    devices, none = sheet.text.get("device"), [""] * len(sheet.line)
+    none = [""] * len(sheet.line)
+    devices: Sequence[str] | None = sheet.text.get("device")
     if sensors.device_of is not None:
         devices = sensors.device_of.devices(path, devices, len(none))
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either
     device = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
     order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
+    if sensors.window is not None or (sensors.missing == "previous" and np.isnan(sheet.x).any()):
+        _check_order(sheet, order, device)
     x = _filled(sheet, sensors, order, device)
     first, length, left = _cut(sheet, sensors, order, device)
     rows = order[first[:, None] + np.arange(length)]
@@ -103,6 +106,19 @@ def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
     return Sheet(path, columns, x.astype(np.float32), np.arange(1, len(x) + 1), {}, None)
 
 
+def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
+    """Refuse rows of one device that are not in the order of their times: windows and fillings go by it."""
+    if sheet.time is None:
+        return
+    wrong = np.flatnonzero((np.diff(device[order]) == 0) & (np.diff(sheet.time[order]) <= 0))
+    if len(wrong):
+        row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
+        raise SettingError(
+            f"{sheet.path.name}, row {sheet.line[row]}: its time is not after that of row {sheet.line[before]} of "
+            "the same device. Put the rows in the order of time."
+        )
+
+
 def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
     """Return the table's values with holes filled where that is how the model was trained."""
     x = known = np.asarray(sheet.x, np.float32)
@@ -136,20 +152,11 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     """Return where samples begin in ``order``, how many rows each has, and which devices have too few rows for one.
 
     Raises:
-        SettingError: rows of one device that are not in the order of their times, or too few rows for any window.
+        SettingError: too few rows for any window.
     """
     if sensors.window is None:
         return np.argsort(order), 1, []  # in the table's order
     length, step = sensors.window
-    if sheet.time is not None:
-        same = np.diff(device[order]) == 0
-        wrong = np.flatnonzero(same & (np.diff(sheet.time[order]) <= 0))
-        if len(wrong):
-            row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
-            raise SettingError(
-                f"{sheet.path.name}, row {sheet.line[row]}: its time is not after that of row {sheet.line[before]} of "
-                "the same device. Put the rows in the order of time."
-            )
     edges = [0, *(np.flatnonzero(np.diff(device[order])) + 1).tolist(), len(order)]
     runs = list(pairwise(edges))
     starts = np.concatenate([np.arange(first, end - length + 1, step) for first, end in runs])
