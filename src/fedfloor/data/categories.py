@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +76,15 @@ def columns_of(categories: Categories) -> tuple[str, ...]:
     for name, how in categories.items():
         names += [f"{name}={value}" for value in how.values] if isinstance(how, OneHot) else [name]
     return tuple(names)
+
+
+def sources(columns: Sequence[str], categories: Collection[str]) -> list[str]:
+    """Return for each column the one of texts that it stands for a value of, or itself.
+
+    >>> sources(["temp", "grade", "material=alu", "material=steel"], ["grade", "material"])
+    ['temp', 'grade', 'material', 'material']
+    """
+    return [next((text for text in categories if name.startswith(f"{text}=")), name) for name in columns]
 
 
 def describe(categories: Categories | None) -> dict[str, Any]:

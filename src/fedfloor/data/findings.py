@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.categories import sources
 from fedfloor.data.dataset import Dataset
 
 MOST = 50_000  # training samples that are looked at, evenly spread
@@ -138,8 +139,9 @@ def _mark(column: NDArray[np.float64]) -> str:
 
 def _texts(data: Dataset) -> list[str]:
     """Return for each sensor the column of texts that it stands for a value of; empty for others."""
-    columns = data.inputs.coding.get("categories", ())
-    return [next((text for text in columns if name.startswith(f"{text}=")), "") for name in data.inputs.columns]
+    columns = data.inputs.columns
+    found = sources(columns, data.inputs.coding.get("categories", ()))
+    return ["" if text == name else text for name, text in zip(columns, found, strict=True)]
 
 
 def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.categories import sources
 from fedfloor.data.dataset import Indices, Values
 from fedfloor.data.reading import Reading
 from fedfloor.data.sheet import Sheet
@@ -103,9 +104,21 @@ class Joined:
         for start in range(0, len(order), many):
             yield self.rows(order[start : start + many])
 
-    def missing(self) -> int:
-        """Return how many values are missing."""
-        return sum(int(np.isnan(sheet.x).sum()) for sheet in self.sheets if sheet.x.dtype.kind == "f")
+    def missing(self, categories: Collection[str] = ()) -> dict[str, int]:
+        """Return how many values of each sensor are missing, where any are; a text counts once for all its columns.
+
+        Args:
+            categories: the columns of texts that are sensors, see :func:`~fedfloor.data.categories.sources`.
+        """
+        found: dict[str, int] = {}
+        names = sources(self.columns, categories)
+        for sheet in self.sheets if self.sheets[0].x.dtype.kind == "f" else ():
+            count = np.isnan(sheet.x).sum(axis=(0, *range(2, sheet.x.ndim)))
+            for channel in np.flatnonzero(count).tolist():
+                name = names[channel] if channel < len(names) else str(channel)
+                if name not in names[:channel]:
+                    found[name] = found.get(name, 0) + int(count[channel])
+        return found
 
     def first_hole(self) -> tuple[int, int]:
         """Return the row and the column of the first missing value."""

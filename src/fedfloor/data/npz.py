@@ -25,7 +25,7 @@ from fedfloor.names import count
 
 log = logging.getLogger(__name__)
 
-RECIPE = "npz 3"
+RECIPE = "npz 4"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")

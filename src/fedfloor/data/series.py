@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -84,16 +85,25 @@ def fill(x: Rows32, segment: Owners) -> Rows32:
     return x
 
 
-def say_missing(name: str, count: int, total: int, missing: Missing) -> None:
-    """Say on standard error how many values were missing and what was done about it."""
-    if count and missing != "refuse":
+def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, missing: Missing) -> None:
+    """Log how many values were missing, of which sensor the most, and what was done about it.
+
+    Args:
+        name: of the data set.
+        counts: missing values by sensor.
+        each: values of one sensor, missing ones among them.
+        sensors: how many there are.
+        missing: what is done.
+    """
+    if counts and missing != "refuse":
+        count, total, worst = sum(counts.values()), each * sensors, max(counts, key=lambda key: counts[key])
         done = {
             "previous": "each was given its recording's last value before it",
             "mean": "each counts as its sensor's mean over all devices",
             "drop": "samples with one are left out",
         }[missing]
-        log.info("%s: %s of %s values are missing (%.2g %%): %s.", name, f"{count:,}", f"{total:,}",
-                 100 * count / total, done)  # fmt: skip
+        log.info("%s: %s of %s values are missing (%.2g %%; of '%s' the most, %.2g %%): %s.", name, f"{count:,}",
+                 f"{total:,}", 100 * count / total, worst, 100 * counts[worst] / each, done)  # fmt: skip
 
 
 def _dataset(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.bins import labelled
 from fedfloor.data.cache import Writer, remember
-from fedfloor.data.categories import describe, encoded, listed
+from fedfloor.data.categories import describe, encoded, listed, sources
 from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.joined import Joined
@@ -65,7 +65,9 @@ def of_entry(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
         arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"), **more,
     )  # fmt: skip
-    say_missing(name, facts["missing"], rows.x.size, reading.missing)
+    each = rows.x.size // max(1, rows.x.shape[1])  # values of one sensor
+    sensors = len({*sources(facts["columns"], facts.get("categories") or ())})
+    say_missing(name, facts["missing"], each, sensors or rows.x.shape[1], reading.missing)
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
         decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=_coding(facts, reading),
@@ -155,10 +157,12 @@ def write(
     order = np.lexsort((everything.run, owner))  # stable: rows keep their order within
     order = everything.in_time(order, owner, devices, reading, roles)
     segment = everything.segments(order, owner)
-    missing = everything.missing()
+    missing = everything.missing(reading.columns.categories or ())
     everything.check_measured()
     if missing and reading.missing == "refuse":
-        raise everything.hole(missing, carried=not np.isnan(_filled(everything.rows(order), segment)).any())
+        raise everything.hole(
+            sum(missing.values()), carried=not np.isnan(_filled(everything.rows(order), segment)).any()
+        )
     if missing and reading.missing == "previous":
         x = _filled(everything.rows(order), segment)
         everything.check_filled(x, order, lambda row: devices[owner[row]] if devices else "")
