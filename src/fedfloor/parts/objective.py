@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # methods name their objective, and looking at methods does n
     from torch import Tensor, nn
 
     from fedfloor.models.network import Network
-    from fedfloor.parts.weighted import PerSample
 
 
 class Extractor(Protocol):
@@ -52,6 +51,14 @@ class Extractor(Protocol):
         ...
 
 
+class SampleLosses(Protocol):
+    """A loss of each sample, in the place of the cross-entropy."""
+
+    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return ℓ_i [n] of logits [n, F] and classes int64 [n]."""
+        ...
+
+
 @dataclass(frozen=True)
 class Visit:
     """What an objective may read during one visit.
@@ -83,7 +90,7 @@ class Visit:
     aside: Mapping[str, Tensor] = field(default_factory=dict)
     first: int = 0
     extractor: Extractor | None = None
-    data: PerSample | None = None
+    data: SampleLosses | None = None
 
     def arrived(self) -> Tensor:
         """Return the flat model as it arrived, [P].
