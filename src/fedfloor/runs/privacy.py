@@ -15,8 +15,9 @@ from fedfloor.park.normalise import Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
 from fedfloor.park.survey import REVEALS
+from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
-from fedfloor.plan.schedule import Answers, Ask, Choose, Dry, Round
+from fedfloor.plan.schedule import Answers, Ask, Choose, Dry, Meet, Passed, Round
 from fedfloor.runs import folder
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,13 @@ class _Asked(Dry):
         if asked.node.reads_census:
             self.found += [(device, asked.tick) for device in asked.node.candidates]
         return super().choose(asked)
+
+    def meet(self, asked: Meet) -> Passed:
+        """Walk branches that may ask something, which single visits do not."""
+        mine = [index for index, child in enumerate(asked.node.children) if not walk.is_visit(child)]
+        for one in asked.branches(mine):
+            self.branch(one, asked)
+        return Passed(asked.packet, asked.node)
 
 
 def tell(
