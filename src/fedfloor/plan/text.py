@@ -12,29 +12,9 @@ from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, shown
-from fedfloor.plan.nodes import (
-    Broadcast,
-    Node,
-    Parallel,
-    Probe,
-    Radio,
-    Repeat,
-    Select,
-    Sequence,
-    Site,
-    Train,
-    Work,
-)
+from fedfloor.plan.nodes import Node, Parallel, Radio, Site, Work
 
-KINDS: dict[str, type[Any]] = {
-    "train": Train,
-    "sequence": Sequence,
-    "parallel": Parallel,
-    "repeat": Repeat,
-    "select": Select,
-    "broadcast": Broadcast,
-    "probe": Probe,
-}
+KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Node)}
 NAMES = {kind: name for name, kind in KINDS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NAMES}
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make one for every word
