@@ -146,7 +146,7 @@ def test_paths_with_spaces_and_links_from_anywhere(
     assert "fedfloor run 'link/my plan.toml'" in said.out
     written = tomllib.loads((plans / "deep" / "er" / "my plan.toml").read_text())
     assert written["data"]["path"] == '../../../hall 1/raw/my "plant".csv.gz'
-    assert written["name"] == "my -plant-"
+    assert written["name"] == "my plan"  # the file's: its run lies in runs/my plan
     monkeypatch.chdir(halls)
     ran = command(
         "run", str(command.folder / "link" / "my plan.toml"), "--ranks", "1", "--out", "out", "--set", "rounds=1"
@@ -312,3 +312,23 @@ def test_a_sensor_with_the_name_of_a_label_or_a_time_is_named(command: Command) 
     left_out = command("new", "skab", "--force", "--set", 'data.columns.ignore=["status", "timestamp"]')
     assert left_out.code == 0
     assert "read as a sensor" not in left_out.err
+
+
+# -- a class that is rare ----------------------------------------------------------------------------------------------
+
+
+def test_a_rare_class_is_named_with_the_settings_that_heed_it(command: Command) -> None:
+    rows = [f"m{n % 4},{n // 4},{n % 7},{n % 5},{int(n // 4 % 40 == 3)}" for n in range(480)]
+    (command.folder / "wear.csv").write_text("\n".join(["device,time,a,b,label", *rows]) + "\n")
+    said = command("new", "wear.csv")
+    assert said.code == 0, said.err
+    text = (command.folder / "wear.toml").read_text()
+    for part in ("class '1' has 2.", '[evaluate] headline = "F1 of 1"', '[decide] positive = "1" with [evaluate] on ='):
+        assert part in said.err
+        assert [line for line in text.splitlines() if part in line and line.startswith("# ")]
+    headed = command("new", "wear.csv", "--force", "--set", 'evaluate.headline="F1 of 1"')
+    assert headed.code == 0, headed.err
+    assert "has 2." not in headed.err
+    proposed = ("--set", 'evaluate.headline="F1 of 1"', "--set", "method.objective=weighted", "--set", "rounds=1")
+    decided = ("--set", 'decide.positive="1"', "--set", "evaluate.on=both")
+    assert command("run", "wear.toml", "--ranks", "1", "--out", "out", *proposed, *decided).code == 0

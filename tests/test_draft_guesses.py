@@ -286,6 +286,7 @@ def test_the_split_is_a_key_that_changes_nothing(command: Command, timed: bool, 
 def test_times_that_a_setting_puts_into_1970_are_seen(command: Command) -> None:
     rows = [f"p{n % 4},{1768888800 + 3600 * (n // 4)},{n % 7},{('ok', 'worn')[n // 4 % 2]}" for n in range(240)]
     (command.folder / "t.csv").write_text("\n".join(["device,time,heat,label", *rows]) + "\n")
-    assert "time is 'time' (training: 2026-01-20 06:00:00 to " in command("new", "t.csv").err
+    assert "time is 'time' (training: 2026-01-20 06:00:00 to " in (found := command("new", "t.csv").err)
+    assert ", in UTC, or as written where no time zone is given)" in found
     said = command("new", "t.csv", "--out", "ms.toml", "--set", "data.time_format=ms")
     assert "time is 'time' (training: 1970-01-21" in said.err

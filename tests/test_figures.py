@@ -77,6 +77,7 @@ def test_every_entry_of_the_list_has_a_name_that_is_read_back() -> None:
             "acuracy",
             "evaluate.headline = 'acuracy': there is no such figure. Did you mean 'accuracy'? Known: accuracy,",
         ),
+        ("macroF1", "Did you mean 'macro-F1'?"),
         ("recall", "evaluate.headline = 'recall': of which class? Write 'recall of CLASS'."),
         ("accuracy of ok", "accuracy is of all classes. Write 'accuracy'."),
         ("AUROC of ", "'AUROC of ': of which class?"),

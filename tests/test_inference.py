@@ -307,6 +307,17 @@ def test_what_is_no_model(command: Command, case: str) -> None:
     command.refused(command("export", "run"), message)
 
 
+def test_an_experiment_file_in_the_place_of_its_run(command: Command) -> None:
+    np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))
+    (command.folder / "wear.toml").write_text('name = "press"\n')
+    (command.folder / "bare.toml").write_text("rounds = ")
+    write_model(command.folder / "run")
+    (command.folder / "run" / "experiment.toml").write_text("")
+    for file, folder in (("wear.toml", "runs/press"), ("bare.toml", "runs/bare"), ("run/experiment.toml", "run")):
+        message = f"{file} is an experiment file, and no trained model. Give its run's folder, such as {folder}."
+        command.refused(command("predict", file, "x.npz"), message)
+
+
 def test_what_is_typed_wrongly(command: Command) -> None:
     write_model(command.folder / "run")
     np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))

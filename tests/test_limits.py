@@ -109,6 +109,15 @@ def test_until_refuses(command: Command, text: str, message: str) -> None:
     command.refused(command.run("--until", text), message)
 
 
+def test_until_names_the_headline_where_its_class_is_left_out(command: Command) -> None:
+    judged = ("--set", 'evaluate.headline="recall of A"')
+    command.refused(
+        command.run("--until", "recall=0.9", *judged),
+        "--until recall=0.9: of which class? Write --until 'recall of A=0.9'.",
+    )
+    command.refused(command.run("--until", "recall=0.9"), "of which class? Write 'recall of CLASS'.")
+
+
 def test_what_is_compared_at_a_budget_stops_there() -> None:
     stop = Limits(stop_after=9, accuracy=0.8, seconds=60)
     assert within(stop, None) is stop

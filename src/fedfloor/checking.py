@@ -225,11 +225,12 @@ def _construct(kind: type[Any], table: Table) -> Any:
     return kind(**values)
 
 
+TEXT = "a text in quotes"
 WANTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
-    "string_type": "a text in quotes",
+    "string_type": TEXT,
     "bool_type": "true or false",
     "dict_type": "a table",
     "list_type": "a list",
@@ -253,4 +254,7 @@ def _explain(errors: list[Any], where: str, kind: type[Any]) -> str:
     same = [e for e in errors if e["loc"][: len(deepest["loc"]) - 1] == deepest["loc"][:-1]]
     wanted = [WANTED.get(e["type"], e["msg"].removeprefix("Input should be ")) for e in same]
     example = _example(path, _choices_at(kind, loc), deepest["input"]) if "a table" in wanted else ""
+    if wanted == [TEXT] and type(deepest["input"]) in (int, float) and len(loc) == len(deepest["loc"]):
+        typed = f'{path}="{deepest["input"]}"'
+        example = f" Such as {typed.replace('=', ' = ')}; in a shell, --set '{typed}'."
     return f"{path} = {shown(deepest['input'])}: must be {' or '.join(dict.fromkeys(wanted))}.{example}"

@@ -41,6 +41,7 @@ ROUNDS = 20
 BATCH = 32
 MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
+RARE = 0.05  # share of the training samples below which a class is rare, where classes are few
 DATED = 1e8  # seconds from 1970 on, from which a number is shown as a date
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
@@ -54,7 +55,11 @@ def title(path: Path) -> str:
     name = expanded(path).resolve().name
     with suppress(StopIteration):
         name = next(name[: -len(end)] for end in ENDINGS if name.casefold().endswith(end) and len(name) > len(end))
-    return re.sub(r'[/\\\0:*?"<>|]', "-", name).strip() or "data"
+    return _folder_name(name) or "data"
+
+
+def _folder_name(text: str) -> str:
+    return re.sub(r'[/\\\0:*?"<>|]', "-", text).strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +86,18 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
 
     Args:
         path: a table, a folder or an ``.npz`` file.
-        out: where the experiment file will be: it speaks of the data as seen from there.
+        out: where the experiment file will be: it has the file's name, and speaks of the data as seen from there.
         changes: ``a.b=value`` texts, as for ``--set``.
 
     Raises:
         SettingError: a mistake in the data, or something that can be read in two ways; the message names file, row and
             column, and what to add.
     """
-    document: dict[str, Any] = {"name": title(path), "rounds": ROUNDS, "data": {"path": str(path)}}
+    document: dict[str, Any] = {
+        "name": _folder_name(out.stem) or title(path),
+        "rounds": ROUNDS,
+        "data": {"path": str(path)},
+    }
     for change in changes:
         config.apply(document, change)
     config.from_table(document)  # what was told must be right before anything is guessed beside it
@@ -99,7 +108,8 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     _check_classes(data, park.dataset, path.name)
     if there.is_dir():
         notes[:0] = levels.words(park.dataset, there, data)
-    notes += [*_columns(data, park.dataset), *_suspects(data, park.dataset), *_alike(park.dataset)]
+    notes += [*_columns(data, park.dataset), *_rare(document, park.dataset)]
+    notes += [*_suspects(data, park.dataset), *_alike(park.dataset)]
     for sentence in notes:
         log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
@@ -208,7 +218,8 @@ def _columns(data: Mapping[str, Any], found: Dataset) -> list[str]:
     said = [f"{role} is '{inputs.names[role]}'" for role, is_there in there.items() if is_there]
     if found.time is not None:
         first, last = (_moment(time, data.get("time_format")) for time in (found.time.min(), found.time.max()))
-        said[said.index(f"time is '{inputs.names['time']}'")] += f" (training: {first} to {last})"
+        zone = ", in UTC, or as written where no time zone is given" if "-" in first[1:] else ""
+        said[said.index(f"time is '{inputs.names['time']}'")] += f" (training: {first} to {last}{zone})"
     none = [role for role in ("time", "run") if not there[role]]
     shown = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
     lacking = f"; no column for {' or '.join(none)}" if none else ""
@@ -248,6 +259,21 @@ def _suspects(data: Mapping[str, Any], found: Dataset) -> list[str]:
     if columns.get("values"):
         how = "out of data.columns.values"
     return [*said, f"proposed: leave {'them' if len(suspects) > 1 else 'it'} out, {how}"]
+
+
+def _rare(document: Mapping[str, Any], found: Dataset) -> list[str]:
+    """Return a sentence on the rarest class and the settings that heed it, where these leave it unheeded."""
+    evaluate, shares = document.get("evaluate", {}), np.bincount(found.y, minlength=len(found.classes)) / len(found.y)
+    held = {found.classes[c]: float(shares[c]) for c in np.unique(found.y_test) if shares[c]}
+    name, share = min(held.items(), key=lambda item: item[1], default=("", 1.0))
+    if share >= min(RARE, 0.5 / len(found.classes)) or "headline" in evaluate or "decide" in document:
+        return []
+    said = json.dumps(name, ensure_ascii=False)
+    return [
+        f"class '{name}' has {100 * share:.2g} % of the samples to train on, which the accuracy hardly shows: judge by "
+        f"[evaluate] headline = {json.dumps(f'F1 of {name}', ensure_ascii=False)}; train with [method] objective = "
+        f'"weighted"; or decide by a threshold, [decide] positive = {said} with [evaluate] on = "both"'
+    ]
 
 
 def _alike(data: Dataset) -> list[str]:

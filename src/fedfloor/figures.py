@@ -288,6 +288,8 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
     kind = names.get(_plain(head))
     if kind is None:
         hint = nearest(_plain(head), names)
+        for plain, known in names.items():
+            hint = hint.replace(f"'{plain}'", f"'{known.name}'")
         raise SettingError(f"{option} = {shown(text)}: there is no such figure.{hint} Known: {', '.join(FIGURES)}.")
     if kind.of_class == "all" and of:
         raise SettingError(f"{option} = {shown(text)}: {kind.name} is of all classes. Write '{kind.name}'.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, unknown
-from fedfloor.figures import FIGURES, is_figure, named
+from fedfloor.figures import ACCURACY, FIGURES, Figure, is_figure, named
 from fedfloor.runs.orders import Limits
 
 if TYPE_CHECKING:
@@ -17,8 +17,12 @@ LIMITS = ("accuracy", "seconds", "bytes", "joules")
 BUDGETS = ("rounds", "seconds", "bytes", "joules")
 
 
-def limits(stop_after: int | None, until: str | None) -> Limits:
+def limits(stop_after: int | None, until: str | None, headline: Figure = ACCURACY) -> Limits:
     """Read ``--stop-after`` and ``--until``; what is no budget is the name of a figure.
+
+    Args:
+        stop_after, until: as they were typed.
+        headline: what the experiment is judged by; it is named where its class is left out.
 
     Raises:
         SettingError: something else than WHAT=X, separated by commas, or a value out of range.
@@ -26,7 +30,7 @@ def limits(stop_after: int | None, until: str | None) -> Limits:
     >>> limits(None, "accuracy=0.8,bytes=1e9")
     Limits(stop_after=None, accuracy=0.8, seconds=None, bytes=1000000000.0, joules=None, figures={})
     """
-    found = {} if until is None else _read("--until", until, LIMITS, figures=True)
+    found = {} if until is None else _read("--until", until, LIMITS, headline)
     own = {name: found.pop(name) for name in list(found) if name not in LIMITS}
     return Limits(stop_after, **found, figures=own)
 
@@ -48,16 +52,18 @@ def budget(at: str | None) -> Budget | None:
     return Budget(kind, most)
 
 
-def _read(option: str, text: str, allowed: Sequence[str], *, figures: bool = False) -> dict[str, float]:
+def _read(option: str, text: str, allowed: Sequence[str], headline: Figure | None = None) -> dict[str, float]:
     found: dict[str, float] = {}
     for one in text.split(","):
         what, _, value = (part.strip() for part in one.partition("="))
         if what == "rounds" and what not in allowed:
             raise SettingError(f"{option} {one}: --stop-after N stops after so many rounds.")
-        if figures and what not in allowed and is_figure(what):
+        if headline is not None and what not in allowed and is_figure(what):
+            if headline.of and what.casefold() == headline.kind.name.casefold() and headline.kind.of_class == "one":
+                raise SettingError(f"{option} {one}: of which class? Write {option} '{headline.name}={value}'.")
             what = named(what, option).name
         elif what not in allowed:
-            raise unknown(option, what, {*allowed, *FIGURES} if figures else allowed)
+            raise unknown(option, what, allowed if headline is None else {*allowed, *FIGURES})
         if what in found:
             raise SettingError(f"{option} {text}: {what} is there twice. Give each once.")
         try:

@@ -64,7 +64,8 @@ def run(
     from fedfloor.terminal import both, progress, seconds
     from fedfloor.tracking.tracker import follow as tracked
 
-    what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, until)
+    what = shared.experiment(experiment, changes)
+    limits = budgets.limits(stop_after, until, what.evaluate.figure)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
     if references:
@@ -112,7 +113,8 @@ def compare(
     from fedfloor.runs.compare import tasks
     from fedfloor.runs.references import beside
 
-    what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, until)
+    what = shared.experiment(experiment, changes)
+    limits = budgets.limits(stop_after, until, what.evaluate.figure)
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [what.method.name] if methods is None else [name.strip() for name in methods.split(",")]
     every = shared.numbers("seeds", seeds)

@@ -31,6 +31,9 @@ def found(path: Path, which: str = "last") -> Path:
     """
     if which not in FILES:
         raise unknown("--which", which, FILES)
+    if path.suffix.casefold() == ".toml" and path.is_file():
+        run = path.parent if path.name == "experiment.toml" else Path("runs") / _name(path)
+        raise SettingError(f"{path} is an experiment file, and no trained model. Give its run's folder, such as {run}.")
     if path.is_file():
         if which != "last":
             raise SettingError(f"--which {which}: {path} is a model's file. Give its run's folder.")
@@ -60,6 +63,14 @@ def found(path: Path, which: str = "last") -> Path:
     inside = sorted(str(one.parent) for one in path.glob("*/model.safetensors"))
     more = f" Runs in it: {', '.join(inside)}." if inside else ""
     raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
+
+
+def _name(path: Path) -> str:
+    """Return the name of an experiment file's experiment: that of its run's folder."""
+    try:
+        return str(tomllib.loads(path.read_text(encoding="utf-8-sig")).get("name", path.stem))
+    except (OSError, ValueError, RecursionError):
+        return path.stem
 
 
 def _is_reference(path: Path) -> bool:
