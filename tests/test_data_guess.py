@@ -209,3 +209,20 @@ def test_without_a_device_nothing_is_guessed_and_the_message_says_so(command: Co
     said = command("new", "line.csv")
     command.refused(said, "no column 'device'", "--set data.columns.device=NAME, and likewise label, factory and time")
     assert "note:" not in said.err
+
+
+@pytest.mark.parametrize("needed", [(), ("label",), ("device", "label")])
+def test_a_first_row_of_values_is_named(tmp_path: Path, needed: tuple[str, ...]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("13,616;1,167;sharp;333,887;1\n12,5;1,2;worn;333,9;2\n")
+    wanted = r"a.csv, row 1: it holds values \('13,616', '1,167', 'sharp', …\), no names. Name the 5 columns: --set"
+    with pytest.raises(SettingError, match=wanted):
+        guess(path, {}, needed)
+    assert guess(path, {"header": ["a", "b", "label", "c", "d"]}, ()) == {"decimal": ","}
+
+
+@pytest.mark.parametrize("names", ["400,401.5,403,text", "403,401.5,400,text", "3,1,2,device", "3,1,2,mine"])
+def test_names_that_are_numbers_are_names(tmp_path: Path, names: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{names}\n1,2,3,x\n2,3,4,y\n")
+    guess(path, {"columns": {"label": "mine"}}, ())

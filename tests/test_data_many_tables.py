@@ -224,8 +224,14 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
     assert np.array_equal(sheet.read(named, Reading(columns=MACHINE), ("device",)).x, found.x)
     with pytest.raises(SettingError, match=r'name the 4 columns: \[data\] header = \["…", …\]'):
         load(path, Reading(columns=MACHINE), 0)
-    with pytest.raises(SettingError, match=r"plant.csv, row 1, column 'y': 4 cells, but the header has 5"):
+    with pytest.raises(
+        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 5 columns\. Name each"
+    ):
         load(path, Reading(columns=MACHINE, header=(*NAMES, "y")), 0)
+    with pytest.raises(
+        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 3 columns\. Name each"
+    ):
+        load(path, Reading(columns=MACHINE, header=NAMES[:3]), 0)
     path.write_text(path.read_text().replace("3.5", "hot", 1))
     with pytest.raises(SettingError, match="row 7, column 'x': 'hot' is not a number"):
         load(path, HEADLESS, 0)

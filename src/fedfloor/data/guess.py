@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedfloor.data.columnar import is_parquet
+from fedfloor.data.lines import place
 from fedfloor.data.reading import Columns
-from fedfloor.data.sheet import MISSING, check_header, head, looks_like_time, other_marks
+from fedfloor.data.sheet import MISSING, check_header, head, looks_like_time, numbers_of, other_marks
 from fedfloor.data.times import READ, moment
 from fedfloor.errors import SettingError
 
@@ -89,13 +91,15 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
         needed: roles that must be found; a table in a folder gets its device from there, and perhaps its label.
 
     Raises:
-        SettingError: it cannot be read as a table, or the time cannot: dates in another form, or in two columns.
+        SettingError: it cannot be read as a table, its first row holds values, or the time cannot be read: dates in
+            another form, or in two columns.
     """
 
     rows = head(path, LOOKED_AT, told)
     if not rows:
         return {}
     check_header(path, rows[0], told.get("header"))
+    _check_names(path, rows[0], told)
     rows = [list(told["header"]), *rows] if told.get("header") else rows
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0]) and row != rows[0]]
     columns: dict[str, Any] = dict(told.get("columns", {}))
@@ -138,6 +142,26 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     guessed: dict[str, Any] = {"columns": columns | found} if found else {}
     guessed |= {"thousands": mark} if mark and "thousands" not in told else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
+
+
+def _check_names(path: Path, names: Sequence[str], told: Mapping[str, Any]) -> None:
+    """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels.
+
+    Raises:
+        SettingError: half of it or more are numbers in no order, and none of it is a name that was told or is common.
+    """
+    numbers = numbers_of(names)
+    columns = told.get("columns", {})
+    known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
+    named = any(name.casefold().replace(" ", "_") in known or name in columns.values() for name in names)
+    named = named or any(name in columns.get(role, ()) for role in ("values", "ignore", "categories") for name in names)
+    ordered = numbers in (sorted({*numbers}), sorted({*numbers}, reverse=True))
+    if told.get("header") or is_parquet(path) or named or ordered or 2 * len(numbers) < len(names):
+        return
+    raise SettingError(
+        f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the {len(names)} "
+        "columns: --set 'data.header=[\"…\", …]'."
+    )
 
 
 def _categories(names: Sequence[str], body: Sequence[Sequence[str]], texts: Sequence[str], label: str) -> list[str]:

@@ -196,15 +196,20 @@ def head(path: Path, many: int, told: Mapping[str, Any]) -> list[list[str]]:
 
 
 def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None) -> None:
-    """Refuse names for a table's columns where its first row holds them.
+    """Refuse names for a table's columns where its first row holds them, or as many as it has not.
 
     Raises:
-        SettingError: it does.
+        SettingError: it does, or has another number of cells.
     """
     if header and [name.strip() for name in first] == [*header]:
         raise SettingError(
             f"{place(path, 1)}: the names that [data] header has. That key is for tables without a row of names: leave "
             "it out."
+        )
+    if header and first and (len(first) < len(header) or any(map(str.strip, first[len(header) :]))):
+        raise SettingError(
+            f"{place(path, 1)}: {len(first)} cells, but [data] header names {len(header)} columns. Name each column "
+            "of the rows once."
         )
 
 
@@ -569,10 +574,10 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter
         advice += "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
         advice += "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
     if role in ("values", "ignore", "categories"):
-        advice = f"Mend [data] columns.{role}."
+        advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Mend [data] columns.{role}."
     return SettingError(
-        f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}. {advice}"
-        f"{_no_header(names)}"
+        f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}."
+        f"{advice and ' '}{advice}{_no_header(names)}"
     )
 
 
