@@ -73,8 +73,8 @@ def complete(what: str, name: str, part: object, base: type[Any], writes: Sequen
     """
     if ":" not in name:
         return
-    for hook, given in vars(base).items():
-        if hook.startswith("_") or not inspect.isfunction(given):
+    for hook, given in inspect.getmembers(base, inspect.isfunction):
+        if hook.startswith("_"):
             continue
         if hook in writes and getattr(type(part), hook, None) is given:
             raise SettingError(f"{what} '{name}' has no '{hook}': one derived from {_path(base)} must write it.")
