@@ -56,7 +56,8 @@ def test_an_interval_around_zero_tells_nothing_apart(tmp_path: Path) -> None:
     paragraph = told(tmp_path)[2]
     low, high = 0.2 - 0.1 * T1, 0.2 + 0.1 * T1
     assert f"(95 % interval −{-low:.3f} to {high:.3f}, 2 seeds)" in paragraph
-    assert paragraph.endswith("the interval contains 0, so these seeds do not tell the two apart.")
+    assert paragraph.startswith("No difference can be told: FedSR is ahead of FedAvg by 0.200 in round 1 (95 %")
+    assert paragraph.endswith("2 seeds); the interval contains 0.")
 
 
 def test_one_seed_each_proves_nothing(tmp_path: Path) -> None:

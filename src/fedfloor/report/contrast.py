@@ -55,5 +55,5 @@ def _sentence(name: str, first: Group, row: Row, of: Figure) -> str:
         return f"{PLAIN[gap > 0].format(*said)} with one common seed: whether that is chance, more seeds show."
     ends = f"95 % interval {figure(abs(gap) - width, 3)} to {figure(abs(gap) + width, 3)}, {len(row['seeds'])} seeds"
     if abs(gap) <= width:
-        return f"No difference can be told: {PLAIN[gap > 0].format(*said)} ({ends}, contains 0)."
+        return f"No difference can be told: {PLAIN[gap > 0].format(*said)} ({ends}); the interval contains 0."
     return f"{OPENINGS[name][gap > 0].format(*said)} ({ends})."

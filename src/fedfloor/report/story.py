@@ -198,7 +198,7 @@ def _difference(first: Group, row: Row, of: Figure) -> str:
     words += f" (95 % interval {figure(gap - width, 3)} to {figure(gap + width, 3)}, {len(row['seeds'])} seeds)"
     if _beyond_chance(row):
         return f"{words}: more than chance explains."
-    return f"{words}: the interval contains 0, so these seeds do not tell the two apart."
+    return f"No difference can be told: {words}; the interval contains 0."
 
 
 def devices(group: Group) -> str:
