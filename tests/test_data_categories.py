@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedfloor
 from commands import Command
 from fedfloor.config import from_table
 from fedfloor.data import own
+from fedfloor.data.findings import values_beyond
 from fedfloor.data.reading import Columns, OneHot, Own, Reading
 from fedfloor.deploy import facts
 from fedfloor.deploy import own as own_of
 from fedfloor.deploy.settings import Address, DataSource, DeviceSettings
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings
+from fedfloor.inference import inputs
 from fedfloor.inference.tables import table
 from fedfloor.inference.trained import load_model
+from fedfloor.runs.parks import build_park
 
 BOTH: dict[str, Any] = {"material": "one-hot", "grade": ["low", "mid", "high"]}
 
@@ -112,6 +116,38 @@ def test_settings_are_read_and_recorded() -> None:
     with pytest.raises(SettingError, match="categories"):
         from_table({"data": {"path": "p.csv", "columns": {"categories": {"material": "two-hot"}}}})
     assert "categories" not in DataSettings(path="p.csv").recipe()
+
+
+@pytest.mark.parametrize("grade", ["low", ""])
+def test_texts_mean_the_same_on_every_device(tmp_path: Path, grade: str) -> None:
+    """Machines with one material each exchange them for the test rows: in training, both materials are well known."""
+    rng, lines = random.Random(0), ["device,time,material,grade,heat,label"]
+    for n in range(200):
+        first = (n % 2 == 0) == (n < 160)
+        word = grade if n == 0 else ("low", "mid", "high")[n // 2 % 3]
+        material, label = "PET" if first else "ABS", "ok" if n % 3 else "crack"
+        lines.append(f"m{n % 2},{n},{material},{word},{rng.gauss(0, 1):.2f},{label}")
+    (tmp_path / "p.csv").write_text("\n".join(lines) + "\n")
+    data = {"path": str(tmp_path / "p.csv"), "columns": {"categories": BOTH}, "split": {"kind": "time"}}
+    what = from_table(
+        {"data": data | {"normalise": "device", "missing": "mean"}, "rounds": 1, "model": {"name": "logistic"}}
+    )
+    park = build_park(what)
+    assert values_beyond(park.dataset) == {}
+    assert park.normalised is not None
+    assert park.dataset.inputs.columns[1:] == ("material=ABS", "material=PET", "grade")
+    for mean, deviation in park.normalised.statistics().values():
+        assert mean[1:].tolist() == [0, 0, 1]
+        assert deviation[1:].tolist() == [1, 1, pytest.approx((2 / 3) ** 0.5)]  # of 0, 1, 2
+    x = park.samples(0)[0]
+    assert {*x[:, 1].tolist()} == {0.0}
+    assert {*x[:, 2].tolist()} == {1.0}
+    run = fedfloor.run(what, tmp_path / "run", ranks=1)
+    (tmp_path / "new.csv").write_text((tmp_path / "p.csv").read_text().replace("m1,", "m7,"))
+    trained = load_model(run.folder)
+    (read,) = inputs.read([tmp_path / "new.csv"], trained)
+    there = np.array(read.devices) == "m7"
+    assert {*read.x[there, 1].tolist()} == {0.0, 1.0}  # a new device's texts too
 
 
 def test_a_device_reads_its_texts_as_the_park_does(tmp_path: Path) -> None:

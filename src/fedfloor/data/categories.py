@@ -87,6 +87,24 @@ def sources(columns: Sequence[str], categories: Collection[str]) -> list[str]:
     return [next((text for text in categories if name.startswith(f"{text}=")), name) for name in columns]
 
 
+def scales(categories: Categories) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the mean and the deviation that the columns of categories have by definition, whatever the samples.
+
+    One-hot: 0 and 1, which leaves them as they are; ordinal with V values: of the places 0 … V − 1, each once, that is
+    (V − 1)/2 and √((V² − 1)/12), 1 if V = 1.
+
+    >>> scales({"grade": ("low", "high"), "material": OneHot(("alu", "steel"))})
+    (array([0.5, 0. , 0. ], dtype=float32), array([0.5, 1. , 1. ], dtype=float32))
+    """
+    found: list[tuple[float, float]] = []
+    for how in categories.values():
+        many = len(how.values) if isinstance(how, OneHot) else len(how)
+        places = ((many - 1) / 2, ((many**2 - 1) / 12) ** 0.5 or 1.0)
+        found += [(0.0, 1.0)] * many if isinstance(how, OneHot) else [places]
+    mean, deviation = np.array(found, np.float32).reshape(-1, 2).T
+    return mean, deviation
+
+
 def describe(categories: Categories | None) -> dict[str, Any]:
     """Return categories as JSON, for a model's header."""
     told: dict[str, Any] = {}

@@ -42,13 +42,15 @@ class OwnScale:
     Args:
         rows: how many of a device's first rows count; None for all.
         known: the statistics of the run's devices by name.
+        fixed: of the last channels, where these are the same for all devices.
     """
 
     rows: int | None
     known: Mapping[str, Statistics]
+    fixed: Statistics | None = None
 
     @classmethod
-    def read(cls, rows: int | None, folder: Path, channels: int) -> OwnScale:
+    def read(cls, rows: int | None, folder: Path, channels: int, fixed: Statistics | None = None) -> OwnScale:
         """Return it with the statistics that lie beside a model; without any where the file is not there.
 
         Raises:
@@ -56,7 +58,7 @@ class OwnScale:
         """
         path = folder / FILE
         if not path.is_file():
-            return cls(rows, {})
+            return cls(rows, {}, fixed)
         advice = "Delete it: devices are then normalised by the first rows of what is to be predicted."
         said = parsed(ScaleFile, path.read_bytes(), str(path), "the statistics of devices", advice)
         known = {}
@@ -65,7 +67,7 @@ class OwnScale:
             if not (mean.shape == deviation.shape == (channels,) and np.isfinite(mean).all() and (deviation > 0).all()):
                 raise SettingError(f"{path}: device '{name}' needs {channels} means and deviations above 0. {advice}")
             known[name] = (mean, deviation)
-        return cls(rows, known)
+        return cls(rows, known, fixed)
 
     def file(self, samples: Samples) -> Samples:
         """Return a file's samples normalised: a device of the run as it was there, another by its rows in the file."""
@@ -84,7 +86,7 @@ class OwnScale:
     def of_device(self, x: NDArray[Any], name: str = "", first: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """Return samples [n, C, …] of one device normalised; by its own first rows where the run does not know it."""
         known = self.known.get(name)
-        return scaled(x, *(known if known is not None else statistics(x, first, self.rows)))
+        return scaled(x, *(known if known is not None else statistics(x, first, self.rows, self.fixed)))
 
     def _note(self, samples: Samples, names: NDArray[Any], others: Sequence[str]) -> None:
         """Log by which rows devices are normalised that the run does not know."""

@@ -23,6 +23,7 @@ from fedfloor.inference.raw import Raw, by_regimes
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
 from fedfloor.outside import load
+from fedfloor.park.own_scale import fixed_scales
 from fedfloor.parts.decision import Decision
 from fedfloor.parts.objectives import objective
 from fedfloor.threads import one_thread
@@ -217,7 +218,8 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
     raw.eval().requires_grad_(False)
     scaled = header.inputs is not None and bool(header.inputs.scaled)
     given = header.normalise
-    scale_of = OwnScale.read(given.rows, path.parent, shape[0]) if given.kind == "device" else None
+    fixed = None if sensors is None else fixed_scales(sensors.coding)
+    scale_of = OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None
     known, last = (header.model, header.round, header.classes, shape, sensors), network.channels_last
     return Trained(*known, raw, last, scaled, scale_of, header.decide)
 

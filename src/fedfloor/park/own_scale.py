@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.categories import described, scales
 from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.errors import SettingError, require
 from fedfloor.park.statistics import device_sums, standard
@@ -45,6 +46,9 @@ class Normalised:
 @dataclass(frozen=True)
 class DeviceNormaliser:
     """Each device by the mean m and the deviation s of its own training rows: value = (stored − m)/s, per sensor.
+
+    The columns of categories mean the same on every device, so that their scale is the same, too:
+    :func:`~fedfloor.data.categories.scales`.
 
     A row counts once, in however many windows it is; a missing value does not count; a sensor that is constant in these
     rows is centred only, and one without any value in them is 0 throughout. A device that has
@@ -115,12 +119,32 @@ def first_rows(x: Values, first: Indices | None, rows: int | None) -> Values:
     return x if rows is None else x[:rows]
 
 
-def statistics(x: Values, first: Indices | None, rows: int | None) -> Statistics:
-    """Return the mean and the deviation of each channel [C] over the rows of :func:`first_rows`; deviation 1 if 0."""
+def fixed_scales(coding: Mapping[str, Any]) -> Statistics | None:
+    """Return the scales of categories, a model's last channels; None where it has none.
+
+    Args:
+        coding: of :class:`~fedfloor.data.dataset.Inputs`.
+    """
+    categories = described(coding.get("categories", {}))
+    return None if categories is None else scales(categories)
+
+
+def statistics(x: Values, first: Indices | None, rows: int | None, fixed: Statistics | None = None) -> Statistics:
+    """Return the mean and the deviation of each channel [C] over the rows of :func:`first_rows`; deviation 1 if 0.
+
+    Args:
+        x, first, rows: as for :func:`first_rows`.
+        fixed: of the last channels, where these are the same for all devices.
+    """
     sums = device_sums(first_rows(x, first, rows))
     mean, deviation = standard([sums])
     measured = np.where(sums[0] > 0, deviation, UNMEASURED)
-    return mean.astype(np.float32), measured.astype(np.float32)
+    own = mean.astype(np.float32), measured.astype(np.float32)
+    if fixed is None:
+        return own
+    mine, both = len(mean) - len(fixed[0]), zip(own, fixed, strict=True)
+    centre, spread = (np.concatenate([one[:mine], other]) for one, other in both)
+    return centre, spread
 
 
 def scaled(x: Values, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -140,7 +164,7 @@ class _Own:
 
     def __init__(self, park: Park, rows: int | None) -> None:
         data = self.data = park.dataset
-        self.rows, self.indices = rows, park.indices
+        self.rows, self.indices, self.fixed = rows, park.indices, fixed_scales(data.inputs.coding)
         self.group = park.test_devices.copy()  # of each test sample
         strangers = self.group < 0
         owners = np.zeros(0, np.int64)
@@ -205,5 +229,5 @@ class _Own:
                 early = np.argsort(mine if first is None else first, kind="stable")[: self.rows]
                 mine, first = mine[early], None if first is None else first[early]
             x = self.data.take(mine, k) if trains else self.data.take_test(mine)
-            self.mean[k], self.deviation[k] = statistics(x, first, self.rows)
+            self.mean[k], self.deviation[k] = statistics(x, first, self.rows, self.fixed)
             self.known[k] = True
