@@ -117,6 +117,18 @@ def test_recordings_are_split_whole(command: Command) -> None:
     assert command("run", "days.toml", "--ranks", "1", "--set", "rounds=1").code == 0
 
 
+def test_recordings_named_for_their_device_are_split_whole(command: Command) -> None:
+    for device in "ab":
+        for day in range(4):
+            recording(command.folder / "days" / f"{device}_{day}.csv", start=100 * day)
+    files = ("new", "days", "--set", "data.device=file")
+    assert "split: by run" not in command(*files, "--out", "each.toml").err
+    said = command(*files, "--set", "data.file_name=DEVICE_*")
+    assert said.code == 0, said.err
+    assert "split: by run (whole recordings), because 2 of 2 devices have several files" in said.err
+    assert written(command, "days.toml")[0]["data"]["split"] == {"kind": "run"}
+
+
 def test_folders_that_can_be_read_in_two_ways_are_asked_about(command: Command) -> None:
     for device in ("ok", "worn"):
         for label in ("north", "south"):

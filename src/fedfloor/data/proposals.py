@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.naming import of_file
 from fedfloor.data.tree import walk
 from fedfloor.errors import SettingError
 
@@ -126,9 +127,11 @@ def _recordings(told: Mapping[str, Any], path: Path) -> str:
     run = told.get("columns", {}).get("run")
     if run:
         return f"column '{run}' names recordings"
-    if not path.is_dir() or "label" in told.get("layout", "") or told.get("device", "folder") != "folder":
+    way, form = told.get("device", "folder"), told.get("file_name")
+    if not path.is_dir() or "label" in told.get("layout", "") or way == "column":
         return ""
-    files = Counter(one.folders for one in walk(path) if not one.empty)
+    found = [one for one in walk(path) if not one.empty]
+    files = Counter((*one.folders, of_file(one.path.name, form)) if way == "file" else one.folders for one in found)
     if () in files:  # tables in no folder: a column names their devices
         return ""
     many = sum(count > 1 for count in files.values())
