@@ -50,7 +50,7 @@ def count(plan: Node, rule: str, factory_of: Sequence[int] = ()) -> int:
     Raises:
         SettingError: an unknown rule; a ``Select``; moves of a device whose factory is not said.
 
-    >>> from fedfloor.plan.nodes import Work
+    >>> from fedfloor.plan.nodes import Parallel, Train, Work
     >>> star = Parallel(tuple(Train(device(k), Work(epochs=1)) for k in range(20)))
     >>> count(star, "device up and down"), count(star, "moves", [0] * 20)
     (40, 80)
