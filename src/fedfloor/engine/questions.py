@@ -7,6 +7,7 @@ counts what answers reveal asks the class, and knows no question by name.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -61,7 +62,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(ABC):
     """A question with its settings.
 
     Attributes:
@@ -91,25 +92,25 @@ class Question:
         """Return why the settings ask for more than a device does for others; "" where they do not."""
         return ""
 
+    @abstractmethod
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
         """Answer for a device with the model that arrived; the engine's network may be overwritten."""
-        raise NotImplementedError
 
+    @abstractmethod
     def price(self, sizes: Sizes) -> Asked:
         """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
-        raise NotImplementedError
 
     def pretended(self, park: Park, device: int, trained: int) -> Any:  # noqa: ARG002
         """Return an answer that a forecast goes on with, where nothing is trained; ``trained`` numbers has a model."""
         return park.classes(device)
 
-    def checked(self, answer: object, device: int, engine: Engine) -> Any:
+    def checked(self, answer: object, device: int, engine: Engine) -> Any:  # noqa: ARG002
         """Return an answer in JSON that came from somewhere else.
 
         Raises:
-            RefusedError: it is out of range.
+            RefusedError: it is out of range, or the question is not answered in JSON.
         """
-        raise NotImplementedError
+        raise ranges.RefusedError("kind", "the question is not answered in JSON.")
 
     def length(self, engine: Engine) -> int | None:  # noqa: ARG002
         """Return how many numbers a vector has; None where only devices know."""
@@ -355,6 +356,14 @@ class Survey(Question):
 
     Settings: ``down`` and ``up``, its bytes.
     """
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:  # noqa: ARG002
+        """Refuse: a plan cannot ask it.
+
+        Raises:
+            SettingError: always.
+        """
+        raise SettingError("a plan cannot ask a survey: the normalisation's questions come before it.")
 
     def price(self, sizes: Sizes) -> Asked:  # noqa: ARG002
         """The step's bytes, and no time to compute: a few operations per value."""

@@ -19,6 +19,7 @@ request         result
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -367,7 +368,7 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
 # -- drivers ----------------------------------------------------------------------------------------------------------
 
 
-class Driver:
+class Driver(ABC):
     """Does what a walk yields."""
 
     def drive(self, walking: Walking) -> Passed:
@@ -384,25 +385,25 @@ class Driver:
         """Return the result of a request."""
         return self._WAYS[type(asked)](self, asked)
 
+    @abstractmethod
     def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
         """Train; None where the result is lost."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, asked: Ask) -> Answers:
         """Ask devices."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hand(self, asked: Hand) -> None:
         """Hand out the model."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose(self, asked: Choose) -> list[Sequence[int]]:
         """Choose for one turn or more, at most ``asked.turns``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def meet(self, asked: Meet) -> Passed:
         """Walk branches, and let them meet."""
-        raise NotImplementedError
 
     _WAYS: Mapping[type[Any], Callable[[Any, Any], Any]] = {
         Visit: lambda self, asked: self.visit(asked),
