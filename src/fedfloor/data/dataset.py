@@ -10,12 +10,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.task import Task
+
 Images = NDArray[np.uint8]
 Values = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
 Owners = NDArray[np.int32]
 Indices = NDArray[np.int64]
 Times = NDArray[np.float64]
+Targets = NDArray[np.float32]
 Missing = Literal["refuse", "previous", "mean", "drop"]
 
 LETTERS_AND_DIGITS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz")
@@ -96,14 +100,14 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples with a class each, and where they have them, natural owners and times.
+    """Samples with a bin each (of a classification: a class), and where they have them, targets, owners and times.
 
     The value of a stored number is ``scale`` times it. A sample of sensors may hold NaN where ``inputs.missing`` is
     ``"mean"``: that stands for the mean of its channel.
 
     Args:
         name: as in ``[data] name``.
-        classes: F names, in the order of the labels.
+        classes: F names of the bins, in the order of the labels.
         shape: of one sample: (C, H, W) of images, (C,) of rows, (C, L) of windows.
         y: int64 [N], labels of the training samples in 0..F−1; empty where samples are ``made``: see :meth:`labels`.
         y_test: int64 [Nt].
@@ -126,6 +130,9 @@ class Dataset:
         inputs: what a sample is made of.
         run: int32 [N], the recording of each training sample, where whole ones are for testing; else None.
         made: whose the training samples are and what class they have, where that is worked out when it is asked for.
+        task: what a model is asked for.
+        target: float32 [N, T], the targets of the training samples; None where the task asks for their bins.
+        target_test: float32 [Nt, T], those of the test samples.
     """
 
     name: str
@@ -148,10 +155,27 @@ class Dataset:
     inputs: Inputs = field(default_factory=Inputs)
     run: Owners | None = None
     made: Made | None = None
+    task: Task = CLASSIFICATION
+    target: Targets | None = None
+    target_test: Targets | None = None
 
     def labels(self, indices: Indices) -> Labels:
         """Return the classes of training samples, int64 [n]."""
         return self.y[indices] if self.made is None else self.made.labels(indices)
+
+    def targets(self, indices: Indices) -> Labels | Targets:
+        """Return what a model is asked for of training samples: their bins int64 [n], or targets float32 [n, T]."""
+        return self.labels(indices) if self.target is None else self.target[indices]
+
+    def targets_test(self, indices: Indices) -> Labels | Targets:
+        """Return what a model is asked for of test samples, as :meth:`targets` does."""
+        return self.y_test[indices] if self.target_test is None else self.target_test[indices]
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a network gives for a sample."""
+        targets = 0 if self.target_test is None else self.target_test.shape[1]
+        return self.task.outputs(len(self.classes), targets, self.shape)
 
     @property
     def sample_bits(self) -> int:

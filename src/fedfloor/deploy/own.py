@@ -102,14 +102,18 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
         raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
     told = known or Told(None, park.normalisation(experiment.data.normalise))
     first = np.concatenate([[0], np.cumsum(park.sizes)])
-    (x, y), begin = park.samples(device), first[device]
+    x, begin, indices = park.samples(device)[0], first[device], park.indices[device]
+    y, target = park.dataset.labels(indices), park.dataset.target
+    if target is not None:
+        target = np.concatenate([np.zeros((begin, target.shape[1]), target.dtype), target[indices]])
     rows = park.dataset.first
     if rows is not None:  # windows may share rows, which count once
-        rows = np.concatenate([np.zeros(begin, rows.dtype), rows[park.indices[device]]])
+        rows = np.concatenate([np.zeros(begin, rows.dtype), rows[indices]])
     here = replace(
-        park.dataset, y=y, y_test=y[:0], owner=None, owner_test=None, rendered=False, time=None, first=rows,
-        through=None, run=None, owned=Owned(), take=lambda indices, _: x[indices - begin],
-        take_test=lambda indices: x[indices], made=Made(first, lambda indices: y[indices - begin]),
+        park.dataset, y=y, y_test=y[:0], target=target, target_test=None if target is None else target[:0],
+        owner=None, owner_test=None, rendered=False, time=None, first=rows, through=None, run=None, owned=Owned(),
+        take=lambda indices, _: x[indices - begin], take_test=lambda indices: x[indices],
+        made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip
     return replace(park, dataset=here, indices=LocalSets(first), told=told)
 

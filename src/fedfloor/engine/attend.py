@@ -19,6 +19,7 @@ from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
+from fedfloor.tasks.classification import CLASSIFICATION
 
 OWN = "own"  # a device's own model among what it keeps
 
@@ -46,8 +47,8 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
     kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if goal.remembers else {}
     goal.arrive(flat, kept, engine.network)
     beside = objectives.beside(goal, work.objective, packet)
-    start, gradient = flat.clone() if goal.needs_start else None, partial(full, engine.network, samples)
-    about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient)
+    start, gradient = flat.clone() if goal.needs_start else None, partial(full, engine.network, samples, engine.task)
+    about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient, task=engine.task)
     if goal.on_features:
         about = before_features(engine, goal, work, samples, about, key, still)
     got = _trained(engine, work, goal, samples, about, key)
@@ -80,8 +81,8 @@ def _at_home(
     if own is not None:
         flat.copy_(own)
     before = flat.clone() if goal.needs_start else None
-    gradient = partial(full, engine.network, samples)
-    about = Visit(before, {}, engine.network, {}, work, work.batches(len(samples)), gradient)
+    gradient = partial(full, engine.network, samples, engine.task)
+    about = Visit(before, {}, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
     got = train(engine.network, samples, replace(work, sends=True), goal, about, key, shortcuts=engine.shortcuts)
     engine.memory.visits[device] += 1
     digest = engine.memory.commit(device, {OWN: flat})
@@ -112,6 +113,7 @@ def _trained(engine: Engine, work: Work, goal: Objective, samples: Samples, abou
     else:
         return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts)
     layer = networks.head(network)
-    if engine.shortcuts and isinstance(layer, nn.Linear) and head.fits(layer, work, goal):
+    fits = engine.shortcuts and engine.task == CLASSIFICATION
+    if fits and isinstance(layer, nn.Linear) and head.fits(layer, work, goal):
         return head.train(layer, data, work, key)
     return train(network, data, work, goal, about, key, layer)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Labels, Values
+from fedfloor.data.dataset import Labels, Targets, Values
 from fedfloor.engine import networks
 from fedfloor.engine.limit import Limit, Longest
 from fedfloor.engine.meeting import Meeting
@@ -28,6 +28,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, Meet, Passed, Walking
+from fedfloor.tasks.task import Task
 
 
 @dataclass
@@ -89,11 +90,17 @@ class Engine:
         """Put the devices onto a network, or where they stand on it from now on."""
         self.sites, self.air = sites, air.over(sites, self.seed)
 
-    def wrap(self, x: Values, y: Labels) -> Samples:
+    @property
+    def task(self) -> Task:
+        """What models are asked for."""
+        return self.park.dataset.task
+
+    def wrap(self, x: Values, y: Labels | Targets) -> Samples:
         """Return arrays of the park as samples for this engine's network."""
         data, last = self.park.dataset, self.network.channels_last
         missing = data.inputs.missing == "mean"
-        return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
+        own = None if data.task.reconstructs else y
+        return Samples(x, own, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
 
 
 @dataclass

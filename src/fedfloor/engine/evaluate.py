@@ -18,7 +18,7 @@ from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.headlines import Answers, Values, headlines, spread
-from fedfloor.figures import ACCURACY, Counts, Figure, Predictions, macro_f1, ranking, recalls
+from fedfloor.figures import ACCURACY, Counts, Figure, Predictions, macro_f1, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
@@ -75,8 +75,7 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
     total = engine.park.test_samples
     blocks = _blocks(engine.park, personal=objective is not None and objective.personal)
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
-    losses, predicted, odds = np.zeros(len(mine)), [], [np.zeros((0, len(scored)), np.float32)]
-    at = None
+    task, losses, predicted, beside, at = engine.task, np.zeros(len(mine)), [], [], None
     with torch.inference_mode():
         for row, block in enumerate(mine):
             device, rows = blocks[block]
@@ -84,73 +83,55 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
                 at = _become(engine, model, objective, device)
             x, y = engine.park.test(rows)
             samples = engine.wrap(x, y)
-            logits = engine.network.module(samples.values(slice(None)))
-            losses[row] = float(torch.nn.functional.cross_entropy(logits, samples.y, reduction="sum"))
-            predicted.append(logits.argmax(1).cpu().numpy())
-            if scored:
-                odds.append(log_odds(logits, scored).cpu().numpy())
-    classes = np.concatenate(predicted or [np.zeros(0, np.int64)])
-    parts = [losses.data.cast("B"), classes.data.cast("B")]
-    if scored:
-        parts.append(memoryview(np.ascontiguousarray(np.concatenate(odds)).tobytes()))
-    said = engine.team.gather(parts)
+            out = engine.network.module(samples.values(slice(None)))
+            losses[row] = float(task.losses(out, samples.y, "sum"))
+            predicted.append(task.predicted(out).cpu().numpy())
+            beside.append(task.scores(out, samples.y, scored).float().cpu().numpy())
+    said = engine.team.gather([losses.data.cast("B"), *joined(predicted, beside)])
     every = np.concatenate([np.frombuffer(one[0], np.float64) for one in said])
     found, place = np.empty(total, np.int64), np.concatenate([rows for _, rows in blocks])
     found[place] = np.concatenate([np.frombuffer(one[1], np.int64) for one in said])
-    scores = np.empty((total, len(scored)), np.float32)
-    if scored:
-        scores[place] = np.concatenate([np.frombuffer(one[2], np.float32) for one in said]).reshape(scores.shape)
+    ranks = np.concatenate([np.frombuffer(one[2], np.float32) for one in said])
+    scores = np.empty((total, ranks.size // max(1, total)), np.float32)
+    scores[place] = ranks.reshape(scores.shape)
     loss, y = float(sum(every.tolist())) / total, engine.park.dataset.y_test
-    tested = predictions(engine, loss, y, found, dict(zip(scored, scores.T, strict=True)))
-    single = one_by_one(engine, y, found, dict(zip(scored, scores.T, strict=True)), engine.park.dataset.owner_test)
+    tested = predictions(engine, loss, y, found, scores, scored)
+    single = one_by_one(engine, y, found, scores, scored, engine.park.dataset.owner_test)
     return score(engine, loss, found == y, [tested], headline, tested.table, single)
 
 
 def one_by_one(
-    engine: Engine, y: Labels, found: Labels, scores: Mapping[int, NDArray[Any]], owners: Owners | None
+    engine: Engine, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int], owners: Owners | None
 ) -> Answers:
     """Return answers to samples one by one: arguments as of :func:`predictions`, and the samples' owners [n]."""
 
     def part(rows: Indices) -> Predictions:
-        return predictions(engine, math.nan, y[rows], found[rows], {c: one[rows] for c, one in scores.items()})
+        return predictions(engine, math.nan, y[rows], found[rows], scores[rows], scored)
 
     return Answers(owners, part)
 
 
 def predictions(
-    engine: Engine, loss: float, y: Labels, found: Labels, scores: Mapping[int, NDArray[Any]]
+    engine: Engine, loss: float, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int]
 ) -> Predictions:
     """Return what a model made of samples.
 
     Args:
-        engine: whose classes they are.
+        engine: whose task it is.
         loss: mean loss.
-        y: int64 [n], the true classes.
+        y: int64 [n], the true bins.
         found: int64 [n], those that were predicted.
-        scores: class → [n], higher where a sample looks more like it.
+        scores: [n, S], as the task gives them.
+        scored: bins by which the headline ranks samples.
     """
     table = metrics.confusion(y, found, len(engine.park.dataset.classes))
-    return Predictions(table, loss, {c: ranking(one, y == c) for c, one in scores.items()})
+    return engine.task.judged(table, loss, y, scores, scored)
 
 
-def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:
-    """Return float32 [n, len(classes)]: ln p(c) − ln(1 − p(c)) = z_c − ln Σ_{j≠c} exp z_j.
-
-    It orders samples as p(c) does, and does not come to equal numbers where p(c) is 1 in all its digits.
-
-    Args:
-        logits: z [n, F].
-        classes: which c.
-
-    >>> log_odds(torch.tensor([[0.0, 50.0], [0.0, 60.0]]), [1]).tolist()
-    [[50.0], [60.0]]
-    """
-    found = []
-    for c in classes:
-        others = logits.clone()
-        others[:, c] = -torch.inf
-        found.append(logits[:, c] - others.logsumexp(1))
-    return torch.stack(found, 1).float()
+def joined(predicted: Sequence[Labels], scores: Sequence[NDArray[np.float32]]) -> list[memoryview]:
+    """Return predicted bins and scores, block after block, as bytes for the other ranks."""
+    found = np.concatenate([np.zeros(0, np.int64), *predicted])
+    return [found.data.cast("B"), memoryview(np.concatenate(scores).tobytes() if scores else b"")]
 
 
 def _blocks(park: Park, *, personal: bool) -> list[tuple[int, Indices]]:

@@ -9,18 +9,20 @@ from fedfloor.engine.backward import gradients
 from fedfloor.engine.samples import Samples
 from fedfloor.models.network import Network
 from fedfloor.parts.frozen import evaluating
+from fedfloor.tasks.task import Task
 
 BLOCK = 500  # fixed, so that the same samples meet in the same products
 
 
-def full(network: Network, samples: Samples) -> Tensor:
-    """Return the cross-entropy's ∇F(w) = (1/n) Σ_i ∇ℓ(w; x_i, y_i), float32 [trained].
+def full(network: Network, samples: Samples, task: Task) -> Tensor:
+    """Return ∇F(w) = (1/n) Σ_i ∇ℓ(w; x_i, y_i) of the task's loss, float32 [trained].
 
     In evaluation mode: no dropout, batch norm by its own statistics, nothing is changed.
 
     Args:
         network: holds w.
         samples: n of them, all of a device's.
+        task: ℓ.
     """
     total = network.flat.new_zeros(network.trained)
     parts = network.shaped_like(network.parameters)(total)
@@ -28,6 +30,6 @@ def full(network: Network, samples: Samples) -> Tensor:
         for first in range(0, len(samples), BLOCK):
             rows = slice(first, first + BLOCK)
             logits = network.module(samples.values(rows))
-            loss = torch.nn.functional.cross_entropy(logits, samples.y[rows], reduction="sum")
+            loss = task.losses(logits, samples.y[rows], "sum")
             torch._foreach_add_(parts, gradients(loss, network.parameters))
     return total.div_(len(samples))

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedfloor import ranges
 from fedfloor.engine import attend
@@ -148,7 +147,7 @@ class Classes(Census):
 
 
 class Loss(Question):
-    """The mean cross-entropy of the arriving model over all the samples that the device holds."""
+    """The mean loss of the arriving model over all the samples that the device holds."""
 
     weighs = True
 
@@ -164,8 +163,8 @@ class Loss(Question):
         with torch.inference_mode():
             for first in range(0, len(samples), BLOCK):
                 rows = slice(first, first + BLOCK)
-                logits = network.module(samples.values(rows))
-                total += float(cross_entropy(logits, samples.y[rows], reduction="sum"))
+                out = network.module(samples.values(rows))
+                total += float(engine.task.losses(out, samples.y[rows], "sum"))
         return total / len(samples)
 
     def price(self, sizes: Sizes) -> Asked:
@@ -182,14 +181,14 @@ class Loss(Question):
 
 
 class Gradient(Question):
-    """The gradient of the arriving model's mean cross-entropy over all it holds, [trained]."""
+    """The gradient of the arriving model's mean loss over all it holds, [trained]."""
 
     weighs = vector = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         """Go there and back over the samples."""
         _arrived(engine, packet)
-        return full(engine.network, engine.samples(device, tick)).cpu()
+        return full(engine.network, engine.samples(device, tick), engine.task).cpu()
 
     def price(self, sizes: Sizes) -> Asked:
         """The model, a gradient, a whole pass."""

@@ -13,7 +13,7 @@ from fedfloor.data.dataset import Indices
 from fedfloor.engine.attend import OWN
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import BLOCK, Score, log_odds, one_by_one, predictions, score
+from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
 from fedfloor.figures import ACCURACY, Figure
 
 NOBODY = -1
@@ -36,8 +36,7 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
     owner = np.where(np.isin(park.test_devices, models), park.test_devices, NOBODY)
     blocks = list(_blocks(owner, models))
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
-    losses, at = np.zeros(len(mine)), None
-    predicted, odds = [np.zeros(0, np.int64)], [np.zeros((0, len(scored)), np.float32)]
+    task, losses, predicted, beside, at = engine.task, np.zeros(len(mine)), [], [], None
     with torch.inference_mode():
         for place, block in enumerate(mine):
             device, rows = blocks[block]
@@ -46,21 +45,15 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
                 engine.network.module.eval()
                 at = device
             samples = engine.wrap(*park.test(rows))
-            logits = engine.network.module(samples.values(slice(None)))
-            losses[place] = float(torch.nn.functional.cross_entropy(logits, samples.y, reduction="sum"))
-            predicted.append(logits.argmax(1).cpu().numpy())
-            if scored:
-                odds.append(log_odds(logits, scored).cpu().numpy())
-    told = engine.team.gather(
-        [
-            losses.data.cast("B"),
-            np.concatenate(predicted).data.cast("B"),
-            memoryview(np.ascontiguousarray(np.concatenate(odds)).tobytes()),
-        ]
-    )
+            out = engine.network.module(samples.values(slice(None)))
+            losses[place] = float(task.losses(out, samples.y, "sum"))
+            predicted.append(task.predicted(out).cpu().numpy())
+            beside.append(task.scores(out, samples.y, scored).float().cpu().numpy())
+    told = engine.team.gather([losses.data.cast("B"), *joined(predicted, beside)])
     sums = np.concatenate([np.frombuffer(one[0], np.float64) for one in told])
     answers = np.concatenate([np.frombuffer(one[1], np.int64) for one in told])
-    scores = np.concatenate([np.frombuffer(one[2], np.float32) for one in told]).reshape(len(answers), len(scored))
+    ranks = np.concatenate([np.frombuffer(one[2], np.float32) for one in told])
+    scores = ranks.reshape(len(answers), ranks.size // max(1, len(answers)))
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     loss = float(sums @ np.array([times[rows[0]] for _, rows in blocks])) / park.test_samples
     rows, by = _places(blocks)
@@ -70,10 +63,9 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
     views = []
     for model in models if not own.all() else models[:1]:
         seen = own | (by == model)
-        ranked = dict(zip(scored, scores[seen].T, strict=True))
-        views.append(predictions(engine, loss, y[seen], answers[seen], ranked))
+        views.append(predictions(engine, loss, y[seen], answers[seen], scores[seen], scored))
     owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
-    single = one_by_one(engine, y, answers, dict(zip(scored, scores.T, strict=True)), owners)
+    single = one_by_one(engine, y, answers, scores, scored, owners)
     return score(engine, loss, right, views, headline, np.sum([one.table for one in views], axis=0), single)
 
 

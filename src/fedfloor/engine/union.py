@@ -13,7 +13,6 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedfloor.chance import generator
 from fedfloor.engine import chain
@@ -27,6 +26,7 @@ from fedfloor.parts.mix import Mix, weigh
 from fedfloor.plan.nodes import Parallel, Scalar, Work, only
 from fedfloor.plan.schedule import Key
 from fedfloor.plan.walk import is_visit
+from fedfloor.tasks.classification import CLASSIFICATION
 
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
 # of a work, what one step on the union implements
@@ -96,16 +96,18 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
         network.module.train()
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     each = torch.from_numpy(np.repeat(share, sizes)).to(network.flat)  # c_k of each sample
-    written = chain.of(network)
+    task = engine.task
+    written = chain.of(network) if task == CLASSIFICATION else None
     if written is None:
         logits = network.module(samples.values(chosen))
-        losses = cross_entropy(logits, samples.y[chosen], reduction="none")
+        losses = task.losses(logits, samples.y[chosen])
         grown = gradients(losses, network.parameters, each)
     else:
         losses, logits, grown = written.weighted(samples.values(chosen), samples.y[chosen], each)
     shaped = network.shaped_like(network.parameters) if work.momentum else lambda _: network.own
     stepper(network.flat[: network.trained], shaped, work)(grown, None)
-    return _told(losses.detach(), logits.detach(), samples.y[chosen], sizes, engine.park.holdings, keys, work)
+    hits = task.hits(logits.detach(), samples.y[chosen])
+    return _told(losses.detach(), hits, sizes, engine.park.holdings, keys, work)
 
 
 def _batches(
@@ -126,11 +128,11 @@ def _batches(
 
 
 def _told(
-    losses: Tensor, logits: Tensor, y: Tensor, sizes: np.ndarray, holdings: np.ndarray, keys: Sequence[Key], work: Work
+    losses: Tensor, hits: Tensor, sizes: np.ndarray, holdings: np.ndarray, keys: Sequence[Key], work: Work
 ) -> list[Told]:
     starts = sizes.cumsum() - sizes
-    both = np.empty((2, len(y)))
-    both[0], both[1] = losses.cpu().numpy(), (logits.argmax(1) == y).cpu().numpy()
+    both = np.empty((2, len(hits)))
+    both[0], both[1] = losses.cpu().numpy(), hits.cpu().numpy()
     means, right = (np.add.reduceat(both, starts, axis=1) / sizes).tolist()
     for key, loss in zip(keys, means, strict=True):
         check_finite(loss, key, work)

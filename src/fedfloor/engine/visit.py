@@ -22,6 +22,8 @@ from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.represented import Represented
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.task import Task
 
 # what works a mini-batch's (loss [], logits [batch, classes], gradients) out of (x, y, what the visit says)
 Way = Callable[[Tensor, Tensor, Visit], Gradients]
@@ -42,7 +44,7 @@ class Batched(Protocol):
 
     @property
     def y(self) -> Tensor:
-        """Classes, int64 [n]."""
+        """Targets: int64 [n], or float32 [n, T]."""
         ...
 
     def __len__(self) -> int: ...
@@ -89,7 +91,7 @@ def train(
     visit = replace(visit, first=part.start)
     visit = told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
     large = fused.layers(network, work, objective) if shortcuts else []
-    way, views = _way(network, network.module if module is None else module, part, objective, large)
+    way, views = _way(network, network.module if module is None else module, part, objective, large, visit.task)
     behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
     statistics = behind.clone() if work.scope != "all" else behind
     weights = network.flat[part]
@@ -114,7 +116,7 @@ def train(
             asides.known = True
     if statistics is not behind:
         behind.copy_(statistics)
-    right = (torch.cat(outputs).argmax(1) == samples.y[used]).sum()
+    right = visit.task.hits(torch.cat(outputs), samples.y[used]).sum()
     return account(losses, int(right), len(used), work, key)
 
 
@@ -124,7 +126,7 @@ def _seed_dropout(device: torch.device, key: Key) -> None:
 
 
 def _way(
-    network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear]
+    network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear], task: Task
 ) -> tuple[Way, Callable[[Tensor], list[Tensor]]]:
     """Return how gradients of a part come about, and what cuts a vector like the part into views shaped like them.
 
@@ -134,11 +136,12 @@ def _way(
         part: what is trained.
         objective: what is minimised.
         large: layers that take their own steps.
+        task: the chain of layers knows classification alone.
     """
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
-    written = _written(network, objective) if whole else None
+    written = _written(network, objective) if whole and task == CLASSIFICATION else None
     if written is not None:
         return written, shaped
 

@@ -53,8 +53,7 @@ def _check_gradients(name: str, module: nn.Module, output: Tensor) -> None:
     """Check that the output has a gradient with respect to every parameter that is to be trained."""
     trained = {key: p for key, p in module.named_parameters() if p.requires_grad}
     try:
-        loss = nn.functional.cross_entropy(output, torch.zeros(2, dtype=torch.int64))
-        gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+        gradients = torch.autograd.grad(output.sum(), list(trained.values()), allow_unused=True)
     except Exception as error:  # such as an output that was detached
         raise SettingError(f"model '{name}' cannot be trained: {type(error).__name__}: {error}") from error
     unused = [key for key, gradient in zip(trained, gradients, strict=True) if gradient is None]

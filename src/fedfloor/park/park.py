@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Values
+from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Targets, Values
 from fedfloor.errors import SettingError, require
 from fedfloor.names import Names
 from fedfloor.park.local import LocalSets, owner_of
@@ -113,13 +113,16 @@ class Park:
         """Return int64 [len(devices), F], the rows of :meth:`counts` of some devices."""
         return self._counts[devices] if "_counts" in vars(self) else self._counted(devices)
 
-    def samples(self, device: int) -> tuple[Values, Labels]:
-        """Return a device's training samples, uint8 or float32 [n, *shape] and int64 [n]. Do not write into them."""
+    def samples(self, device: int) -> tuple[Values, Labels | Targets]:
+        """Return a device's training samples, uint8 or float32 [n, *shape], and their targets. Do not write into them.
+
+        Targets are the task's: classes int64 [n], or float32 [n, T].
+        """
         indices = self.indices[device]
-        y = self.dataset.labels(indices)
+        y = self.dataset.targets(indices)
         return self._pictures.of(device) if self.dataset.rendered else self.dataset.take(indices, device), y
 
-    def held(self, device: int, tick: int, visits: int) -> tuple[Values, Labels]:
+    def held(self, device: int, tick: int, visits: int) -> tuple[Values, Labels | Targets]:
         """Return the samples that a device holds now, as :meth:`samples` does; −1 is the cloud.
 
         The cloud holds what all devices hold, in device order, each of them visited as often as the cloud was.
@@ -134,7 +137,7 @@ class Park:
 
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]
-    ) -> tuple[Values, Labels, NDArray[np.int64]]:
+    ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:
         """Return what several devices hold now, one after the other, and int64 [len(devices)], how many samples each.
 
         Args:
@@ -199,26 +202,26 @@ class Park:
             return shares([self._counts.sum(axis=0)])
         return shares(self.classes(device) for device in range(self.devices))
 
-    def test(self, indices: Indices | None = None) -> tuple[Values, Labels]:
-        """Return the test samples, or those of the given numbers: uint8 or float32 [n, *shape] and int64 [n]."""
+    def test(self, indices: Indices | None = None) -> tuple[Values, Labels | Targets]:
+        """Return the test samples, or those of the given numbers, as :meth:`samples` does."""
         chosen = np.arange(len(self.dataset.y_test)) if indices is None else indices
-        return self.dataset.take_test(chosen), self.dataset.y_test[chosen]
+        return self.dataset.take_test(chosen), self.dataset.targets_test(chosen)
 
     @property
     def test_samples(self) -> int:
         """The number of test samples."""
         return len(self.dataset.y_test)
 
-    def pooled(self) -> tuple[Values, Labels]:
+    def pooled(self) -> tuple[Values, Labels | Targets]:
         """Return everybody's training samples in device order: what centralised training sees."""
         return self._joined(range(self.devices), [WHOLE] * self.devices)
 
-    def _joined(self, devices: Sequence[int], held: Sequence[Indices | slice]) -> tuple[Values, Labels]:
+    def _joined(self, devices: Sequence[int], held: Sequence[Indices | slice]) -> tuple[Values, Labels | Targets]:
         indices = np.concatenate([self.indices[k][part] for k, part in zip(devices, held, strict=True)])
         if not self.dataset.rendered:
-            return self.dataset.take(indices, -1), self.dataset.labels(indices)
+            return self.dataset.take(indices, -1), self.dataset.targets(indices)
         x: Values = np.concatenate([self._pictures.of(k)[part] for k, part in zip(devices, held, strict=True)])
-        return x, self.dataset.labels(indices)
+        return x, self.dataset.targets(indices)
 
     @cached_property
     def test_devices(self) -> NDArray[np.int64]:

@@ -57,8 +57,9 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     owners = None if dataset.owner is None else dataset.owner[samples]
     take = _Held(dataset, tuple(held)).take
     first = None if dataset.first is None else dataset.first[samples]
-    y = dataset.labels(samples)
-    return replace(dataset, y_test=y, owner_test=owners, take_test=take, first_test=first), kept
+    y, target = dataset.labels(samples), None if dataset.target is None else dataset.target[samples]
+    made = replace(dataset, y_test=y, target_test=target, owner_test=owners, take_test=take, first_test=first)
+    return made, kept
 
 
 def hold_out_devices(
@@ -95,8 +96,9 @@ def hold_out_devices(
     first = None if dataset.first is None else dataset.first[samples]
     take = _Held(dataset, tuple(held)).take
     log.info("validation: %d of %d devices are held out whole: they neither train nor test.", count, many)
-    y = dataset.labels(samples)
-    return replace(dataset, y_test=y, owner=owners, owner_test=tested, take_test=take, first_test=first), train
+    y, target = dataset.labels(samples), None if dataset.target is None else dataset.target[samples]
+    made = replace(dataset, y_test=y, target_test=target, owner_test=tested, take_test=take, first_test=first)
+    return replace(made, owner=owners), train
 
 
 def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
@@ -118,8 +120,8 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
     groups = [np.arange(len(tests))] if owner is None else [np.flatnonzero(owner == k) for k in np.unique(owner)]
     place = None if dataset.first_test is None else dataset.first_test.astype(np.float64)  # windows: each owner's last
     inside = replace(
-        dataset, y=tests, owner=owner, first=dataset.first_test, made=None, rendered=False, time=place, through=None,
-        run=None, take=lambda indices, device: dataset.take_test(indices),  # noqa: ARG005
+        dataset, y=tests, target=dataset.target_test, owner=owner, first=dataset.first_test, made=None, rendered=False,
+        time=place, through=None, run=None, take=lambda indices, device: dataset.take_test(indices),  # noqa: ARG005
     )  # fmt: skip
     if whole_devices and len(groups) > 1:
         held, stay = hold_out_devices(inside, groups, share, seed)
@@ -129,12 +131,14 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
     left = np.sort(np.concatenate(kept))
     remain = replace(
         dataset, y_test=tests[left], owner_test=None if owner is None else owner[left],
+        target_test=None if dataset.target_test is None else dataset.target_test[left],
         first_test=None if dataset.first_test is None else dataset.first_test[left],
         take_test=lambda indices: dataset.take_test(left[indices]),
     )  # fmt: skip
     chosen = replace(
-        dataset, y_test=held.y_test, owner_test=held.owner_test, first_test=held.first_test, take_test=held.take_test
-    )
+        dataset, y_test=held.y_test, target_test=held.target_test, owner_test=held.owner_test,
+        first_test=held.first_test, take_test=held.take_test,
+    )  # fmt: skip
     return remain, chosen
 
 

@@ -114,13 +114,11 @@ class Gated(Objective):
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (cross-entropy [], logits [batch, classes])."""
-        from torch.nn.functional import cross_entropy
-
         from fedfloor.models.gated import head_of, through
 
         head = head_of(visit.resident())
         logits = head(visit.aside["features"]) if self.frozen else through(module, head, x)[1]
-        return cross_entropy(logits, y), logits
+        return visit.task.losses(logits, y, "mean"), logits
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return the device's columns, [m]."""

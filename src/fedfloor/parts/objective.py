@@ -1,4 +1,4 @@
-"""What a device minimises in a visit: the contract, and plain cross-entropy."""
+"""What a device minimises in a visit: the contract, and the plain loss of the task."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedfloor.errors import RunError
 from fedfloor.plan.nodes import Work
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.task import Task
 
 if TYPE_CHECKING:  # methods name their objective, and looking at methods does not wait for PyTorch
     from numpy.random import Generator
@@ -52,7 +54,7 @@ class Extractor(Protocol):
 
 
 class SampleLosses(Protocol):
-    """A loss of each sample, in the place of the cross-entropy."""
+    """A loss of each sample, in the place of the task's."""
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return ℓ_i [n] of logits [n, F] and classes int64 [n]."""
@@ -76,7 +78,8 @@ class Visit:
         aside: what :meth:`Objective.aside` says of the present mini-batch.
         first: where in the flat model the weights begin that are trained; known while the device trains.
         extractor: of a visit on features; see :attr:`Objective.on_features`.
-        data: the losses of samples that take the place of the cross-entropy; None: plain training.
+        data: the losses of samples that take the place of the task's; None: plain training.
+        task: what the model is asked for.
     """
 
     start: Tensor | None
@@ -91,6 +94,7 @@ class Visit:
     first: int = 0
     extractor: Extractor | None = None
     data: SampleLosses | None = None
+    task: Task = CLASSIFICATION
 
     def arrived(self) -> Tensor:
         """Return the flat model as it arrived, [P].
@@ -280,11 +284,9 @@ class Objective(Loss, OnFeatures, Beside, Layers, Cost, Protocol):
 
 @dataclass(frozen=True)
 class Plain(Objective):
-    """The mean cross-entropy of the mini-batch, F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
+    """The task's mean loss of the mini-batch; of a classification F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy [], or the mean of :attr:`Visit.data`'s losses; logits [batch, classes])."""
-        from torch.nn.functional import cross_entropy
-
-        logits = module(x)
-        return cross_entropy(logits, y) if visit.data is None else visit.data.losses(logits, y).mean(), logits
+        """Return (the task's loss [], or the mean of :attr:`Visit.data`'s losses; outputs [batch, …])."""
+        out = module(x)
+        return visit.task.losses(out, y, "mean") if visit.data is None else visit.data.losses(out, y).mean(), out

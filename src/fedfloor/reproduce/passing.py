@@ -214,7 +214,7 @@ def unseen(park: Park, devices: Sequence[int], tick: int) -> tuple[Values, Label
     rows = np.flatnonzero(np.isin(park.test_devices, devices))
     if not len(rows):
         raise SettingError("test samples do not belong to devices: take a data set with owners, partition 'natural'.")
-    x, y = park.test(rows)
+    x, y = park.test(rows)[0], park.dataset.y_test[rows]
     if isinstance(park.stream, Altering):
         x, of = x.copy(), park.test_devices[rows]
         for device in np.unique(of).tolist():

@@ -111,12 +111,13 @@ def fitted(engine: Engine, method: GradientBoosting) -> Any:
 def evaluated(engine: Engine, model: Any, headline: Figure = ACCURACY) -> Score:
     """Evaluate a fitted classifier on the test samples, by the figure that the run is judged by."""
     park, classes = engine.park, engine.park.dataset.classes
-    x, y = park.test()
+    x, y = park.test()[0], park.dataset.y_test
     chance = np.zeros((len(y), len(classes)))
     chance[:, model.classes_] = model.predict_proba(table(engine.wrap(x, y)))
     found = chance.argmax(1)
     loss = -float(np.log(chance[np.arange(len(y)), y].clip(LEAST)).mean())
-    scores = {c: chance[:, c] for c in headline.scored(classes)}
-    tested = predictions(engine, loss, y, found, scores)
-    single = one_by_one(engine, y, found, scores, park.dataset.owner_test)
+    scored = headline.scored(classes)
+    scores = chance[:, scored]
+    tested = predictions(engine, loss, y, found, scores, scored)
+    single = one_by_one(engine, y, found, scores, scored, park.dataset.owner_test)
     return score(engine, loss, found == y, [tested], headline, tested.table, single)

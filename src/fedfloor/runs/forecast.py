@@ -103,7 +103,7 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
 def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Tariff | None]:
     """Return what a method sees before its first round, with a model of zeros, and what its rounds are priced by."""
     data, model, adapt = park.dataset, experiment.model, method.objective.adapt
-    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
     costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
     start = {"w": torch.zeros_like(network.flat)}
     resources = costs.resources(start) if costs is not None and method.reads_network else None

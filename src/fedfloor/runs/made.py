@@ -45,8 +45,8 @@ def engine(
     keep_memory()
     data, model = park.dataset, experiment.model
     adapt = method.objective.adapt
-    classes, seed = len(data.classes), experiment.seed
-    network = models.build(model.name, data.shape, classes, seed, model.classifier, adapt, model.init)
+    seed = experiment.seed
+    network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
     begin(network, model, data, tell=team.rank == 0)
     costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
     sites = None if costs is None else costs.sites

@@ -100,5 +100,5 @@ def packet_bytes(experiment: Experiment, park: Park) -> int:
 
     model, data = experiment.model, park.dataset
     adapt = combined(experiment).objective.adapt
-    network = models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
+    network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
     return 4 * network.flat.numel()

@@ -126,7 +126,7 @@ def _placeless(name: str, file: _Side, whole: _Side) -> str:
 def _bare(name: str, data: Dataset) -> Shapes:
     """Return the tensors of a network that no objective has adapted."""
     with torch.random.fork_rng(devices=[]):
-        return _shapes(plain(name, data.shape, len(data.classes)).state_dict())
+        return _shapes(plain(name, data.shape, data.outputs).state_dict())
 
 
 def matched(names: Shapes, places: Shapes) -> dict[str, str]:

@@ -1,0 +1,76 @@
+"""Classification: which of F classes a sample is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fedfloor.figures import Counts, Predictions, ranking
+from fedfloor.tasks.task import Reduction, Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """One of F classes: a logit for each, and the cross-entropy ℓ = −log softmax(z)_y. The bins are the classes."""
+
+    kind: ClassVar[str] = "classification"
+    headline: ClassVar[str] = "accuracy"
+
+    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+        """Return F."""
+        return bins
+
+    def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
+        """Return the cross-entropies of logits [n, F] and classes int64 [n]."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(out, y, reduction=reduction)
+
+    def predicted(self, out: Tensor) -> Tensor:
+        """Return the likeliest class of each sample."""
+        return out.argmax(1)
+
+    def hits(self, out: Tensor, y: Tensor) -> Tensor:
+        """Return whether the likeliest class is the sample's."""
+        return out.argmax(1) == y
+
+    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
+        """Return the log-odds of the classes by which the headline ranks samples."""
+        return log_odds(out, bins) if bins else super().scores(out, y, bins)
+
+    def judged(
+        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
+    ) -> Predictions:
+        """Return the confusion table, the loss, and how the samples are ranked by the classes asked for."""
+        return Predictions(table, loss, {c: ranking(scores[:, i], y == c) for i, c in enumerate(scored)})
+
+
+def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:
+    """Return float32 [n, len(classes)]: ln p(c) − ln(1 − p(c)) = z_c − ln Σ_{j≠c} exp z_j.
+
+    It orders samples as p(c) does, and does not come to equal numbers where p(c) is 1 in all its digits.
+
+    Args:
+        logits: z [n, F].
+        classes: which c.
+
+    >>> import torch
+    >>> log_odds(torch.tensor([[0.0, 50.0], [0.0, 60.0]]), [1]).tolist()
+    [[50.0], [60.0]]
+    """
+    import torch
+
+    found = []
+    for c in classes:
+        others = logits.clone()
+        others[:, c] = -torch.inf
+        found.append(logits[:, c] - others.logsumexp(1))
+    return torch.stack(found, 1).float()
+
+
+CLASSIFICATION = Classification()

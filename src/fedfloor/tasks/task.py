@@ -1,0 +1,108 @@
+"""What a model is asked for: the contract of a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from fedfloor.figures import Counts, Predictions
+
+if TYPE_CHECKING:  # settings name a task, and reading them does not wait for PyTorch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+Reduction = Literal["none", "mean", "sum"]
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """What a model is asked for, a frozen dataclass of its settings.
+
+    Every sample has a *bin*: its class, the range that its number lies in, or whether it is an anomaly. Partitions,
+    drift, census, device memory, grouping, selection and the confusion table count bins; losses and figures read
+    targets.
+
+    Attributes:
+        kind: as ``[data] task`` names it.
+        headline: the figure that a run is judged by where the experiment names none.
+        reconstructs: whether a sample's target is the sample itself, as it goes into the network.
+    """
+
+    kind: ClassVar[str]
+    headline: ClassVar[str]
+    reconstructs: ClassVar[bool] = False
+
+    @abstractmethod
+    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
+        """Return how many numbers the network gives for a sample.
+
+        Args:
+            bins: F.
+            targets: numbers that a sample's target has; 0 where it is its bin.
+            shape: of a sample.
+        """
+
+    @abstractmethod
+    def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
+        """Return the loss of each sample [n], or their mean or sum [].
+
+        Args:
+            out: the network's outputs, [n, outputs].
+            y: targets: int64 [n] where these are bins, else float32 [n, targets].
+            reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+        """
+
+    @abstractmethod
+    def predicted(self, out: Tensor) -> Tensor:
+        """Return the bin that each sample is taken for, int64 [n]."""
+
+    @abstractmethod
+    def hits(self, out: Tensor, y: Tensor) -> Tensor:
+        """Return whether each sample was taken for its bin, bool [n]."""
+
+    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
+        """Return what figures read beside the predicted bins, float32 [n, S]; nothing, [n, 0], where they read nothing.
+
+        Args:
+            out: the network's outputs, [n, outputs].
+            y: targets.
+            bins: of which the headline ranks the samples.
+        """
+        del y, bins
+        return out.new_zeros((len(out), 0))
+
+    def judged(
+        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
+    ) -> Predictions:
+        """Return what figures are worked out from.
+
+        Args:
+            table: int64 [F, F], how many samples of bin i (row) were taken for bin j (column).
+            loss: mean loss.
+            y: int64 [n], the samples' bins.
+            scores: [n, S], what :meth:`scores` gave.
+            scored: bins by which the headline ranks the samples.
+        """
+        del y, scores, scored
+        return Predictions(table, loss)
+
+    def fitted(self, targets: NDArray[Any]) -> Task:
+        """Return the task with what it takes from the training samples' targets [N, targets], such as their scale."""
+        del targets
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Return it as JSON: its kind and settings."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+def made(about: Mapping[str, Any] | None) -> Task:
+    """Return the task of a JSON description; classification where there is none."""
+    from fedfloor.tasks.kinds import TASKS
+
+    if about is None:
+        return TASKS["classification"]()
+    settings = {key: tuple(one) if isinstance(one, list) else one for key, one in about.items() if key != "kind"}
+    return TASKS[about["kind"]](**settings)
