@@ -23,6 +23,7 @@ OPTIONAL = (
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
 BASE = {"_version", "errors", "capacity", "chance", "figures", "ranges", "names", "outside", "references", "threads"}
+BASE |= {"tasks"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -43,6 +44,7 @@ MAY = {
     "capacity": {"errors"},
     "chance": set(),
     "figures": {"errors"},
+    "tasks": {"errors", "figures"},
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),
