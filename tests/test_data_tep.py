@@ -13,6 +13,7 @@ from fedfloor.data import sources, tep
 from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
+from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.partition import Iid
 
 
@@ -82,7 +83,7 @@ def test_windows_by_closed_form(folder: Path, length: int, step: int) -> None:
 def test_a_park_of_it(folder: Path) -> None:
     park = build(sources.load("tep", root=folder.parent), devices=22, factories=4, partition=Iid())
     assert (park.devices, park.factories, int(park.sizes.sum())) == (22, 4, 10580)
-    mean, std = park.normalisation("auto")
+    mean, std = mean_and_deviation(park, "auto")
     x = park.pooled()[0].astype(np.float64)
     assert mean == pytest.approx(x.mean(axis=0))
     assert std == pytest.approx(x.std(axis=0))

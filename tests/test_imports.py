@@ -120,6 +120,19 @@ def test_rooms_do_not_import_in_circles() -> None:
     assert order.index("plan") < order.index("engine") < order.index("runs") < order.index("cli")
 
 
+def test_files_do_not_import_in_circles() -> None:
+    """Neither do those that import for type annotations only."""
+    files = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in FILES}
+    graph: dict[Path, set[Path]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                found = (files.get(name, files.get(node.module or "")) for name in names)
+                graph.setdefault(path, set()).update(one for one in found if one is not None)
+    assert list(graphlib.TopologicalSorter(graph).static_order())  # raises graphlib.CycleError
+
+
 def test_nobody_imports_the_command_line() -> None:
     assert {room(path) for path in FILES if "cli" in ours(path)} == {"__main__", "cli"}
 

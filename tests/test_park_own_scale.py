@@ -23,7 +23,7 @@ from fedfloor.inference import inputs
 from fedfloor.inference.predict import predict
 from fedfloor.inference.trained import load_model
 from fedfloor.park.build import build
-from fedfloor.park.normalise import prepared
+from fedfloor.park.normalise import mean_and_deviation, prepared
 from fedfloor.park.own_scale import DeviceNormaliser, first_rows, scaled, statistics
 from fedfloor.park.partition import Iid
 from fedfloor.runs import launch
@@ -282,7 +282,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"unknown normalisation 'devise'\. Did you mean 'device'"):
         prepared(build_park(experiment(table, "unit")), "devise")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="this park is not normalised"):
-        build_park(experiment(table, "unit")).normalisation("device")
+        mean_and_deviation(build_park(experiment(table, "unit")), "device")
     with pytest.raises(SettingError, match=r"data.normalise.rows = 1: must be a whole number of at least 2"):
         config.from_table({"data": {"normalise": {"kind": "device", "rows": 1}}})
     with pytest.raises(SettingError, match=r"unknown key 'row'\. Did you mean 'rows'"):

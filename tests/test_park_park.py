@@ -11,6 +11,7 @@ from fedfloor.data.dataset import Dataset, Pool, pooled
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from fedfloor.park.described import describe, device_accuracy, digest_tests
+from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Dirichlet, Iid, Shards
 from fedfloor.park.stream import Static
@@ -82,21 +83,21 @@ def test_census() -> None:
 
 def test_sums_per_device_give_the_pooled_statistics() -> None:
     park = tiny_park()
-    mean, std = park.normalisation("standard")
+    mean, std = mean_and_deviation(park, "standard")
     pool = park.dataset.take(np.concatenate(park.indices), 0) / 255
     np.testing.assert_allclose(mean, pool.mean(axis=(0, 2, 3)), rtol=1e-12)  # float64 rounding of a few sums
     np.testing.assert_allclose(std, pool.std(axis=(0, 2, 3)), rtol=1e-12)
-    mean, std = park.normalisation("unit")
+    mean, std = mean_and_deviation(park, "unit")
     assert (mean.tolist(), std.tolist()) == ([0, 0], [1, 1])
     with pytest.raises(SettingError, match="Did you mean 'standard'"):
-        park.normalisation("standart")  # type: ignore[arg-type]
+        mean_and_deviation(park, "standart")  # type: ignore[arg-type]
 
 
 def test_a_constant_channel_is_not_divided_by_zero() -> None:
     x = np.full((12, 1, 2, 2), 7, np.uint8)
     y = np.arange(12) % 3
     park = tiny_park(pooled("flat", ("a", "b", "c"), Pool(x, y), Pool(x, y), ""))
-    mean, std = park.normalisation("standard")
+    mean, std = mean_and_deviation(park, "standard")
     assert mean[0] == pytest.approx(7 / 255)
     assert std.tolist() == [1.0]
 
@@ -210,7 +211,7 @@ def test_mnist_in_fedsrs_shards(data_root: Path) -> None:
     # a shard of 1,500 of sorted classes of 5,421 and more touches at most two labels
     assert (park.counts() > 0).sum(axis=1).max() <= 4
     assert [len(park.members(m)) for m in range(5)] == [4] * 5
-    mean, std = park.normalisation("standard")
+    mean, std = mean_and_deviation(park, "standard")
     assert (round(float(mean[0]), 4), round(float(std[0]), 4)) == (0.1307, 0.3081)
     with pytest.raises(SettingError, match="devices is not set"):
         build("mnist", root=data_root, partition=Shards(per_device=2))

@@ -14,6 +14,7 @@ from fedfloor.data.reading import Reading, Window
 from fedfloor.engine.samples import Samples
 from fedfloor.park import statistics
 from fedfloor.park.build import build
+from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.statistics import device_sums, standard
 from tables import load, plant, put
 
@@ -72,7 +73,7 @@ def test_normalisation_of_a_table_with_holes_is_that_of_all_training_values(
 ) -> None:
     rows = plant(lambda rows: (put(9, "speed", "")(rows), put(17, "temp", "")(rows), put(120, "temp", "")(rows)))
     park = build(load(tmp_path, rows, Reading(missing="mean", window=window)))
-    mean, std = park.normalisation("auto")
+    mean, std = mean_and_deviation(park, "auto")
     x = park.pooled()[0].astype(np.float64)
     assert np.isnan(x).any()
     axes = (0,) if window is None else (0, 2)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfloor.errors import RunError, SettingError
 from fedfloor.outside import load
 from fedfloor.park.build import build
+from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.partition import Dominant
 from fedfloor.parts.extractors.extractor import FeatureExtractor, Scaling, block_rows, mean_features
 from fedfloor.parts.extractors.fixed import Hog, RandomConv, Raw
@@ -321,7 +322,7 @@ def test_devices_of_one_label_are_nearest_to_each_other(data_root: Path, name: s
     if name == "hog":
         pytest.importorskip("skimage")
     park = build("mnist", root=data_root, devices=100, partition=Dominant(case=1, samples=100))
-    scaling = Scaling(park.dataset.scale, *park.normalisation("auto"))
+    scaling = Scaling(park.dataset.scale, *mean_and_deviation(park, "auto"))
     means = np.array([mean_features(extractor(name, {}), park.samples(k)[0], scaling) for k in range(100)])
     apart = np.linalg.norm(means[:, None] - means[None], axis=2)
     np.fill_diagonal(apart, np.inf)

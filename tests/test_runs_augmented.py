@@ -20,6 +20,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented
 from fedfloor.park.build import build
+from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Iid
 from fedfloor.park.stream import Altering, Fifo, Recycle, Static
@@ -62,7 +63,7 @@ def test_stored_pictures_stay_as_they_are() -> None:
         np.testing.assert_array_equal(here.samples(k)[0], before[k])
     np.testing.assert_array_equal(here.test()[0], test)
     np.testing.assert_array_equal(
-        here.normalisation("standard"), replace(here, stream=Static()).normalisation("standard")
+        mean_and_deviation(here, "standard"), mean_and_deviation(replace(here, stream=Static()), "standard")
     )
 
 

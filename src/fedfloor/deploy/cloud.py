@@ -36,8 +36,8 @@ from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.park.normalise import Surveyed, normaliser
+from fedfloor.park.normalised import Step
 from fedfloor.park.park import Park
-from fedfloor.park.survey import Step
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt

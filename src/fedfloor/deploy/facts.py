@@ -23,12 +23,13 @@ from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.build import build
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import Normaliser, Surveyed, normaliser, prepared, summed
+from fedfloor.park.normalised import Step
 from fedfloor.park.own_scale import DeviceNormaliser, tables_only
 from fedfloor.park.park import Park
 from fedfloor.park.regimes import RegimeNormaliser
 from fedfloor.park.roster import only_test
 from fedfloor.park.statistics import Told, device_sums, standard
-from fedfloor.park.survey import Question, Step, Survey, added, rows_of
+from fedfloor.park.survey import Question, Survey, added, rows_of
 from fedfloor.park.validation import of_tests
 from fedfloor.ranges import RefusedError
 

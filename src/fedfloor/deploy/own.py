@@ -24,8 +24,8 @@ from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.outside import load, loaded
 from fedfloor.park.local import LocalSets
-from fedfloor.park.normalise import Surveyed, normaliser, prepared
-from fedfloor.park.own_scale import Normalised
+from fedfloor.park.normalise import Surveyed, mean_and_deviation, normaliser, prepared
+from fedfloor.park.normalised import Normalised
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Told
@@ -100,7 +100,7 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
     """
     if device >= park.devices:
         raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
-    told = known or Told(None, park.normalisation(experiment.data.normalise))
+    told = known or Told(None, mean_and_deviation(park, experiment.data.normalise))
     first = np.concatenate([[0], np.cumsum(park.sizes)])
     x, begin, indices = park.samples(device)[0], first[device], park.indices[device]
     y, target = park.dataset.labels(indices), park.dataset.target

@@ -23,7 +23,7 @@ from fedfloor.engine.tree import Packet
 from fedfloor.models.network import Network
 from fedfloor.network import air
 from fedfloor.network.sites import Sites
-from fedfloor.park.normalise import Normalise
+from fedfloor.park.normalise import Normalise, mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
@@ -67,7 +67,7 @@ class Engine:
     limit: Limit | None = None
 
     def __post_init__(self) -> None:
-        mean, std = self.park.normalisation(self.normalise)
+        mean, std = mean_and_deviation(self.park, self.normalise)
         self.stand_on(self.sites)
         kind, there = self.network.flat.dtype, self.network.flat.device
         self.mean, self.std = (torch.as_tensor(one, dtype=kind, device=there) for one in (mean, std))

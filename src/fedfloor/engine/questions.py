@@ -23,6 +23,7 @@ from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.network.payload import Asked
+from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
@@ -260,7 +261,7 @@ class Features(Question):
         if not made.needs_model:
             park = engine.park
             x, _ = park.held(device, tick, engine.memory.visits[device])
-            mean, std = park.normalisation(engine.normalise)
+            mean, std = mean_and_deviation(park, engine.normalise)
             found = torch.from_numpy(mean_features(made, x, Scaling(park.dataset.scale, mean, std)))
         else:
             engine.network.part("classifier")

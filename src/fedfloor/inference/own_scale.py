@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.inference.samples import Samples, within
-from fedfloor.park.own_scale import FILE, Statistics, first_rows, scaled, statistics
+from fedfloor.park.normalised import Statistics
+from fedfloor.park.own_scale import FILE, first_rows, scaled, statistics
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from fedfloor.errors import unknown
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, unknown
+from fedfloor.park.normalised import Step
 from fedfloor.park.own_scale import DeviceNormaliser, tables_only
 from fedfloor.park.quartiles import RobustNormaliser
 from fedfloor.park.regimes import RegimeNormaliser
-from fedfloor.park.survey import NUMBER_BYTES, Step, Survey, simulated
+from fedfloor.park.survey import NUMBER_BYTES, Survey, simulated
 
 if TYPE_CHECKING:
     from fedfloor.data.dataset import Inputs
@@ -65,6 +69,28 @@ def surveyed(park: Park, part: Surveyed, survey: Survey) -> Park:
 def summed(normalise: Normalise, inputs: Inputs) -> bool:
     """Return whether all samples are scaled by the mean and the deviation that devices' sums come to."""
     return normalise == "standard" or (normalise == "auto" and inputs.kind != "image")
+
+
+def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / deviation.
+
+    ``unit``: mean 0, deviation 1. ``standard``: those of all devices' training samples, from per-device sums; see
+    :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. Of samples that a
+    normaliser has scaled: what that leaves to do.
+
+    Raises:
+        SettingError: another kind; or ``unit`` where missing values are to become their channel's mean.
+    """
+    channels, inputs = park.dataset.shape[0], park.dataset.inputs
+    if normaliser(normalise) is not None and park.normalised is None:
+        raise SettingError("this park is not normalised: fedfloor.park.normalise.prepared(park, normalise) does it.")
+    if park.normalised is not None:
+        return park.normalised.alike or (np.zeros(channels), np.ones(channels))
+    if normalise == "unit" and inputs.missing == "mean":
+        raise SettingError(
+            "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."
+        )
+    return park.standard if summed(normalise, inputs) else (np.zeros(channels), np.ones(channels))
 
 
 def steps(park: Park, normalise: Normalise) -> tuple[Step, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,35 +12,15 @@ from numpy.typing import NDArray
 from fedfloor.data.categories import described, scales
 from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.errors import SettingError, require
+from fedfloor.park.normalised import Normalised, Statistics
 from fedfloor.park.statistics import device_sums, standard
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
-    from fedfloor.park.survey import Step
 
-Statistics = tuple[NDArray[np.float32], NDArray[np.float32]]  # mean and deviation of each channel
 FILE = "normalisation.json"  # in a run's folder: the statistics of its devices
 NAMED = 5  # devices in a message
 UNMEASURED = float(np.finfo(np.float32).max)  # the deviation that makes 0 of every value
-
-
-@dataclass(frozen=True, eq=False)
-class Normalised:
-    """What was done to a park's samples before the network's own scaling, and what is left to that.
-
-    Args:
-        about: the keys that a model's header has of it.
-        apply: (samples as they are stored, device) → the same, normalised as that device's are.
-        statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
-        alike: the centre and the scale [C] that the network's scaling then has; None: 0 and 1.
-        steps: the questions to devices that it took; none where devices keep their statistics.
-    """
-
-    about: Mapping[str, Any]
-    apply: Callable[[Values, int], Values]
-    statistics: Callable[[], Mapping[str, Statistics]]
-    alike: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)

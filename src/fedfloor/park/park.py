@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Targets, Values
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import require
 from fedfloor.names import Names
 from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.mobility import Mobility
-from fedfloor.park.normalise import Normalise, normaliser, summed
-from fedfloor.park.own_scale import Normalised
+from fedfloor.park.normalised import Normalised
 from fedfloor.park.pictures import Pictures
 from fedfloor.park.privacy import noisy, shares
-from fedfloor.park.roster import Roster, roster, spread
+from fedfloor.park.roster import Roster, only_test, spread
 from fedfloor.park.statistics import Told, device_sums, standard
 from fedfloor.park.stream import Static, Stream
 from fedfloor.park.windows import WHOLE, Windows
@@ -44,7 +43,7 @@ class Park:
         validating: the same park with the samples held out for validation as its test samples; None: none are, beside
             the test samples.
         secret: of a real device: the key of its census's noise, in the seed's place.
-        normalised: what its samples were normalised by already; None: :meth:`normalisation` scales all alike.
+        normalised: what its samples were normalised by already; None: by nothing.
     """
 
     dataset: Dataset
@@ -236,31 +235,32 @@ class Park:
 
     @cached_property
     def roster(self) -> Roster:
-        """The devices that figures name, and whether their figures are measured or expected."""
-        return roster(self)
+        """The devices that figures name, and whether their figures are measured or expected.
 
-    def normalisation(self, kind: Normalise) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / std.
-
-        ``unit``: mean 0, std 1. ``standard``: those of all devices' training samples, from per-device sums; see
-        :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. Of samples that a
-        normaliser has scaled: what that leaves to do.
-
-        Raises:
-            SettingError: another kind; or ``unit`` where missing values are to become their channel's mean.
+        An owner of test samples who has no training sample in the data only tests. One who has some and is no device of
+        this park, because the park is smaller than the data, is left out. Where devices are no natural owners (a
+        partition has mixed these), figures are measured if every owner of test samples only tests, else expected.
         """
-        channels, inputs = self.dataset.shape[0], self.dataset.inputs
-        if normaliser(kind) is not None and self.normalised is None:
-            raise SettingError(
-                "this park is not normalised: fedfloor.park.normalise.prepared(park, normalise) does it."
-            )
-        if self.normalised is not None:
-            return self.normalised.alike or (np.zeros(channels), np.ones(channels))
-        if kind == "unit" and inputs.missing == "mean":
-            raise SettingError(
-                "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."
-            )
-        return self._standard if summed(kind, inputs) else (np.zeros(channels), np.ones(channels))
+        shown, owned, data, natural = self.shown, self.dataset.owned, self.dataset, self.natural_owners
+        names = tuple(self.names[k] for k in shown.tolist()) if self.names else (None,) * len(shown)
+        home = self.factory_of[shown].astype(np.int64)
+        factories: tuple[str | None, ...] = self.factory_names or (None,) * self.factories
+        only = only_test(data)
+        if data.owner_test is None or (natural is None and not np.isin(data.owner_test, only).all()):
+            return Roster("expected", shown, shown[:0], names, home, self.sizes[shown], factories)
+        only = only[spread(len(only))]
+        away = np.full(len(only), -1)
+        if owned.factory is not None and (self.factory_names or natural is None):
+            named = [owned.factories[m] for m in owned.factory[only].tolist()]
+            factories = (*factories, *dict.fromkeys(name for name in named if name not in factories))
+            away = np.array([factories.index(name) for name in named], np.int64)
+        mine = np.full(len(shown), -1) if natural is None else natural[shown]
+        tests = np.bincount(data.owner_test, minlength=int(max(mine.max(), 0)) + 1)
+        owners = np.concatenate([mine, only]).astype(np.int64)
+        weights = np.where(owners < 0, 0, tests[owners])
+        numbers = np.concatenate([shown, self.devices + np.arange(len(only))])
+        names += tuple(owned.names[k] if owned.names else None for k in only.tolist())
+        return Roster("measured", numbers, owners, names, np.concatenate([home, away]), weights, factories)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -310,7 +310,8 @@ class Park:
         return Pictures(lambda device: self.dataset.take(self.indices[device], device), self.cache_bytes)
 
     @cached_property
-    def _standard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def standard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation, float64 [C], of all devices' training samples, from sums of each device."""
         if self.told is not None and self.told.standard is not None:
             return self.told.standard
         told = (device_sums(self.samples(device)[0]) for device in range(self.devices))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.park.own_scale import Normalised
+from fedfloor.park.normalised import Normalised, Step
 from fedfloor.park.statistics import SMALLEST
-from fedfloor.park.survey import Floats, Question, Step, Survey, usable
+from fedfloor.park.survey import Floats, Question, Survey, usable
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Values
 from fedfloor.errors import SettingError, nearest, require
-from fedfloor.park.own_scale import Normalised
+from fedfloor.park.normalised import Normalised, Step
 from fedfloor.park.statistics import SMALLEST
-from fedfloor.park.survey import Clusters, Floats, Question, Step, Survey, usable
+from fedfloor.park.survey import Clusters, Floats, Question, Survey, usable
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedfloor.data.dataset import Dataset
-    from fedfloor.park.park import Park
 
 SHOWN = 5_000  # devices that figures and files name one by one
 Figures = Literal["measured", "expected"]
@@ -50,35 +49,6 @@ def spread(count: int) -> NDArray[np.int64]:
     """
     shown = min(count, SHOWN)
     return np.arange(shown) * count // max(1, shown)
-
-
-def roster(park: Park) -> Roster:
-    """Return the devices that a park's figures name.
-
-    An owner of test samples who has no training sample in the data only tests. One who has some and is no device of
-    this park, because the park is smaller than the data, is left out. Where devices are no natural owners (a partition
-    has mixed these), figures are measured if every owner of test samples only tests, else expected.
-    """
-    shown, owned, data, natural = park.shown, park.dataset.owned, park.dataset, park.natural_owners
-    names = tuple(park.names[k] for k in shown.tolist()) if park.names else (None,) * len(shown)
-    home = park.factory_of[shown].astype(np.int64)
-    factories: tuple[str | None, ...] = park.factory_names or (None,) * park.factories
-    only = only_test(data)
-    if data.owner_test is None or (natural is None and not np.isin(data.owner_test, only).all()):
-        return Roster("expected", shown, shown[:0], names, home, park.sizes[shown], factories)
-    only = only[spread(len(only))]
-    away = np.full(len(only), -1)
-    if owned.factory is not None and (park.factory_names or natural is None):
-        named = [owned.factories[m] for m in owned.factory[only].tolist()]
-        factories = (*factories, *dict.fromkeys(name for name in named if name not in factories))
-        away = np.array([factories.index(name) for name in named], np.int64)
-    mine = np.full(len(shown), -1) if natural is None else natural[shown]
-    tests = np.bincount(data.owner_test, minlength=int(max(mine.max(), 0)) + 1)
-    owners = np.concatenate([mine, only]).astype(np.int64)
-    weights = np.where(owners < 0, 0, tests[owners])
-    numbers = np.concatenate([shown, park.devices + np.arange(len(only))])
-    names += tuple(owned.names[k] if owned.names else None for k in only.tolist())
-    return Roster("measured", numbers, owners, names, np.concatenate([home, away]), weights, factories)
 
 
 def only_test(data: Dataset) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Values
+from fedfloor.park.normalised import Step
 from fedfloor.park.own_scale import first_rows
 from fedfloor.park.statistics import SMALLEST
 
@@ -29,20 +30,6 @@ REVEALS = {
     "clusters": "how many rows are nearest to each of given centres, and the sums of their setting columns and squared "
                 "distances",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Step:
-    """A question to every device before round 1, or its result being handed to every device.
-
-    Args:
-        kind: of the :class:`Question`; ``"result"``: nothing is asked.
-        down, up: bytes to each device and from it.
-    """
-
-    kind: str
-    down: int
-    up: int
 
 
 @dataclass(frozen=True, eq=False)

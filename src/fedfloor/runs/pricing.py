@@ -20,8 +20,8 @@ from fedfloor.network.air import Air
 from fedfloor.network.payload import Asked, Payload
 from fedfloor.network.price import Price, price
 from fedfloor.network.sites import Sites
+from fedfloor.park.normalised import Step
 from fedfloor.park.park import Park
-from fedfloor.park.survey import Step
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk

@@ -16,7 +16,8 @@ from fedfloor.engine.evaluate import Score
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.experiment import Experiment
 from fedfloor.models.saved import DIGEST, FILES, FORMAT
-from fedfloor.park.own_scale import FILE, Normalised
+from fedfloor.park.normalised import Normalised
+from fedfloor.park.own_scale import FILE
 from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.decide import Decided

@@ -60,7 +60,7 @@ class Scaling:
 
     Args:
         scale: factor that turns a stored number into its value.
-        mean, std: float64 [C], of :meth:`~fedfloor.park.park.Park.normalisation`.
+        mean, std: float64 [C], of :func:`~fedfloor.park.normalise.mean_and_deviation`.
 
     >>> two = Scaling(1.0, np.array([10.0, 0.0]), np.array([2.0, 1.0]))
     >>> two.values(np.array([[12.0, np.nan]], np.float32))
