@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-KINDS = {"Train", "Sequence", "Parallel", "Repeat", "Select", "Broadcast", "Probe"}
 PASSED = """
 import json, sys, tempfile
 from pathlib import Path
@@ -72,22 +71,28 @@ def names(node: ast.expr) -> set[str]:
     return found | {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
 
 
-def tests_of_kind(tree: ast.AST) -> int:
+def node_kinds(tree: ast.Module) -> set[str]:
+    """Return the kinds of node: the classes that ``Node`` is the union of."""
+    (union,) = (one.value for one in tree.body if isinstance(one, ast.Assign) and names(one.targets[0]) == {"Node"})
+    return names(union)
+
+
+def tests_of_kind(tree: ast.AST, kinds: set[str]) -> int:
     """Return how often a file asks what kind of node something is."""
     found = 0
     for one in ast.walk(tree):
         if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "isinstance":
-            found += bool(names(one.args[1]) & KINDS)
+            found += bool(names(one.args[1]) & kinds)
         elif isinstance(one, ast.MatchClass):
-            found += bool(names(one.cls) & KINDS)
+            found += bool(names(one.cls) & kinds)
         elif isinstance(one, ast.Compare) and isinstance(one.ops[0], (ast.Is, ast.IsNot)):
-            found += "type" in names(one.left) and bool(names(one.comparators[0]) & KINDS)
+            found += "type" in names(one.left) and bool(names(one.comparators[0]) & kinds)
     return found
 
 
 def repeats(text: str) -> bool:
     """Return whether a file walks the turns of a Repeat."""
-    return "* node.times" in text or "* at.times" in text or "walk.turns(" in text or "def turns(" in text
+    return "* node.times" in text or "* at.times" in text or "schedule.turns(" in text or "def turns(" in text
 
 
 def imports(path: Path, known: dict[str, Path]) -> set[Path]:
@@ -166,7 +171,8 @@ def measured(root: Path) -> dict[str, object]:
     """Return all figures of a tree."""
     files = sorted(path for path in root.rglob("*.py"))
     texts = {path: path.read_text() for path in files}
-    kinds = {path: tests_of_kind(ast.parse(text)) for path, text in texts.items()}
+    nodes = node_kinds(ast.parse(texts[root / "plan" / "nodes.py"]))
+    kinds = {path: tests_of_kind(ast.parse(text), nodes) for path, text in texts.items()}
     known = {".".join(("fedfloor", *path.relative_to(root).with_suffix("").parts)): path for path in files}
     known |= {name.removesuffix(".__init__"): path for name, path in known.items() if name.endswith(".__init__")}
     graph = {path: imports(path, known) for path in files}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import cast
 from xml.etree import ElementTree
 
 import pytest
@@ -200,3 +202,29 @@ def test_tree_names_every_kind_of_node() -> None:
         "2 times",
     ):
         assert words in text
+
+
+# -- a kind of node that has no picture of its own ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Later:
+    """A node from outside."""
+
+    hours: int
+    child: Node
+
+
+def test_a_node_of_another_kind_is_drawn_by_its_name_its_fields_and_what_is_below_it() -> None:
+    plan = Parallel((*(cast(Node, Later(2, visit(k))) for k in range(6)), visit(7)))
+    assert tree(plan).splitlines()[1:] == [
+        "├─ later: hours 2",
+        "│  └─ device 0: 1 epoch, b 32, η 0.01, momentum 0.5",
+        "├─ later: hours 2",
+        "│  └─ device 1: 1 epoch, b 32, η 0.01, momentum 0.5",
+        "├─ … 4 more like this (devices 2–5)",
+        "└─ device 7: 1 epoch, b 32, η 0.01, momentum 0.5",
+    ]
+    words = [one.text for one in ElementTree.fromstring(svg(plan, lambda k: k % 2)).iter(f"{SVG}text")]
+    assert words.count("later: hours 2") == 6
+    assert {"0", "1", "edge 0", "edge 1"} <= set(words)

@@ -250,12 +250,12 @@ def test_visits_to_the_cloud_are_counted() -> None:
 def test_what_a_plan_became_is_put_back() -> None:
     select, one, other = Select("uniform", (1, 2), 1, EPOCH), star((1,)), star((2,))
     chain_, turns = Sequence((VISIT, select)), Repeat(2, select)
-    assert walk.rebuilt(chain_, [VISIT, select]) is chain_
-    assert walk.rebuilt(turns, [select, select]) is turns
-    assert walk.rebuilt(chain_, [VISIT, one]) == Sequence((VISIT, one))
-    assert walk.rebuilt(turns, [one, star((1,))]) == Repeat(2, one)
-    assert walk.rebuilt(turns, [one, other]) == Sequence((Repeat(1, one), Repeat(1, other)))
-    assert walk.rebuilt(replace(turns, tick=False), [one, other]) == Sequence((one, other))
+    assert schedule.rebuilt(chain_, [VISIT, select]) is chain_
+    assert schedule.rebuilt(turns, [select, select]) is turns
+    assert schedule.rebuilt(chain_, [VISIT, one]) == Sequence((VISIT, one))
+    assert schedule.rebuilt(turns, [one, star((1,))]) == Repeat(2, one)
+    assert schedule.rebuilt(turns, [one, other]) == Sequence((Repeat(1, one), Repeat(1, other)))
+    assert schedule.rebuilt(replace(turns, tick=False), [one, other]) == Sequence((one, other))
 
 
 def test_a_field_is_known_by_name_or_at_its_default() -> None:

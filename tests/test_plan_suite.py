@@ -55,7 +55,7 @@ def _alone(plan: Node) -> Outcome:
 def one_rank(plan: Node) -> None:
     """A visit for each receipt, no choice is left open, the clock is where it should be."""
     outcome = _alone(plan)
-    assert [walk.number(one) for one in walk.in_order(outcome.resolved)] == [one.device for one in outcome.receipts]
+    assert [walk.number(one) for one in schedule.in_order(outcome.resolved)] == [one.device for one in outcome.receipts]
     assert outcome.ticks == max(1, walk.span(plan)) == max(1, walk.span(outcome.resolved))
     assert bool(torch.isfinite(outcome.packet["w"]).all())
 
@@ -86,7 +86,7 @@ def price(plan: Node) -> None:
     """Seconds for each visit, within those of all."""
     costs, known = _sites(), forecast.resolved(plan, here(), forecast.Place(0, 1, 0), Counter())
     found = costs.price(known, {"w": engine(here()).network.flat}, 1, 0)
-    assert len(found.visits) == len(walk.in_order(known))
+    assert len(found.visits) == len(schedule.in_order(known))
     assert all(0 <= one <= found.seconds * (1 + 1e-12) for one in found.visits)
     assert set(found.joules_by_device) == walk.devices(known)
 
@@ -110,14 +110,14 @@ def reports(plan: Node) -> None:
     counted = privacy.reports(noisy, plan)
     assert set(counted) <= walk.devices(plan)
     assert bool(counted) == any(one.what in ("census", "classes") for one in walk.probes(plan)) or any(
-        one.reads_census for one in walk.selects(plan)
+        one.reads_census for one in schedule.selects(plan)
     )
 
 
 def nobody(plan: Node) -> None:
     """Where nobody walks it every visit is lost, and the model stays as it was."""
     gone = schedule.absent(plan, 3, {1: 4}, lambda k: 7)
-    assert len(gone.receipts) == len(walk.in_order(gone.resolved))
+    assert len(gone.receipts) == len(schedule.in_order(gone.resolved))
     assert all(one.lost for one in gone.receipts)
 
 

@@ -64,7 +64,7 @@ def test_a_ring_across_factories_moves_more_than_it_is_counted() -> None:
 
 
 def _visits(plan: Node) -> list[Train]:
-    from fedfloor.plan.walk import in_order
+    from fedfloor.plan.schedule import in_order
 
     return in_order(plan)
 

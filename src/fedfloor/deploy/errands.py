@@ -93,7 +93,7 @@ def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand,
     """
     about, flat = message.about, engine.network.flat
     try:
-        node = text.parallel(names.resolve(about["plan"]))
+        node = walk.parallel(text.from_json(names.resolve(about["plan"])))
         mine = [int(index) for index in about["mine"]]
         visits = Counter({int(k): int(n) for k, n in about["visits"].items()})
         heard = {int(k): dict(one) for k, one in about["heard"].items()}
@@ -219,7 +219,7 @@ def _passed(errand: Errand, mine: Sequence[int], told: Any, engine: Engine) -> l
 
 def _chosen(child: Node, chosen: Any) -> list[list[int]]:
     """Return whom each Select of a branch chose."""
-    places = list(walk.selects(child))
+    places = list(schedule.selects(child))
     for place, some in zip(places, ranges.rows(chosen, len(places), "its choices"), strict=True):
         if not isinstance(some, list) or not 1 <= len(some) <= place.how_many:
             raise RefusedError("header", f"it does not choose 1 to {place.how_many} devices.")
@@ -232,7 +232,7 @@ def _receipts(
     errand: Errand, resolved: Node, receipts: Any, before: Counter[int], engine: Engine
 ) -> list[Receipt]:  # fmt: skip
     """Return the receipts of a branch, one for each visit, in plan order."""
-    expected = walk.in_order(resolved)
+    expected = schedule.in_order(resolved)
     times, found = Counter(one.site.index for one in expected), list[Receipt]()
     ticks = errand.tick, errand.tick + walk.span(resolved)
     for visit, row in zip(expected, ranges.rows(receipts, len(expected), "its receipts"), strict=True):

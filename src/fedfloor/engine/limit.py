@@ -23,7 +23,7 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
-from fedfloor.plan import walk
+from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
 
@@ -195,7 +195,7 @@ class Limit:
 
     def note(self, resolved: Node, receipts: Sequence[Receipt]) -> None:
         """Note the updates of a walk's visits, in plan order."""
-        for visit, receipt in zip(walk.in_order(resolved), receipts, strict=True):
+        for visit, receipt in zip(schedule.in_order(resolved), receipts, strict=True):
             if receipt.update:
                 self._keep(visit.work.scope, receipt.device, receipt.update)
 
@@ -255,7 +255,7 @@ def offenders(
         limit.note(resolved, receipts)
     changed: dict[str, list[Part]] = {}
     for index, (resolved, receipts) in enumerate(branches):
-        for place, (visit, receipt) in enumerate(zip(walk.in_order(resolved), receipts, strict=True)):
+        for place, (visit, receipt) in enumerate(zip(schedule.in_order(resolved), receipts, strict=True)):
             if receipt.update and not receipt.lost:
                 scope = visit.work.scope
                 changed[scope] = changed.get(scope) or parts(network, scope, start, start)

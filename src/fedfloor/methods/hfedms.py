@@ -13,7 +13,7 @@ from fedfloor.parts.grouping import formed
 from fedfloor.parts.growth import Growth, Log, chosen_groups, groups_of, is_full, period_of
 from fedfloor.parts.replay import Replay, Rule, calibrating
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan import walk
+from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence, Train, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.solvers.grouping.solve import SOLVERS
@@ -151,7 +151,7 @@ class HFedMS(Method):
         """Note who takes part until the next regrouping."""
         groups = state.notes.get("groups", [])
         if walk.scopes(plan) == {"all"}:
-            groups = [[visit.site.index for visit in walk.in_order(one)] for one in walk.branches(plan)]
+            groups = [[visit.site.index for visit in schedule.in_order(one)] for one in walk.branches(plan)]
         info = {"chosen_groups": len(groups), "group_size": max(map(len, groups), default=0)}
         return replace(state, notes={**state.notes, "groups": groups, "info": info})
 

@@ -16,7 +16,7 @@ from fedfloor.network.copies import Copies, Stand, Target, Then
 from fedfloor.network.events import Branch, Clock, Steps
 from fedfloor.network.payload import Payload
 from fedfloor.network.sites import Sites
-from fedfloor.plan import walk
+from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train, device, only
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Dry, Packet, Round, Visit
@@ -260,7 +260,7 @@ def surveyed(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool
         found = inside.get(id(node))
         if found is None:
             if isinstance(node, Select):
-                raise walk.unresolved()
+                raise schedule.unresolved()
             if isinstance(node, (Broadcast, Probe)):
                 named.update(node.devices)
                 parts = parts or _leaves(node, carry)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import groupby
 from xml.sax.saxutils import escape, quoteattr
 
 from fedfloor.names import NUMBERED, Names
-from fedfloor.plan.chains import Pen
-from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Select, Sequence, Train, edge
+from fedfloor.plan.nodes import CLOUD, Node
 from fedfloor.plan.shapes import CHIP_W, STYLE, Block, moved, number, polyline, shortened, station, wide, write
-from fedfloor.plan.sketch import RELAY, draw, starts_at, under
-from fedfloor.plan.walk import children, devices, fold
+from fedfloor.plan.sketch import Pen, draw, starts_at, under, with_relays
+from fedfloor.plan.walk import children, devices, fold, is_visit
 from fedfloor.plan.words import heading, shape, work_words
 
 MOST_LEAVES = 100
@@ -79,7 +77,7 @@ def svg(node: Node, factory_of: Callable[[int], int] | None = None, names: Names
     """
     works = list(dict.fromkeys(_works(node)))
     tags = {words: _letter(i) for i, words in enumerate(works)} if len(works) > 1 else {}
-    shown = node if factory_of is None else _with_relays(node, factory_of)
+    shown = node if factory_of is None else with_relays(node, factory_of)
     longest = max((wide(shortened(names.short("device", k))) for k in devices(node)), default=0.0)
     pen = Pen(_limit(shown), tags, names, max(CHIP_W, longest + (24 if tags else 14)))
     block = draw(shown, pen, ROOM, CLOUD)
@@ -127,7 +125,7 @@ def _letter(i: int) -> str:
 
 
 def _works(node: Node) -> Iterator[str]:
-    if isinstance(node, (Train, Select)):
+    if hasattr(node, "work"):
         yield work_words(node.work)
     for child in children(node):
         yield from _works(child)
@@ -137,25 +135,7 @@ def _limit(node: Node) -> int:
     """Return how many children of a node to draw so that the picture has about a hundred devices at most."""
 
     def leaves(limit: int) -> int:
-        return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if isinstance(at, Train) else 4)
+        return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if is_visit(at) else 4)
 
     sizes = (10**9, 24, 12, 8, 6, 4, 3)
     return next((limit for limit in sizes if leaves(limit) <= MOST_LEAVES), 2)
-
-
-def _with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
-    """Put the edge that each branch passes through between the cloud and the branches of one factory."""
-    if isinstance(node, Repeat):
-        return replace(node, child=_with_relays(node.child, factory_of))
-    if isinstance(node, Sequence):
-        return replace(node, children=tuple(_with_relays(child, factory_of) for child in node.children))
-    if not isinstance(node, Parallel) or node.at != CLOUD or any(starts_at(child) for child in node.children):
-        return node
-    factories = [{factory_of(k) for k in devices(child)} for child in node.children]
-    if not node.children or any(len(found) != 1 for found in factories):
-        return node
-    groups: dict[int, list[Node]] = {}
-    for child, found in zip(node.children, factories, strict=True):
-        groups.setdefault(next(iter(found)), []).append(child)
-    relays = (Parallel(tuple(group), edge(m), RELAY) for m, group in sorted(groups.items()))
-    return replace(node, children=tuple(relays))

@@ -253,8 +253,8 @@ class Walk:
 
     def _turns(self, node: Repeat | nodes.Sequence, packet: Packet, tick: int) -> Walking:
         """Walk children one after the other: each starts where and when the last one ended."""
-        turns, done = walk.turns(node), list[Passed]()
-        for left, (child, ticks) in zip(range(len(turns), 0, -1), turns, strict=True):
+        due, done = turns(node), list[Passed]()
+        for left, (child, ticks) in zip(range(len(due), 0, -1), due, strict=True):
             if isinstance(node, Repeat) and isinstance(child, Select) and node.tick and not self._ahead:
                 self._ahead = yield Choose(child, tick, self.visits, min(left, AHEAD))
             one = yield from self.node(child, packet, tick)
@@ -263,7 +263,7 @@ class Walk:
             tick += ticks
         return Passed(
             packet,
-            walk.rebuilt(node, [one.resolved for one in done]),
+            rebuilt(node, [one.resolved for one in done]),
             [receipt for one in done for receipt in one.receipts],
             frozenset().union(*(one.trained for one in done)),
             merged([one.answers for one in done]),
@@ -274,12 +274,12 @@ class Walk:
         """Yield branches: they take place at the same time, and none counts what is chosen in another one."""
         ahead, node = Counter[int](), met.node
         apart = self.round.beside and not any(map(walk.meets, node.children))
-        beside = walk.beside(node) if apart else None
+        neighbours = beside(node) if apart else None
         for index, child in enumerate(node.children):
             if index in mine:
                 known = frozenset({*walk.devices(child), -1})  # not all devices: that would be quadratic
                 own = Walk(self.round, {k: self.visits[k] + ahead[k] for k in known}, self.heard)
-                own._beside = list(beside[index]) if beside else []
+                own._beside = list(neighbours[index]) if neighbours else []
                 yield Branch(index, child, known, own)
             for visit, times in walk.visited(child):
                 ahead[walk.number(visit)] += times
@@ -331,6 +331,85 @@ def lost(key: Key, samples: int, size: int) -> Receipt:
     return Receipt(key.device, key.visit, key.tick, 0, samples, 0.0, 0.0, 0.0, size, lost=True)
 
 
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+def turns(node: Node) -> list[tuple[Node, int]]:
+    """Return what takes place one after the other in a ``Sequence`` or a ``Repeat``, each with the ticks it takes.
+
+    >>> from fedfloor.plan.nodes import device
+    >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
+    [1, 1, 1]
+    """
+    if isinstance(node, Repeat):
+        ticks = walk.span(node.child)
+        return [(node.child, max(1, ticks) if node.tick else ticks)] * node.times
+    return [(child, walk.span(child)) for child in walk.children(node)]
+
+
+def in_order(node: Node) -> list[Train]:
+    """Return every visit for training in plan order, as often as it takes place; a ``Select`` must be resolved.
+
+    Raises:
+        SettingError: there is a ``Select``.
+    """
+    if isinstance(node, Select):
+        raise unresolved()
+    if isinstance(node, Train):
+        return [node]
+    found = [visit for child in walk.children(node) for visit in in_order(child)]
+    return found * node.times if isinstance(node, Repeat) else found
+
+
+def beside(node: Parallel) -> list[list[tuple[Train, ...]]]:
+    """Return for each branch, for each of its visits in order: the visits at the same place of the other branches.
+
+    >>> from fedfloor.plan.nodes import device
+    >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
+    >>> beside(Parallel((nodes.Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
+    True
+    """
+    lines = [in_order(child) for child in node.children]
+    return [
+        [tuple(o[i] for other, o in enumerate(lines) if other != branch and i < len(o)) for i in range(len(line))]
+        for branch, line in enumerate(lines)
+    ]
+
+
+def selects(node: Node) -> Iterator[Select]:
+    """Yield every ``Select`` in the order of the walk, as often as it is met."""
+    if isinstance(node, Select):
+        yield node
+    for child in walk.children(node):
+        for _ in range(node.times if isinstance(node, Repeat) else 1):
+            yield from selects(child)
+
+
+def unresolved() -> SettingError:
+    """Return the error of a plan that has a ``Select`` where the visits have to be known."""
+    return SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+
+
+def rebuilt(node: Node, resolved: list[Node]) -> Node:
+    """Put resolved children back: a ``Repeat`` whose turns came out alike stays one, else it becomes a ``Sequence``.
+
+    Args:
+        node: a ``Sequence`` or a ``Repeat``.
+        resolved: what became of each child of a ``Sequence``, or in each turn of the child of a ``Repeat``.
+
+    Returns:
+        The very same node where nothing changed.
+    """
+    before = walk.children(node)
+    if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
+        return node
+    if not isinstance(node, Repeat):
+        return walk.with_children(node, resolved)
+    if all(one == resolved[0] for one in resolved):
+        return replace(node, child=resolved[0])
+    return nodes.Sequence(tuple(replace(node, times=1, child=one) if node.tick else one for one in resolved))
+
+
 # -- choices ----------------------------------------------------------------------------------------------------------
 
 
@@ -358,11 +437,11 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
     if isinstance(node, Select):
         return made(node, visits(node, next(choices)))
     if isinstance(node, Parallel):
-        below = tuple(resolved(child, choices) for child in node.children)
-        same = all(a is b for a, b in zip(below, node.children, strict=True))
-        return node if same else replace(node, children=below)
-    turns = walk.turns(node)
-    return walk.rebuilt(node, [resolved(child, choices) for child, _ in turns]) if turns else node
+        branches = tuple(resolved(child, choices) for child in node.children)
+        same = all(a is b for a, b in zip(branches, node.children, strict=True))
+        return node if same else replace(node, children=branches)
+    below = [resolved(child, choices) for child, _ in turns(node)]
+    return rebuilt(node, below) if below else node
 
 
 # -- drivers ----------------------------------------------------------------------------------------------------------

@@ -1,21 +1,65 @@
-"""Every kind of node as a picture: a block with the place where the model comes in and the place where it goes out."""
+"""Every kind of node as a picture: a block with the place where the model comes in and the place where it goes out.
+
+In chains and rings of devices the model enters at the first device and leaves from the last. A node that has no picture
+of its own is a frame with its :func:`~fedfloor.plan.words.heading`, around what is below it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from xml.sax.saxutils import escape
 
-from fedfloor.names import count
-from fedfloor.plan import chains
-from fedfloor.plan.chains import Pen
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train
-from fedfloor.plan.shapes import Block, box, moved, number, polyline, swing, wide, write
-from fedfloor.plan.words import is_chain, mix_words, times_words, work_words
+from fedfloor.names import NUMBERED, Names, count
+from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train, edge
+from fedfloor.plan.shapes import (
+    CHIP_H,
+    CHIP_W,
+    Block,
+    Point,
+    between,
+    box,
+    chip,
+    moved,
+    number,
+    polyline,
+    shortened,
+    station,
+    swing,
+    wide,
+    write,
+)  # fmt: skip
+from fedfloor.plan.walk import children, devices, with_children
+from fedfloor.plan.words import heading, is_chain, mix_words, radio_words, times_words, work_words
 
 RELAY = "passed on"  # the rule of a Parallel that the picture adds where an edge only relays
 GAP = 20.0
 NAMED = 40  # devices that the title of a box of dots names
+GAP_X, STEP_Y = 28.0, 54.0  # between the devices of a chain
+RING_MOST = 16  # more devices than this are drawn as a winding line that is closed
+
+
+@dataclass(frozen=True)
+class Pen:
+    """What all pieces of one picture share.
+
+    Args:
+        limit: how many children of one node are drawn before the rest is only counted.
+        tags: the letter for each work, by its words, where a plan has more than one.
+        names: those of sites.
+        chip: the width of a device, px.
+    """
+
+    limit: int
+    tags: Mapping[str, str] = field(default_factory=dict)
+    names: Names = NUMBERED
+    chip: float = CHIP_W
+
+    def station(self, site: Site, note: str, relay: bool = False) -> Block:
+        """Draw the cloud or an edge; see :func:`fedfloor.plan.shapes.station`."""
+        return station(site, note, relay, self.names.site(site.kind, site.index))
 
 
 def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
@@ -31,7 +75,7 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
         case Train():
             return _train(node, pen)
         case Sequence():
-            return chains.chain(node, pen, room) if is_chain(node) else _steps(node, pen, room, here)
+            return _chain(node, pen, room) if is_chain(node) else _steps(node.children, pen, room, here)
         case Parallel():
             return _parallel(node, pen, room)
         case Repeat():
@@ -46,6 +90,8 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
         case Probe():
             lines = [f"ask {count(len(node.devices), 'device')}:", f"{node.what}?"]
             return _crowd(pen, pen.station(node.at, "answers unmixed"), lines, node.devices, "dotted", "back dotted")
+        case _:
+            return _framed(_steps(children(node), pen, max(room - 28, 184.0), here), heading(node, pen.names))
 
 
 def ends_at(node: Node, here: Site) -> Site:
@@ -55,11 +101,8 @@ def ends_at(node: Node, here: Site) -> Site:
             return node.site
         case Parallel() | Select():
             return node.at
-        case Repeat():
-            return ends_at(node.child, here)
-        case Sequence():
-            for child in node.children:
-                here = ends_at(child, here)
+    for child in children(node):
+        here = ends_at(child, here)
     return here
 
 
@@ -70,11 +113,24 @@ def starts_at(node: Node) -> Site | None:
             return None if node.site.kind == "device" else node.site
         case Parallel() | Select() | Probe():
             return node.at
-        case Repeat():
-            return starts_at(node.child)
-        case Sequence():
-            return starts_at(node.children[0]) if node.children else None
-    return None
+    below = children(node)
+    return starts_at(below[0]) if below else None
+
+
+def with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
+    """Put the edge that each branch passes through between the cloud and the branches of one factory."""
+    if not isinstance(node, Parallel):
+        return with_children(node, [with_relays(child, factory_of) for child in children(node)])
+    if node.at != CLOUD or any(starts_at(child) for child in node.children):
+        return node
+    factories = [{factory_of(k) for k in devices(child)} for child in node.children]
+    if not node.children or any(len(found) != 1 for found in factories):
+        return node
+    groups: dict[int, list[Node]] = {}
+    for child, found in zip(node.children, factories, strict=True):
+        groups.setdefault(next(iter(found)), []).append(child)
+    relays = (Parallel(tuple(group), edge(m), RELAY) for m, group in sorted(groups.items()))
+    return replace(node, children=tuple(relays))
 
 
 def under(top: Block, blocks: list[Block], room: float) -> Block:
@@ -85,7 +141,7 @@ def under(top: Block, blocks: list[Block], room: float) -> Block:
 
 def _train(node: Train, pen: Pen) -> Block:
     if node.site.kind == "device":
-        return chains.visit(node, pen)
+        return _visit(node, pen)
     tag = pen.tags.get(work_words(node.work), "")
     return pen.station(node.site, f"trains here ({tag})" if tag else "trains here")
 
@@ -109,7 +165,7 @@ def _more(hidden: int) -> Block:
 
 def _repeat(node: Repeat, pen: Pen, room: float, here: Site) -> Block:
     if isinstance(node.child, Sequence) and is_chain(node.child) and node.times > 1:
-        return chains.chain(node.child, pen, room, node.times, "ticks" if node.tick else "laps")
+        return _chain(node.child, pen, room, node.times, "ticks" if node.tick else "laps")
     return _framed(draw(node.child, pen, max(room - 28, 184.0), here), times_words(node))
 
 
@@ -123,16 +179,16 @@ def _framed(inner: Block, words: str) -> Block:
     return Block(width, height, into, out, body)
 
 
-def _steps(node: Sequence, pen: Pen, room: float, here: Site) -> Block:
+def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Block:
     """Draw steps that are not all visits side by side, joined at the top."""
     blocks, x, top = [], 0.0, 30.0
-    shown = node.children[: pen.limit]
+    shown = steps[: pen.limit]
     share = max(300.0, room / max(1, len(shown)) - 2 * GAP)
     for child in shown:
         blocks.append(draw(child, pen, share, here))
         here = ends_at(child, here)
-    if len(shown) < len(node.children):
-        blocks.append(_more(len(node.children) - len(shown)))
+    if len(shown) < len(steps):
+        blocks.append(_more(len(steps) - len(shown)))
     if not blocks:
         return Block(60, 26, (23, 0), (37, 0), write(30, 17, "nothing", "soft"))
     body, starts = "", []
@@ -243,3 +299,103 @@ def _lanes(top: Block, rows: list[list[Block]]) -> Block:
     left = (width - top.width) / 2
     into, out = (left + top.into[0], top.into[1]), (left + top.out[0], top.out[1])
     return Block(width, y - 46, into, out, moved(top, left, 0) + body)
+
+
+# -- chains and rings -------------------------------------------------------------------------------------------------
+
+
+def _visit(node: Train, pen: Pen) -> Block:
+    """Draw one device."""
+    body = _chip(node, (pen.chip / 2, CHIP_H / 2), pen)
+    height = CHIP_H
+    if node.radio:
+        height += 14
+        body += write(pen.chip / 2, CHIP_H + 11, f"ch {node.radio.channel}", "soft")
+    return Block(pen.chip, height, (pen.chip / 2 - 7, 0), (pen.chip / 2 + 7, 0), body)
+
+
+def _chip(node: Train, centre: Point, pen: Pen) -> str:
+    radio = f", {radio_words(node.radio)}" if node.radio else ""
+    title = f"{pen.names.site('device', node.site.index)}: {work_words(node.work)}{radio}"
+    name = shortened(pen.names.short("device", node.site.index))
+    return chip(centre, name, title, pen.tags.get(work_words(node.work), ""), pen.chip)
+
+
+def _chain(node: Sequence, pen: Pen, room: float, times: int = 1, unit: str = "") -> Block:
+    """Draw a chain of visits; with ``times`` above 1 a loop that is walked so many times."""
+    visits = [child for child in node.children if isinstance(child, Train)]
+    stops: list[Train | int] = list(visits)
+    if len(stops) > pen.limit:
+        head = max(1, pen.limit - 1)
+        stops = [*visits[:head], len(visits) - head - 1, visits[-1]]
+    if times > 1 and len(stops) <= RING_MOST:
+        return _ring(stops, pen, times, unit)
+    return _winding(stops, pen, room, f"×{times} {unit}" if times > 1 else "")
+
+
+def _stop(stop: Train | int, centre: Point, pen: Pen) -> str:
+    if isinstance(stop, int):
+        return chip(centre, f"+{stop}", f"{stop} more devices", width=pen.chip)
+    return _chip(stop, centre, pen)
+
+
+def _ring(stops: list[Train | int], pen: Pen, times: int, unit: str) -> Block:
+    """Draw a closed loop: down on the left, up on the right, so that it starts and ends at the top."""
+    left, right = (len(stops) + 1) // 2, len(stops) // 2
+    chip_w = pen.chip
+    across = max(50.0 + chip_w, wide(unit) + chip_w + 26, wide(f"×{times}", 8) + chip_w + 26)
+    high, low = CHIP_H / 2, CHIP_H / 2 + STEP_Y * (left - 1)
+    far = chip_w / 2 + across
+    places = [(chip_w / 2, high + STEP_Y * i) for i in range(left)]
+    # the last device stands at the top, next to the first, however few there are on the right
+    places += [(far, high + (low - high) * i / max(1, right - 1)) for i in reversed(range(right))]
+    shift = 5.0 if len(stops) == 2 else 0.0
+    arrows = "".join(between(places[i - 1], places[i], shift=-shift, width=chip_w) for i in range(len(places)))
+    chips = "".join(_stop(stop, place, pen) for stop, place in zip(stops, places, strict=True))
+    if len(stops) == 2:
+        words = write((chip_w + across) / 2, low + high + 14, f"×{times} {unit}", "soft")
+    elif len(stops) == 3:
+        words = write(far, low + 4, f"×{times} {unit}", "soft")
+    else:
+        words = write((chip_w + across) / 2, (low + high) / 2 - 2, f"×{times}", "name")
+        words += write((chip_w + across) / 2, (low + high) / 2 + 12, unit, "soft")
+    height = low + CHIP_H / 2 + (20 if left == 1 else 0)
+    width = across + chip_w
+    return Block(
+        width, height, (chip_w / 2 - 7, 0), (places[-1][0] + 7, places[-1][1] - CHIP_H / 2), arrows + chips + words
+    )
+
+
+def _winding(stops: list[Train | int], pen: Pen, room: float, loop: str) -> Block:
+    """Draw a line that winds down; it leaves by the right margin and, if it is a loop, closes by the left one."""
+    step_x = pen.chip + GAP_X
+    narrow = len(stops) <= 12 and room < len(stops) * step_x
+    most = 1 if narrow else max(2, min(12, int(room // step_x)))
+    rows = -(-len(stops) // most)
+    columns = -(-len(stops) // rows)
+    margin = 22.0 if loop else 0.0
+    places = []
+    for i in range(len(stops)):
+        row, column = divmod(i, columns)
+        slot = column if row % 2 == 0 else columns - 1 - column
+        places.append((margin + pen.chip / 2 + slot * step_x, CHIP_H / 2 + row * STEP_Y))
+    width = margin + pen.chip + (columns - 1) * step_x + 16
+    body = "".join(between(a, b, width=pen.chip) for a, b in pairwise(places))
+    body += "".join(_stop(stop, place, pen) for stop, place in zip(stops, places, strict=True))
+    x, y = places[-1]
+    floor = y + CHIP_H / 2
+    height = floor + (34 if loop else 14)
+    body += polyline(
+        ((x + 6, floor), (x + 6, floor + 10), (width - 2, floor + 10), (width - 2, 0)), "back", tipped=False
+    )
+    if loop:
+        first = places[0]
+        track = (
+            (x - 6, floor),
+            (x - 6, floor + 16),
+            (6, floor + 16),
+            (6, first[1]),
+            (first[0] - pen.chip / 2 - 3, first[1]),
+        )
+        body += polyline(track, "hand") + write(width / 2, floor + 32, loop, "soft")
+    return Block(width, height, (places[0][0] - 7, 0), (width - 2, 0), body)

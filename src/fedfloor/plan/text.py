@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, shown
-from fedfloor.plan.nodes import Node, Parallel, Radio, Site, Work
+from fedfloor.plan.nodes import Node, Radio, Site, Work
 
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Node)}
 NAMES = {kind: name for name, kind in KINDS.items()}
@@ -61,18 +61,6 @@ def from_json(body: dict[str, Any]) -> Node:
     if kind is None:
         raise SettingError(f"plan: unknown node {name!r}. Known: {', '.join(KINDS)}.")
     return kind(**_arguments(kind, {k: v for k, v in body.items() if k != "node"}))  # type: ignore[no-any-return]
-
-
-def parallel(body: dict[str, Any]) -> Parallel:
-    """Return the ``Parallel`` that :func:`to_json` wrote.
-
-    Raises:
-        SettingError: as :func:`from_json`, or it is another node.
-    """
-    node = from_json(body)
-    if not isinstance(node, Parallel):
-        raise SettingError(f"plan: it is a {NAMES[type(node)]}, not a parallel.")
-    return node
 
 
 def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:

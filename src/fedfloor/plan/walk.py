@@ -21,9 +21,7 @@ T = TypeVar("T")
 
 def children(node: Node) -> tuple[Node, ...]:
     """Return a node's direct children in plan order."""
-    if isinstance(node, Repeat):
-        return (node.child,)
-    return getattr(node, "children", ())
+    return (node.child,) if hasattr(node, "child") else getattr(node, "children", ())
 
 
 def every(node: Node, times: int = 1) -> Iterator[tuple[Any, int]]:
@@ -34,11 +32,8 @@ def every(node: Node, times: int = 1) -> Iterator[tuple[Any, int]]:
     [1, 3]
     """
     yield node, times
-    if isinstance(node, Repeat):
-        yield from every(node.child, times * node.times)
-    else:
-        for child in getattr(node, "children", ()):
-            yield from every(child, times)
+    for child in children(node):
+        yield from every(child, times * getattr(node, "times", 1))
 
 
 def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
@@ -52,7 +47,7 @@ def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
     return combine(node, [fold(child, combine) for child in children(node)])
 
 
-# -- time and order ---------------------------------------------------------------------------------------------------
+# -- time -------------------------------------------------------------------------------------------------------------
 
 
 def span(node: Node) -> int:
@@ -65,82 +60,6 @@ def span(node: Node) -> int:
         return node.times * (max(1, span(node.child)) if node.tick else span(node.child))
     below = [span(child) for child in children(node)]
     return max(below, default=0) if isinstance(node, Parallel) else sum(below)
-
-
-def turns(node: Node) -> list[tuple[Node, int]]:
-    """Return what takes place one after the other in a ``Sequence`` or a ``Repeat``, each with the ticks it takes.
-
-    >>> from fedfloor.plan.nodes import device
-    >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
-    [1, 1, 1]
-    """
-    if isinstance(node, Repeat):
-        ticks = span(node.child)
-        return [(node.child, max(1, ticks) if node.tick else ticks)] * node.times
-    return [(child, span(child)) for child in children(node)]
-
-
-def in_order(node: Node) -> list[Train]:
-    """Return every visit for training in plan order, as often as it takes place; a ``Select`` must be resolved.
-
-    Raises:
-        SettingError: there is a ``Select``.
-    """
-    if isinstance(node, Select):
-        raise unresolved()
-    if isinstance(node, Train):
-        return [node]
-    found = [visit for child in children(node) for visit in in_order(child)]
-    return found * node.times if isinstance(node, Repeat) else found
-
-
-def beside(node: Parallel) -> list[list[tuple[Train, ...]]]:
-    """Return for each branch, for each of its visits in order: the visits at the same place of the other branches.
-
-    >>> from fedfloor.plan.nodes import Sequence, device
-    >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
-    >>> beside(Parallel((Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
-    True
-    """
-    lines = [in_order(child) for child in node.children]
-    return [
-        [tuple(o[i] for other, o in enumerate(lines) if other != branch and i < len(o)) for i in range(len(line))]
-        for branch, line in enumerate(lines)
-    ]
-
-
-def selects(node: Node) -> Iterator[Select]:
-    """Yield every ``Select`` in the order of the walk, as often as it is met."""
-    if isinstance(node, Select):
-        yield node
-    for child in children(node):
-        for _ in range(node.times if isinstance(node, Repeat) else 1):
-            yield from selects(child)
-
-
-def unresolved() -> SettingError:
-    """Return the error of a plan that has a ``Select`` where the visits have to be known."""
-    return SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
-
-
-def rebuilt(node: Node, resolved: list[Node]) -> Node:
-    """Put resolved children back: a ``Repeat`` whose turns came out alike stays one, else it becomes a ``Sequence``.
-
-    Args:
-        node: a ``Sequence`` or a ``Repeat``.
-        resolved: what became of each child of a ``Sequence``, or in each turn of the child of a ``Repeat``.
-
-    Returns:
-        The very same node where nothing changed.
-    """
-    before = children(node)
-    if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
-        return node
-    if not isinstance(node, Repeat):
-        return with_children(node, resolved)
-    if all(one == resolved[0] for one in resolved):
-        return replace(node, child=resolved[0])
-    return nodes.Sequence(tuple(replace(node, times=1, child=one) if node.tick else one for one in resolved))
 
 
 # -- visits -----------------------------------------------------------------------------------------------------------
@@ -305,6 +224,17 @@ def mixes(node: Node) -> list[Parallel | Select]:
     return [at for at, _ in every(node) if hasattr(at, "mix")]
 
 
+def parallel(node: Node) -> Parallel:
+    """Return a node that is a ``Parallel``.
+
+    Raises:
+        SettingError: it is another node.
+    """
+    if not isinstance(node, Parallel):
+        raise SettingError(f"plan: it is a {type(node).__name__.lower()}, not a parallel.")
+    return node
+
+
 def branches(node: Node) -> tuple[Node, ...]:
     """Return the branches of every ``Parallel`` that is met on the way, in plan order; not those within branches."""
     if isinstance(node, Parallel):
@@ -353,8 +283,8 @@ def names(node: Node) -> list[tuple[str, str]]:
 
 def with_children(node: Node, below: list[Node]) -> Node:
     """Return a node with other children."""
-    if isinstance(node, Repeat):
-        return replace(node, child=below[0])
+    if hasattr(node, "child"):
+        return replace(cast(Repeat, node), child=below[0])
     return replace(cast(nodes.Sequence, node), children=tuple(below)) if hasattr(node, "children") else node
 
 

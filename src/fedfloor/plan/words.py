@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import fields
 
 from fedfloor.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Radio, Repeat, Select, Sequence, Site, Train, Work
+from fedfloor.plan.walk import children
 
 MIXES = {
     "by_samples": "mean by samples", "equal": "plain mean", "inverse_distance": "mean by inverse distance",
@@ -107,6 +109,14 @@ def heading(node: Node, names: Names = NUMBERED) -> str:
         case Probe():
             how = f" ({', '.join(_settings(node.settings))})" if node.settings else ""
             return f"ask {_devices(node.devices, names)} for {node.what}{how}, answers to {_the(node.at, names)}"
+        case _:
+            return f"{type(node).__name__.lower()}: {', '.join(_settings(_own(node)))}"
+
+
+def _own(node: Node) -> dict[str, object]:
+    """Return the fields of a node, but for the nodes below it."""
+    values = {one.name: getattr(node, one.name) for one in fields(node) if one.name not in ("child", "children")}
+    return {name: work_words(value) if isinstance(value, Work) else value for name, value in values.items()}
 
 
 def _settings(settings: Mapping[str, object]) -> list[str]:
@@ -144,3 +154,5 @@ def shape(node: Node) -> Hashable:
             return ("broadcast", node.scope)
         case Probe():
             return ("probe", node.what, tuple(node.settings.items()), node.at.kind)
+        case _:
+            return (type(node), str(_own(node)), tuple(map(shape, children(node))))

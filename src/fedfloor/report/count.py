@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fedfloor.errors import SettingError, unknown
-from fedfloor.plan import walk
+from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import CLOUD, Node, Site, device, edge
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Dry, Hand, Meet, Packet, Passed, Round, Visit, joined
@@ -57,8 +57,8 @@ def count(plan: Node, rule: str, factory_of: Sequence[int] = ()) -> int:
     """
     if rule != MOVES and rule not in RULES:
         raise unknown("rule to count models by", rule, [*RULES, MOVES])
-    if any(True for _ in walk.selects(plan)):
-        raise walk.unresolved()
+    if any(True for _ in schedule.selects(plan)):
+        raise schedule.unresolved()
     if rule != MOVES:
         per_visit, per_group = RULES[rule]
         groups = _Groups()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedfloor.park.park import Park
 from fedfloor.park.windows import Windows
-from fedfloor.plan import walk
+from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Outcome, Receipt
 
@@ -41,7 +41,7 @@ class Coverage:
         classes, seen = len(self.park.dataset.classes), Counter(visits)
         samples = np.zeros(classes)
         covered: dict[int, NDArray[np.bool_]] = {}
-        for train, receipt in zip(walk.in_order(outcome.resolved), outcome.receipts, strict=True):
+        for train, receipt in zip(schedule.in_order(outcome.resolved), outcome.receipts, strict=True):
             if receipt.lost:
                 continue
             devices = range(self.park.devices) if receipt.device < 0 else (receipt.device,)
