@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -96,13 +96,3 @@ class Task(ABC):
     def describe(self) -> dict[str, Any]:
         """Return it as JSON: its kind and settings."""
         return {"kind": self.kind, **asdict(self)}
-
-
-def made(about: Mapping[str, Any] | None) -> Task:
-    """Return the task of a JSON description; classification where there is none."""
-    from fedfloor.tasks.kinds import TASKS
-
-    if about is None:
-        return TASKS["classification"]()
-    settings = {key: tuple(one) if isinstance(one, list) else one for key, one in about.items() if key != "kind"}
-    return TASKS[about["kind"]](**settings)
