@@ -1,15 +1,8 @@
-"""Questions to devices: what a ``Probe`` can ask, what it costs, and which answers are taken.
-
-A question is one class. Whoever carries a ``Probe`` out, prices it, forecasts a run, takes an answer from the wire or
-counts what answers reveal asks the class, and knows no question by name.
-"""
+"""The questions that a ``Probe`` can put to devices, by name."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +13,7 @@ from fedfloor.engine import attend
 from fedfloor.engine import features as extraction
 from fedfloor.engine.engine import Engine, Still
 from fedfloor.engine.gradient import BLOCK, full
+from fedfloor.engine.question import Question, Sizes
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.network.payload import Asked
@@ -28,7 +22,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.hashing import told
-from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work
+from fedfloor.plan.nodes import FORWARD, Probe, Work
 from fedfloor.plan.schedule import Key
 
 SURVEY = "survey"
@@ -36,85 +30,6 @@ COUNT_BYTES = 4
 HASH_BYTES = 8
 HASHES = 4096  # of one answer
 RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What questions are priced by.
-
-    Args:
-        model: bytes of the packet.
-        number: bytes of one number of it.
-        gradient: bytes of a gradient of the trained numbers.
-        classes: F, of which a census counts samples.
-        classifier: how many numbers of the model are its classifier's; 0 where that is unknown.
-        shape: of a sample.
-        samples: of a device, the mean.
-    """
-
-    model: int
-    number: int
-    gradient: int
-    classes: int
-    classifier: int
-    shape: tuple[int, ...]
-    samples: float
-
-
-@dataclass(frozen=True)
-class Question(ABC):
-    """A question with its settings.
-
-    Attributes:
-        counts: whether the answer is class counts (they may carry a census's noise); zeros stand for a device that does
-            not answer.
-        drifts: whether the answer changes with the park's clock.
-        weighs: whether the size of an answer decides how much it counts, so that far larger ones are refused.
-        vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
-        extracts: whether it extracts features: devices take it with the settings of their own experiment alone.
-        trains: whether its settings are those of a visit's work.
-    """
-
-    settings: Mapping[str, Scalar]
-
-    counts: ClassVar[bool] = False
-    drifts: ClassVar[bool] = False
-    weighs: ClassVar[bool] = False
-    vector: ClassVar[bool] = False
-    extracts: ClassVar[bool] = False
-    trains: ClassVar[bool] = False
-
-    def harmless(self, classes: int) -> float:  # noqa: ARG002
-        """Return the size up to which an answer is never taken for too large."""
-        return 0.0
-
-    def excess(self) -> str:
-        """Return why the settings ask for more than a device does for others; "" where they do not."""
-        return ""
-
-    @abstractmethod
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        """Answer for a device with the model that arrived; the engine's network may be overwritten."""
-
-    @abstractmethod
-    def price(self, sizes: Sizes) -> Asked:
-        """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
-
-    def pretended(self, park: Park, device: int, trained: int) -> Any:  # noqa: ARG002
-        """Return an answer that a forecast goes on with, where nothing is trained; ``trained`` numbers has a model."""
-        return park.classes(device)
-
-    def checked(self, answer: object, device: int, engine: Engine) -> Any:  # noqa: ARG002
-        """Return an answer in JSON that came from somewhere else.
-
-        Raises:
-            RefusedError: it is out of range, or the question is not answered in JSON.
-        """
-        raise ranges.RefusedError("kind", "the question is not answered in JSON.")
-
-    def length(self, engine: Engine) -> int | None:  # noqa: ARG002
-        """Return how many numbers a vector has; None where only devices know."""
-        return None
 
 
 class Census(Question):
