@@ -42,6 +42,14 @@ test: check  ## Run everything but whole parks: make check, then real data, real
 test-live: $(READY)  ## Whole parks of real processes; needs Mosquitto, and root for the networks (about 3 minutes)
 	$(BIN)/pytest -m live -n $(SLOW_WORKERS) --maxschedchunk 1
 
+# The walk of a plan, a visit's training, where models meet, what travels and what it costs, three methods
+QUICK := plan_nodes plan_suite engine_visit engine_walk engine_tree parts_means network_price engine_scopes identity methods_contract
+
+.PHONY: quick
+quick: $(READY)  ## The kernel and three methods, for while you work (below a minute on 2 cores)
+	$(BIN)/pytest $(QUICK:%=tests/test_%.py) -m 'not slow' -n 2 --maxschedchunk 8 \
+		-k '(not test_methods_contract or [fedavg] or [fedsr] or [fedgs]) and not killed'
+
 .PHONY: check
 check: $(READY)  ## Style, types, doctests and quick tests (about 4 minutes on 2 cores)
 	$(BIN)/ruff check src tests benchmarks
