@@ -181,7 +181,7 @@ def test_a_measure_is_not_taken_for_classes(command: Command, labels: list[str],
         (command.folder / "wear" / f"m{number}" / "log.csv").write_text("\n".join(["time,a,rul", *lines]) + "\n")
     for path in ("wear.csv", "wear"):
         said = command("new", path, "--set", "data.columns.label=rul", "--out", "a.toml")
-        command.refused(said, message, "Predicting a number (regression) is not possible yet")
+        command.refused(said, message, "--set data.task=regression")
     if "." in labels[1]:
         classes = f"data.classes={sorted(set(labels), key=float)}"
         assert command("new", "wear.csv", "--set", "data.columns.label=rul", "--set", classes).code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fedfloor.data.procedural import Procedural
@@ -256,6 +256,8 @@ class Experiment:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.evaluate.headline is None and self.data.number is not None:
+            object.__setattr__(self, "evaluate", replace(self.evaluate, headline=self.data.number.headline))
         require(self.rounds >= 1, "rounds", self.rounds, "a whole number of at least 1")
         require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         usable = bool(self.name) and self.name not in (".", "..") and not set(self.name) & set('/\\\0:*?"<>|')

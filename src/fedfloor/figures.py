@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError, nearest, require, shown
 
 Counts = NDArray[np.int64]
-Unit = Literal["share", "nats"]
+Unit = Literal["share", "nats", "units of the target", "points"]
 STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
+OWN: Unit = "units of the target"
 NATS = tuple(one * 10.0**power for power in range(3, -7, -1) for one in (5, 2, 1))  # of a loss, from the easiest
 
 
@@ -62,6 +64,31 @@ def ranking(scores: NDArray[np.floating[Any]], own: NDArray[np.bool_]) -> Rankin
 
 
 @dataclass(frozen=True, eq=False)
+class Errors:
+    """True numbers and predicted ones.
+
+    Args:
+        true: float64 [n, T].
+        predicted: float64 [n, T, L]: the prediction stands in the middle, its interval at both ends; L = 1 without one.
+        cap: true values above it count as it; None: they count as they are.
+    """
+
+    true: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    cap: float | None = None
+
+    @cached_property
+    def wanted(self) -> NDArray[np.float64]:
+        """The true numbers, [n, T], none above the cap."""
+        return self.true if self.cap is None else np.minimum(self.true, self.cap)
+
+    @cached_property
+    def away(self) -> NDArray[np.float64]:
+        """d = predicted − true, [n, T]."""
+        return self.predicted[:, :, self.predicted.shape[2] // 2] - self.wanted
+
+
+@dataclass(frozen=True, eq=False)
 class Predictions:
     """What a model made of the test samples: sums, and for ranking figures the order of its scores.
 
@@ -69,11 +96,13 @@ class Predictions:
         table: int64 [F, F], how many samples of class i (row) were taken for class j (column).
         loss: mean loss, nats.
         rankings: class → ranking by the log-odds of the class, of the classes that the figure asks for.
+        errors: of a regression.
     """
 
     table: Counts
     loss: float
     rankings: Mapping[int, Ranking] = field(default_factory=dict)
+    errors: Errors | None = None
 
 
 Value = Callable[[Predictions, int], float | None]
@@ -92,6 +121,7 @@ class Kind:
         better: which direction is good.
         column: the ledger's column that every run has of it, if any.
         ranking: whether it reads scores in order.
+        tasks: the kinds of task that it judges; all if empty.
     """
 
     name: str
@@ -101,6 +131,7 @@ class Kind:
     better: Literal["higher", "lower"] = "higher"
     column: str = ""
     ranking: bool = False
+    tasks: tuple[str, ...] = ()
 
 
 def _accuracy(tested: Predictions, _: int) -> float:
@@ -157,6 +188,49 @@ def _ranked(read: Callable[[Ranking], float | None]) -> Value:
     return value
 
 
+def _of_errors(read: Callable[[Errors], float | None]) -> Value:
+    return lambda tested, _: read(tested.errors) if tested.errors is not None and len(tested.errors.true) else None
+
+
+def rmse(errors: Errors) -> float:
+    """Return the mean over the targets of √(mean d²)."""
+    return float(np.sqrt(np.square(errors.away).mean(axis=0)).mean())
+
+
+def r_squared(errors: Errors) -> float:
+    """Return the mean over the targets of 1 − Σd²/Σ(y − ȳ)²; −∞ of a target that is constant and missed."""
+    spread = np.square(errors.wanted - errors.wanted.mean(axis=0)).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.nan_to_num(1 - np.square(errors.away).sum(axis=0) / spread, nan=1.0, neginf=-np.inf).mean())
+
+
+def nasa_score(errors: Errors) -> float:
+    """Return Σ exp(−d/13) − 1 over d < 0, exp(d/10) − 1 over the others. Saxena et al., PHM 2008.
+
+    >>> nasa_score(Errors(np.array([[10.0], [13.0]]), np.array([[[20.0]], [[0.0]]]))) == 2 * (np.e - 1)
+    True
+    """
+    with np.errstate(over="ignore"):
+        return float(np.expm1(np.where(errors.away < 0, -errors.away / 13, errors.away / 10)).sum())
+
+
+def coverage(errors: Errors) -> float | None:
+    """Return the share of true numbers that lie in the predicted interval; None without intervals."""
+    low, high = errors.predicted[:, :, 0], errors.predicted[:, :, -1]
+    inside = (low <= errors.wanted) & (errors.wanted <= high)
+    return float(inside.mean()) if errors.predicted.shape[2] > 1 else None
+
+
+def _interval(errors: Errors) -> float | None:
+    many = errors.predicted.shape[2]
+    return float((errors.predicted[:, :, -1] - errors.predicted[:, :, 0]).mean()) if many > 1 else None
+
+
+def _uncapped(errors: Errors) -> float:
+    return rmse(replace(errors, cap=None))
+
+
+NUMBERS = ("regression", "forecasting")
 KINDS = (
     Kind("accuracy", _accuracy, column="accuracy"),
     Kind("loss", lambda tested, _: tested.loss, unit="nats", better="lower", column="loss"),
@@ -167,6 +241,13 @@ KINDS = (
     Kind("F1", _f1, "one"),
     Kind("AUROC", _ranked(lambda rank: rank.auroc), "either", ranking=True),
     Kind("average precision", _ranked(lambda rank: rank.average_precision), "either", ranking=True),
+    Kind("RMSE", _of_errors(rmse), unit=OWN, better="lower", tasks=NUMBERS),
+    Kind("MAE", _of_errors(lambda found: float(np.abs(found.away).mean())), unit=OWN, better="lower", tasks=NUMBERS),
+    Kind("R2", _of_errors(r_squared), tasks=NUMBERS),
+    Kind("NASA score", _of_errors(nasa_score), unit="points", better="lower", tasks=("regression",)),
+    Kind("RMSE uncapped", _of_errors(_uncapped), unit=OWN, better="lower", tasks=("regression",)),
+    Kind("coverage", _of_errors(coverage), tasks=NUMBERS),
+    Kind("interval width", _of_errors(_interval), unit=OWN, better="lower", tasks=NUMBERS),
 )
 
 
@@ -317,21 +398,41 @@ def _example(kind: Kind) -> str:
 
 FIGURES = tuple(map(_example, KINDS))  # how they are written
 ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-F1"))
+
+
+def of_task(kind: str) -> tuple[Figure, ...]:
+    """Return the figures that a kind of task has of its own."""
+    return tuple(Figure(one) for one in KINDS if kind in one.tasks)
+
+
 ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # what every run's ledger has
 
 
-def fits(figure: Figure, classes: Sequence[str], tests: Counts, option: str = "evaluate.headline") -> None:
-    """Refuse a figure of a class that the data do not have, or of which there is no test sample.
+def fits(
+    figure: Figure,
+    classes: Sequence[str],
+    tests: Counts,
+    task: str = "classification",
+    option: str = "evaluate.headline",
+) -> None:
+    """Refuse a figure of another task, of a class that the data do not have, or of which there is no test sample.
 
     Args:
         figure: what is asked for.
         classes: names of the data's classes.
         tests: int64 [F], test samples of each.
+        task: its kind.
         option: what named it, for messages.
 
     Raises:
         SettingError: it would never be defined.
     """
+    if figure.kind.tasks and task not in figure.kind.tasks:
+        known = ", ".join(_example(one) for one in KINDS if not one.tasks or task in one.tasks)
+        raise SettingError(
+            f"{option} = '{figure.name}': it judges tasks of the kind {' or '.join(figure.kind.tasks)}, and data.task "
+            f"is '{task}'. Figures of it: {known}."
+        )
     if figure.of and figure.of not in classes:
         known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
         hint = nearest(figure.of, classes)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
 
@@ -60,13 +61,39 @@ def binned(
     return [known[text] for text in texts]
 
 
+def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.float32]:
+    """Return numbers as they stand in a table, a comma or a point as the decimal mark, float32 [N, 1].
+
+    Raises:
+        SettingError: one is no finite number; the message names where.
+
+    >>> numbers(["29,5", "30"], str).ravel().tolist()
+    [29.5, 30.0]
+    """
+    known: dict[str, float] = {}
+    for row, text in enumerate(texts):
+        if text not in known:
+            try:
+                known[text] = float(text.replace(",", ".", 1))
+            except ValueError:
+                known[text] = np.nan
+            if not np.isfinite(np.float32(known[text])):
+                raise SettingError(
+                    f"{place(row)}: '{text}' is no finite number, and with data.task = 'regression' the label is one. "
+                    "Correct it, leave the row out, or name another column (data.columns.label)."
+                )
+    return np.array([known[text] for text in texts], np.float32)[:, None]
+
+
 def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:
     """Return tables with classes for labels, and the reading that lists these, where ``[data] bins`` are set.
 
     Raises:
         SettingError: a label is no number.
     """
-    if reading.bins is None:
+    if reading.number is not None and reading.remaining:
+        return [replace(one, text=one.text | {"label": list(map(str, _left(one)))}) for one in sheets], reading
+    if reading.bins is None or reading.number is not None:
         return list(sheets), reading
     names = names_of(reading.bins, reading.classes)
     told = []

@@ -81,8 +81,8 @@ def check_no_measure(labels: Sequence[str], where: str) -> None:
     edges = ", ".join(f"{edge:.3g}" for edge in np.quantile(sorted(numbers), (1 / 3, 2 / 3)))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
     raise SettingError(
-        f"{where}: {len(values)} different numbers, {which}: a measure, no classes. Predicting a number (regression) "
-        f"is not possible yet. Make classes of ranges of it, such as --set 'data.bins=[{edges}]'; or name the column "
+        f"{where}: {len(values)} different numbers, {which}: a measure, no classes. To predict the number itself: "
+        f"--set data.task=regression. To make classes of ranges of it: --set 'data.bins=[{edges}]'. Or name the column "
         "that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] classes."
     )
 

@@ -29,8 +29,8 @@ RECIPE = "npz 4"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
-IMAGES = ("classes", "split", "small", "sort")
-WINDOWS = (*IMAGES, "missing", "bins")
+IMAGES = ("classes", "split", "small", "sort", "task")
+WINDOWS = (*IMAGES, "missing", "bins", "task")
 ROWS = (*WINDOWS, "window")
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -71,13 +71,13 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
 
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     arrays = read_arrays(path, lambda names: _known(path, names))
-    _check_there(path, arrays)
+    _check_there(path, arrays, regression=reading.number is not None)
     parts = ["", "_test"] if "x_test" in arrays else [""]
     sheets = [_sheet(path, arrays, part) for part in parts]
     if len(sheets) == 2 and (sheets[0].x.shape[1:], sheets[0].x.dtype) != (sheets[1].x.shape[1:], sheets[1].x.dtype):
         a, b = (f"{arrays[name].dtype} {arrays[name].shape}" for name in ("x", "x_test"))
         raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have one shape and type.")
-    label, classes = _labels(path, arrays, parts, reading)
+    label, classes = _numbers(path, arrays, parts) if reading.number else _labels(path, arrays, parts, reading)
     device = [text for part in parts for text in _texts(path, arrays, f"device{part}")] if "device" in arrays else None
     factory = _texts(path, arrays, "factory") if "factory" in arrays else None
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(sheet.line) for sheet in sheets])
@@ -98,7 +98,7 @@ def _known(path: Path, names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _check_there(path: Path, arrays: Arrays) -> None:
+def _check_there(path: Path, arrays: Arrays, *, regression: bool) -> None:
     """Check that the arrays belong together, and that those with a value per sample are as long as the samples."""
     for name, needs in (
         ("", ("x", "y")), ("x_test", ("y_test",)), ("y_test", ("x_test",)), ("device_test", ("x_test", "device")),
@@ -116,7 +116,7 @@ def _check_there(path: Path, arrays: Arrays) -> None:
     for name, array in arrays.items():
         base = name.removesuffix("_test")
         owner = "x_test" if name != base else "x"
-        if base in PER_SAMPLE and array.ndim != 1:
+        if base in PER_SAMPLE and array.ndim != 1 and not (base == "y" and regression and array.ndim == 2):
             hint = " If it is one-hot, use y.argmax(1)." if base == "y" else ""
             raise SettingError(f"{path.name}, array '{name}': shape {array.shape}, must be [N], one each.{hint}")
         if base in PER_SAMPLE and len(array) != (arrays[owner].shape or (0,))[0]:
@@ -162,6 +162,25 @@ def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
     return texts
 
 
+def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """Return the targets of a regression, float32 [N, T], of training samples and then of test samples."""
+    found = []
+    for part in parts:
+        name, y = f"y{part}", arrays[f"y{part}"]
+        if y.dtype.kind not in "iuf":
+            raise SettingError(
+                f"{path.name}, array '{name}': {y.dtype}, and data.task = 'regression' predicts numbers."
+            )
+        rows = y.reshape(len(y), -1).astype(np.float32)
+        odd = np.argwhere(~np.isfinite(rows))
+        if len(odd):
+            raise SettingError(f"{path.name}, row {odd[0][0]}, array '{name}': {y[odd[0][0]]} is not finite.")
+        found.append(rows)
+    if len({rows.shape[1] for rows in found}) > 1:
+        raise SettingError(f"{path.name}: 'y' and 'y_test' have different numbers of columns.")
+    return np.concatenate(found), ()
+
+
 def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> tuple[list[str], tuple[str, ...]]:
     """Return the label of each sample, and the classes where they are given; whole numbers are their places."""
     given = tuple(_texts(path, arrays, "classes")) if "classes" in arrays and arrays["classes"].ndim == 1 else ()
@@ -182,10 +201,10 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             labels += binned([str(v) for v in y.tolist()], reading.bins, classes, lambda row: f"{place}{row}")  # noqa: B023
             continue
         if y.dtype.kind == "f":
-            more = "not possible yet" if (y % 1).any() else "not possible yet; if they are classes: y.astype('int64')"
+            more = "" if (y % 1).any() else "; if they are classes: y.astype('int64')"
             raise SettingError(
-                f"{path.name}, array '{name}': {y.dtype}. Labels are whole numbers or texts. Predicting a number "
-                f"(regression) is {more}."
+                f"{path.name}, array '{name}': {y.dtype}. Labels are whole numbers or texts. To predict numbers, set "
+                f"data.task = 'regression'{more}."
             )
         if y.dtype.kind not in "iu":
             labels += _texts(path, arrays, name)

@@ -11,6 +11,7 @@ import numpy as np
 from fedfloor.data.dataset import Missing
 from fedfloor.data.times import check_format
 from fedfloor.errors import SettingError, require
+from fedfloor.tasks.regression import Regression
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ DIALECT = (
     "delimiter",
 )  # how tables are written: a model is told
 # keys that a recipe names only where they are set
-LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", *DIALECT)
+LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", "task", *DIALECT)
 DEVICE = "DEVICE"  # stands for the device's name in data.file_name
 Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
@@ -233,6 +234,8 @@ class Reading:
             needs ``bins``.
         sheet: of a workbook, where several of its sheets hold something.
         delimiter: between the cells of CSV; left out, told by the first row.
+        task: what a model is asked for: ``classification``, where it is left out, or ``regression``: the label is a
+            number. A table with its ``kind`` and settings, see :mod:`fedfloor.tasks`.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -258,6 +261,7 @@ class Reading:
     remaining: Literal[True] | None = None
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
+    task: Literal["classification", "regression"] | Regression | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -282,8 +286,10 @@ class Reading:
         if self.bins is not None:
             object.__setattr__(self, "bins", tuple(self.bins))
             check_bins(self.bins, self.classes)
-        if self.remaining and (self.bins is None or self.test is not None):
-            why = "the rows for testing would have to run to failure as well" if self.bins else "set data.bins, too"
+        told = self.bins is not None or self.number is not None
+        if self.remaining and (not told or self.test is not None):
+            why = "set data.bins, too, or data.task = 'regression'"
+            why = "the rows for testing would have to run to failure as well" if told else why
             raise SettingError(f"data.remaining = true: {why}.")
         if self.size is not None:
             object.__setattr__(self, "size", tuple(self.size))
@@ -301,7 +307,13 @@ class Reading:
         after = ("format", "window", "split", "small")
         said = [(name, value) for name, value in self.settings().items() if name not in after]
         kept = [(name, value) for name, value in said if name not in LATER or value is not None]
-        return repr([(name, True if name == "test" else value) for name, value in kept] + self.columns.optional())
+        short = {"test": True, "task": self.number is not None}
+        return repr([(name, short.get(name, value)) for name, value in kept] + self.columns.optional())
+
+    @property
+    def number(self) -> Regression | None:
+        """The task, where labels are numbers."""
+        return Regression() if self.task == "regression" else self.task if isinstance(self.task, Regression) else None
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of reading and their values, without those that a subclass adds."""

@@ -9,11 +9,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.bins import names_of
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Times, Values
 from fedfloor.data.names import ONE_CLASS
 from fedfloor.data.reading import LastSplit, Reading, RunSplit
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +44,17 @@ def assemble(
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
     """
     cut = divided(name, rows, reading, owned, seed)
-    if rows.noun == "rows" and not reading.whole:
+    task: Task = CLASSIFICATION
+    if rows.target is not None and isinstance(reading.number, Regression):
+        task = reading.number.fitted(rows.target[cut.last[~cut.test]], reading.bins or ())
+        rows = replace(rows, y=task.bin(rows.target))
+        classes = names_of(task.edges, reading.classes)
+    elif rows.noun == "rows" and not reading.whole:
         _check_classes(name, classes, rows.y[cut.last[~cut.test]])
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
     data = _dataset(name, classes, rows, cut, inputs, owned, digest, windows=reading.window is not None)
+    data = replace(data, task=task)
     last = cut.last[~cut.test]
     if isinstance(reading.split, RunSplit):
         return replace(data, run=rows.runs[last])
@@ -125,6 +135,8 @@ def _dataset(
         scale=1 / 255 if x.dtype == np.uint8 else 1.0, time=None if rows.time is None else rows.time[last],
         first=start if overlap else None, first_test=start_test if overlap else None,
         through=_through(rows.segment)[last] if apart else None, owned=owned, inputs=inputs,
+        target=None if rows.target is None else rows.target[last],
+        target_test=None if rows.target is None else rows.target[last_test],
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.chance import generator
-from fedfloor.data.dataset import Indices, Labels, Owned, Owners, Times, Values
+from fedfloor.data.dataset import Indices, Labels, Owned, Owners, Targets, Times, Values
 from fedfloor.data.reading import (
     DeviceSplit,
     LastSplit,
@@ -45,6 +45,7 @@ class Rows:
         ordered: whether neighbours follow each other in time even where ``time`` is None.
         apart: whether a device's recordings have no order among them: a split by time then divides each of them.
         run: int32 [T], equal for rows of one recording, wherever it continues; None where those are the segments.
+        target: float32 [T, targets], what a model is asked for of each row, where that is a number; else None.
     """
 
     x: Values
@@ -60,6 +61,7 @@ class Rows:
     ordered: bool = True
     apart: bool = False
     run: Owners | None = None
+    target: Targets | None = None
 
     @property
     def runs(self) -> Owners:

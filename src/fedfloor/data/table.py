@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.bins import labelled
+from fedfloor.data.bins import labelled, numbers
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.categories import describe, encoded, listed, sources
 from fedfloor.data.dataset import Dataset, Inputs, Owned, Values
@@ -25,7 +25,7 @@ from fedfloor.errors import SettingError
 
 RECIPE = "table 7"
 MEANT = (
-    "columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", "bins", "remaining",
+    "columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", "bins", "remaining", "task",
     *DIALECT,
 )  # fmt: skip
 
@@ -63,7 +63,8 @@ def of_entry(
     """
     rows = Rows(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
-        arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"), **more,
+        arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"),
+        target=arrays.get("target"), **more,
     )  # fmt: skip
     each = rows.x.size // max(1, rows.x.shape[1])  # values of one sensor
     sensors = len({*sources(facts["columns"], facts.get("categories") or ())})
@@ -125,21 +126,22 @@ def _test_table(path: Path, said: str) -> Path:
 
 def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
     """Refuse a column that is named as the label, but holds a measure; not where the classes are listed."""
-    if not reading.whole and not reading.classes:
+    if not reading.whole and not reading.classes and reading.number is None:
         where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
         check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where)
 
 
 def write(
     writer: Writer, sheets: Sequence[Sheet], device: Sequence[str] | None, factory: Sequence[str] | None,
-    label: Sequence[str], reading: Reading, part: NDArray[np.int8] | None = None,
+    label: Sequence[str] | NDArray[np.float32], reading: Reading, part: NDArray[np.int8] | None = None,
 ) -> Mapping[str, Any]:  # fmt: skip
     """Check the rows of tables, put them in the order of devices and times, write them, and return the facts.
 
     Args:
         writer: takes the arrays.
         sheets: the tables; each is a recording of its own where there are several.
-        device, factory, label: of every row of all tables, one after the other; None where nobody knows.
+        device, factory, label: of every row of all tables, one after the other; None where nobody knows. Labels of a
+            regression may be numbers [N, targets] already.
         reading: columns, classes, missing values, order.
         part: int8, of every row 0 training or 1 test, where the tables come split.
 
@@ -150,7 +152,13 @@ def write(
     everything = Joined(sheets)
     _check_ids(sheets, roles["id"])
     least = 1 if reading.whole else 2
-    classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]), least)
+    target, classes = None, tuple[str, ...]([""])  # the bins of numbers follow from the split
+    if isinstance(label, np.ndarray):
+        target, label = label, [str(row) for row in label.tolist()]
+    elif reading.number is not None:
+        target = numbers(label, lambda row: everything.place(row, roles["label"]))
+    else:
+        classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]), least)
     devices = [] if device is None else natural_order(device)
     owner = np.zeros(len(label), np.int32) if device is None else codes(device or (), devices)
     factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])
@@ -170,13 +178,15 @@ def write(
     else:
         for rows in everything.blocks(order):
             writer.append("x", rows)
-    writer.append("y", codes(label, classes)[order].astype(np.int64))
+    y = codes(label, classes) if target is None else np.zeros(len(label))
+    writer.append("y", y[order].astype(np.int64))
     writer.append("segment", segment)
     writer.append("line", everything.line[order])
     writer.append("file", everything.file[order])
     run = everything.named_runs(owner)
     for name, values in (
         ("owner", None if device is None else owner), ("part", part), ("time", everything.time), ("run", run),
+        ("target", target),
     ):  # fmt: skip
         if values is not None:
             writer.append(name, values[order])

@@ -17,8 +17,8 @@ from fedfloor.data.dataset import Indices, Labels, Owners
 from fedfloor.engine import metrics
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.headlines import Answers, Values, headlines, spread
-from fedfloor.figures import ACCURACY, Counts, Figure, Predictions, macro_f1, recalls
+from fedfloor.engine.headlines import Answers, headlines, spread
+from fedfloor.figures import ACCURACY, Counts, Figure, Predictions, macro_f1, of_task, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
@@ -174,13 +174,14 @@ def score(
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]
+    there = {} if headline == ACCURACY else {headline.name: headlines(park, headline, table, single)}
     figures: dict[str, float | None] = {}
-    there: dict[str, Values] = {}
-    if headline != ACCURACY:
-        there = {headline.name: headlines(park, headline, table, single)}
-        values = [headline.value(one, park.dataset.classes) for one in views]
+    for figure in dict.fromkeys((headline, *of_task(engine.task.kind))):
+        values = [figure.value(one, park.dataset.classes) for one in views]
         known_values = [value for value in values if value is not None]
-        figures = {headline.name: _mean(known_values) if len(known_values) == len(values) else None}
+        if figure == headline or known_values:
+            figures[figure.name] = _mean(known_values) if len(known_values) == len(values) else None
+    figures = {} if headline == ACCURACY else figures
     tell = partial(metrics.describe, park, table, every, there)
     spreads = {name: one for name, (devices, _) in there.items() if (one := spread(devices))}
     f1 = _mean([macro_f1(one.table) for one in views])

@@ -56,7 +56,7 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: Answers) -> Va
 
         homes = [np.unique(roster.owners[roster.factory_of == m]).tolist() for m in places]
         return [measured([one]) for one in roster.owners.tolist()], [measured(home) for home in homes]
-    if figure.kind.ranking:
+    if figure.kind.ranking or figure.kind.tasks:
         return [None] * len(roster.numbers), [None] * len(places)
     tested = table.sum(axis=1)
     rates = table / np.maximum(tested, 1)[:, None]

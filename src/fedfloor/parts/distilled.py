@@ -35,6 +35,11 @@ class Distilled(Objective):
         require(0 <= self.weight < math.inf, "objective distilled: weight", self.weight, "a number of at least 0")
 
     @property
+    def needs_classes(self) -> bool:
+        """True: the divergence is one of class probabilities."""
+        return True
+
+    @property
     def needs_start(self) -> bool:
         """Whether there is a second stream."""
         return self.weight > 0

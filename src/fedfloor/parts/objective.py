@@ -135,6 +135,11 @@ class Loss(Protocol):
         """Whether :attr:`Visit.start` is wanted."""
         return False
 
+    @property
+    def needs_classes(self) -> bool:
+        """Whether it is defined for classification alone; experiments with another task are then refused."""
+        return False
+
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
         return {}

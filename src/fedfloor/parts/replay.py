@@ -55,6 +55,11 @@ class Replay(Plain):
             raise unknown("objective replay: rule", self.rule, get_args(Rule))
 
     @property
+    def needs_classes(self) -> bool:
+        """True: what is kept of earlier ticks is drawn by class."""
+        return True
+
+    @property
     def remembers(self) -> bool:
         """The device keeps features."""
         return True

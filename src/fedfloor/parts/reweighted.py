@@ -44,6 +44,11 @@ class Reweighted(Objective):
     data: PerSample
 
     @property
+    def needs_classes(self) -> bool:
+        """True: samples count by their classes."""
+        return True
+
+    @property
     def needs_start(self) -> bool:
         """As the own objective does."""
         return self.part.needs_start

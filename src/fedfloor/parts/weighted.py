@@ -37,6 +37,11 @@ class PerSample(Objective):
         """Whether it is the mean cross-entropy, with these settings."""
         return False
 
+    @property
+    def needs_classes(self) -> bool:
+        """True: samples count by their classes."""
+        return True
+
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return ℓ_i [n] of logits [n, F] and classes int64 [n]."""
         raise NotImplementedError

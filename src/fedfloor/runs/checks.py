@@ -19,7 +19,7 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.figures import ALWAYS, fits, named
+from fedfloor.figures import ALWAYS, fits, named, of_task
 from fedfloor.methods.combined import Combined
 from fedfloor.models.network import Network
 from fedfloor.network import settings
@@ -98,8 +98,8 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
         SettingError: one of them.
     """
     headline, data = experiment.evaluate.figure, park.dataset
-    fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)))
-    known = {one.name for one in (*ALWAYS, headline)}
+    fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)), data.task.kind)
+    known = {one.name for one in (*ALWAYS, *of_task(data.task.kind), headline)}
     for name in limits.targets:
         if named(name).name not in known:
             raise SettingError(
@@ -128,11 +128,17 @@ def is_priced(experiment: Experiment) -> bool:
 
 
 def parts_there(engine: Engine, method: Combined) -> None:
-    """Refuse a network without the parts that a method trains in any of its rounds.
+    """Refuse an objective of another task, and a network without the parts that a method trains in any of its rounds.
 
     Raises:
-        SettingError: its classifier is not known, or, where devices keep features, does not come last.
+        SettingError: the objective is for classes; or the network's classifier is not known, or, where devices keep
+            features, does not come last.
     """
+    if method.objective.needs_classes and engine.task.kind != "classification":
+        raise SettingError(
+            f"objective '{spoken(method.objective)[0]}' is defined for classes, and data.task is '{engine.task.kind}'. "
+            "Choose another objective (method.objective) or another method."
+        )
     for scope in sorted(method.scopes):
         engine.network.part(scope)
     if method.remembers and "classifier" in method.scopes:

@@ -55,6 +55,8 @@ def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
     Raises:
         SettingError: they cannot.
     """
+    if experiment.decide.asked and park.dataset.task != CLASSIFICATION:
+        raise SettingError(f"[decide] is for classes, and data.task is '{park.dataset.task.kind}'. Leave it out.")
     held = held_out(experiment, park)
     warning = decision.check(experiment.decide, park.dataset.classes, None if held is None else held.dataset.y_test)
     if warning and warn:

@@ -23,6 +23,7 @@ from fedfloor.plan.nodes import Node
 from fedfloor.runs import pricing
 from fedfloor.runs.pricing import Tariff
 from fedfloor.runs.start import begin
+from fedfloor.tasks.classification import CLASSIFICATION
 
 
 def engine(
@@ -56,6 +57,12 @@ def engine(
     there = place.device_of(here, team.rank)
     made = Engine(park, network.to(there), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
     made.cohort = place.engaged(here, experiment.engine.precision, there)
+    if made.cohort is not None and data.task != CLASSIFICATION:
+        if experiment.engine.kind == "cohort":
+            raise SettingError(
+                f"engine.kind = 'cohort' steps classifiers alone, and data.task is '{data.task.kind}'. Leave it out."
+            )
+        made.cohort = None
     deploy = experiment.deploy
     made.limit = Limit(deploy.norm_limit) if deploy.norm_limit and (live or deploy.simulate) else None
     return made, costs

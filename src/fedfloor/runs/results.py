@@ -21,6 +21,7 @@ from fedfloor.park.own_scale import FILE
 from fedfloor.parts.objectives import spoken
 from fedfloor.runs import folder
 from fedfloor.runs.decide import Decided
+from fedfloor.tasks.classification import CLASSIFICATION
 
 
 def write_evaluation(
@@ -95,6 +96,8 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         "inputs": data.inputs.describe(),
         "normalise": {"scale": data.scale, "mean": engine.mean.tolist(), "std": engine.std.tolist()} | own,
     }
+    if data.task != CLASSIFICATION:
+        about["task"] = data.task.describe()
     if made.decision is not None:
         about["decide"] = made.header
     tensors = engine.network.state(made.model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfloor.figures import Counts, Predictions, ranking
 from fedfloor.tasks.task import Reduction, Task
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Classification(Task):
     """One of F classes: a logit for each, and the cross-entropy ℓ = −log softmax(z)_y. The bins are the classes."""
 
-    kind: ClassVar[str] = "classification"
     headline: ClassVar[str] = "accuracy"
+
+    kind: Literal["classification"] = "classification"
 
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
         """Return F."""

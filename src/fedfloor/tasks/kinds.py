@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfloor.tasks.classification import Classification
+from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
 
-TASKS: Mapping[str, type[Task]] = {one.kind: one for one in (Classification,)}
+TASKS: Mapping[str, type[Task]] = {one.kind: one for one in (Classification, Regression)}
 
 
 def made(about: Mapping[str, Any] | None) -> Task:

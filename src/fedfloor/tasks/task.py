@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfloor.figures import Counts, Predictions
@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # settings name a task, and reading them does not wait for Py
 Reduction = Literal["none", "mean", "sum"]
 
 
-@dataclass(frozen=True)
 class Task(ABC):
     """What a model is asked for, a frozen dataclass of its settings.
 
@@ -30,7 +29,7 @@ class Task(ABC):
         reconstructs: whether a sample's target is the sample itself, as it goes into the network.
     """
 
-    kind: ClassVar[str]
+    kind: str
     headline: ClassVar[str]
     reconstructs: ClassVar[bool] = False
 
@@ -95,4 +94,4 @@ class Task(ABC):
 
     def describe(self) -> dict[str, Any]:
         """Return it as JSON: its kind and settings."""
-        return {"kind": self.kind, **asdict(self)}
+        return asdict(self)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,170 @@
+"""Regression: one or several numbers of a sample, such as the remaining life of a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfloor.errors import SettingError, require
+from fedfloor.figures import Counts, Errors, Predictions
+from fedfloor.tasks.task import Reduction, Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+EARLY, LATE, STEEPEST = 13.0, 10.0, 50.0  # of NASA's score, in the target's unit
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """One or several numbers, predicted as ŷ = μ + σ·o from the network's output o, with μ and σ of the training data.
+
+    With z = (min(y, cap) − μ)/σ and the error d = ŷ − min(y, cap) the loss of a sample is
+
+    - ``squared``: (o − z)²;
+    - ``huber``: (o − z)²/2 up to |o − z| = δ, then δ(|o − z| − δ/2);
+    - ``quantile``: the mean over the levels τ of max(τ(z − o_τ), (τ − 1)(z − o_τ)), the pinball loss, with an output
+      for each level; the prediction is that of the middle one, the outermost two are its interval;
+    - ``nasa``: (exp(−d/13) − 1)/σ for d < 0, (exp(d/10) − 1)/σ above, linear beyond |d| = 50: to predict a failure too
+      late costs more than to predict it too early. Saxena et al., PHM 2008.
+
+    Several targets count equally. The bins are ranges of the first target.
+
+    Args:
+        loss: which.
+        cap: values above it count as it, in training and in the figures: a remaining life that is far away shows in no
+            sensor. The figures of the uncapped values stand beside them.
+        delta: δ of ``huber``, in standard deviations.
+        levels: τ of ``quantile``, ascending, an odd number of them.
+        bins: into how many ranges of equal frequency the training targets are divided, where ``[data] bins`` name none.
+        unit: of the targets, for people.
+        center, scale: μ and σ of each target, [T]; taken from the training samples.
+        edges: between the bins, ascending; taken from the training samples.
+    """
+
+    headline: ClassVar[str] = "RMSE"
+
+    kind: Literal["regression"] = "regression"
+    loss: Literal["squared", "huber", "quantile", "nasa"] = "squared"
+    cap: float | None = None
+    delta: float = 1.0
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    bins: int = 5
+    unit: str = ""
+    center: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "center", "scale", "edges"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        require(self.cap is None or math.isfinite(self.cap), "data.task.cap", self.cap, "a finite number")
+        require(0 < self.delta < math.inf, "data.task.delta", self.delta, "a finite number above 0")
+        require(self.bins >= 2, "data.task.bins", self.bins, "a whole number of at least 2")
+        ascend = all(low < high for low, high in zip(self.levels, self.levels[1:], strict=False))
+        inside = all(0 < one < 1 for one in self.levels)
+        wanted = "an odd number of shares that ascend, such as [0.05, 0.5, 0.95]"
+        require(ascend and inside and len(self.levels) % 2 == 1, "data.task.levels", list(self.levels), wanted)
+
+    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+        """Return T, or T outputs for each level."""
+        return targets * self._each
+
+    def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
+        """Return the losses of outputs [n, T·levels] and targets float32 [n, T]."""
+        import torch
+        from torch.nn.functional import huber_loss
+
+        center, scale = self._scaling(out)
+        wanted = (self.capped(y) - center) / scale
+        if self.loss == "squared":
+            each = (out - wanted).square()
+        elif self.loss == "huber":
+            each = huber_loss(out, wanted, reduction="none", delta=self.delta)
+        elif self.loss == "quantile":
+            levels = out.new_tensor(self.levels)
+            below = wanted[:, :, None] - out.unflatten(1, (-1, self._each))
+            each = torch.maximum(levels * below, (levels - 1) * below).mean(2)
+        else:
+            away = (out - wanted) * scale
+            near = away.clamp(-STEEPEST, STEEPEST)
+            width = torch.where(away < 0, -EARLY, LATE)
+            grown = torch.exp(near / width)
+            each = (grown - 1 + grown * (away - near) / width) / scale
+        found: Tensor = each.mean(1)
+        return found if reduction == "none" else found.mean() if reduction == "mean" else found.sum()
+
+    def values(self, out: Tensor) -> Tensor:
+        """Return the predicted numbers, [n, T, levels], in the targets' unit; [n, T, 1] of other losses."""
+        center, scale = self._scaling(out)
+        found: Tensor = out.unflatten(1, (-1, self._each)) * scale[:, None] + center[:, None]
+        return found
+
+    def predicted(self, out: Tensor) -> Tensor:
+        """Return the bin of the first predicted number."""
+        return self._bin(self.values(out)[:, 0, self._each // 2])
+
+    def hits(self, out: Tensor, y: Tensor) -> Tensor:
+        """Return whether the first predicted number lies in the bin of the sample's."""
+        return self.predicted(out) == self._bin(self.capped(y[:, 0]))
+
+    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Return the true and the predicted numbers, float32 [n, T·(1 + levels)]."""
+        import torch
+
+        return torch.cat([y, self.values(out).flatten(1)], 1)
+
+    def judged(
+        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]  # noqa: ARG002
+    ) -> Predictions:  # fmt: skip
+        """Return the confusion table of the bins, the loss, and the errors."""
+        many = len(self.center)
+        found = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
+        return Predictions(table, loss, errors=Errors(scores[:, :many].astype(np.float64), found, self.cap))
+
+    def fitted(self, targets: NDArray[Any], edges: Sequence[float] = ()) -> Regression:
+        """Return the task with scale and bins of the training targets [N, T].
+
+        Raises:
+            SettingError: they are all the same.
+        """
+        own = targets if self.cap is None else np.minimum(targets, self.cap)
+        center, scale = own.mean(axis=0, dtype=np.float64), own.std(axis=0, dtype=np.float64)
+        if (scale == 0).any():
+            column = int(np.flatnonzero(scale == 0)[0])
+            capped = f", with data.task.cap = {self.cap:g}" if self.cap is not None else ""
+            raise SettingError(
+                f"every training sample has the target {own[0, column]:g}{capped}: there is nothing to learn. Look at "
+                "the label's column, the split, or the cap."
+            )
+        cuts = np.quantile(own[:, 0], np.linspace(0, 1, self.bins + 1)[1:-1])
+        found = tuple(edges) or tuple(np.unique(cuts[cuts > own[:, 0].min()].astype(np.float32)).tolist())
+        return replace(self, center=tuple(center.tolist()), scale=tuple(scale.tolist()), edges=found)
+
+    def bin(self, targets: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the bins of targets [N, T], int64 [N]."""
+        own = targets[:, 0] if self.cap is None else np.minimum(targets[:, 0], np.float32(self.cap))
+        return np.searchsorted(np.array(self.edges, np.float32), own.astype(np.float32), "right").astype(np.int64)
+
+    def capped(self, y: Tensor) -> Tensor:
+        """Return min(y, cap)."""
+        return y if self.cap is None else y.clamp(max=self.cap)
+
+    @property
+    def _each(self) -> int:
+        return len(self.levels) if self.loss == "quantile" else 1
+
+    def _scaling(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        return out.new_tensor(self.center), out.new_tensor(self.scale)
+
+    def _bin(self, values: Tensor) -> Tensor:
+        import torch
+
+        return torch.bucketize(
+            values.float().contiguous(), values.new_tensor(self.edges, dtype=torch.float32), right=True
+        )
