@@ -25,6 +25,7 @@ ROOMS = {
     "parts": "what methods share",
     "models": "networks",
     "network": "what it costs: links, radio, price",
+    "tasks": "what a model is asked for: classes, numbers",
     "solvers": "numbers only: who sends when and how loud",
     "engine": "who executes",
     "runs": "what happened",

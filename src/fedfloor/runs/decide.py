@@ -12,6 +12,7 @@ from torch import Tensor
 from fedfloor.engine import outputs
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate
+from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
@@ -19,6 +20,7 @@ from fedfloor.parts import decision
 from fedfloor.parts.decision import Decision
 from fedfloor.runs.best import held_out
 from fedfloor.runs.checkpoint import Checkpoint
+from fedfloor.tasks.classification import CLASSIFICATION
 
 log = logging.getLogger(__name__)
 

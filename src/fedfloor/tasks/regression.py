@@ -165,6 +165,5 @@ class Regression(Task):
     def _bin(self, values: Tensor) -> Tensor:
         import torch
 
-        return torch.bucketize(
-            values.float().contiguous(), values.new_tensor(self.edges, dtype=torch.float32), right=True
-        )
+        edges = values.new_tensor(self.edges, dtype=torch.float32)
+        return torch.bucketize(values.float().contiguous(), edges, right=True)
