@@ -48,7 +48,7 @@ def park(
 
 def timed(team: Team, work: Callable[[], object]) -> float:
     """Let all processes of a team start together; return the longest of their own times, in seconds."""
-    team.gather([])  # who waited for long looks seldom whether all are here, and leaves up to 5 ms late:
+    team.gather([])  # who sleeps in it is woken later than who has just come:
     team.gather([])  # this one all leave at once
     began = time.perf_counter()
     work()

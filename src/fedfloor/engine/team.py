@@ -3,16 +3,25 @@
 On one host a team talks through shared memory (a barrier takes tens of microseconds); between hosts it talks through
 ``torch.distributed`` with gloo. Both offer the same two calls, ``gather`` and ``fail``, and a team of one needs
 neither.
+
+What one rank writes and another reads is ordered by POSIX semaphores that lie in the shared memory: a rank posts after
+it has written, and waits before it reads. POSIX names ``sem_post``, ``sem_trywait`` and ``sem_timedwait`` among the
+functions that synchronise memory between threads and processes (Base Definitions, Memory Synchronization), so this
+holds on processors that reorder stores and loads, such as aarch64. A counter written after the data would not hold
+there, and between a process and its own lock the order is the hardware's, not the rules'. Semaphores are also the
+fastest: messages of 64 bytes took 1.2 times as long with polled counters and a fence, and 1.3 times with pipes; gloo
+made the rounds of ``fedfloor bench simulation`` with the smallest steps 14 to 17 % slower.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
-import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -22,11 +31,14 @@ from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 
 Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16
-WORD = 8  # int64 words, 64 bytes apart so that two ranks never write the same cache line
-STRIDE = 64
+STRIDE = 64  # bytes from one word or semaphore to the next, so that two ranks never write the same cache line
+WORD = 8  # bytes of an int64
+ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # what stands on the control page, for each rank; TOTAL twice
 ERROR_AT = 1 << 15
+POLLS = 200  # before a rank goes to sleep: most waits are shorter
+LOOK_S = 0.1  # how often a rank that sleeps looks whether the others live
 TOLD = {kind.__name__: kind for kind in (SettingError, DivergedError)}  # any other error arrives as a RunError
-MOST_RANKS = 64  # as many as the control page has words for, twice over
+MOST_RANKS = 64  # the control page has room for 85
 
 
 class Team(Protocol):
@@ -75,6 +87,10 @@ class Shared:
     With two mailboxes one barrier per exchange is enough: a rank that fills a mailbox for the second time has passed
     the barrier between, which nobody reaches before it has read the first filling.
 
+    At a barrier a rank posts to the semaphore of each of the n − 1 others and waits n − 1 times on its own. The first
+    to pass barrier t has got a post from each of the others, as none can have posted for t + 1; so no rank passes
+    before all are there, whichever posts it takes first.
+
     Args:
         path: the shared file, made by :func:`shared_file`.
         rank: this process's number.
@@ -90,8 +106,9 @@ class Shared:
         self._bytes = memoryview(self._map)
         self._room = (len(self._bytes) - CONTROL_BYTES) // (2 * size)
         self._words = np.frombuffer(self._bytes[:ERROR_AT], dtype=np.int64)
-        self._fence = threading.Lock()
+        self._base = int(self._words.ctypes.data)
         self._turn = 0
+        self._failed = False
         self.children: list[int] = []
 
     def _word(self, kind: int, rank: int) -> int:
@@ -101,58 +118,60 @@ class Shared:
         start = CONTROL_BYTES + (2 * rank + turn % 2) * self._room
         return self._bytes[start : start + self._room]
 
+    def _semaphore(self, kind: int, rank: int) -> int:
+        return self._base + (kind * self.size + rank) * STRIDE
+
     def barrier(self) -> None:
         """Wait until every rank is here; raise what a rank that failed has said."""
-        self._order()
-        self._turn += 1
-        self._words[self._word(0, self.rank)] = self._turn
-        polls, began = 0, time.monotonic()
-        checked = began
-        while not self._all_here():
-            polls += 1
-            if polls < 200:
-                os.sched_yield()
-                continue
-            now = time.monotonic()
-            time.sleep(min(5e-3, max(20e-6, (now - began) / 50)))  # late by at most a fiftieth of the wait
-            if now - checked > 0.1:
-                checked = now
-                self._check_alive()
+        if self._failed:
             self._raise_failure()
-        self._order()
+        c, own = _c(), self._semaphore(ARRIVED, self.rank)
+        self._turn += 1
+        self._post(ARRIVED)
+        missing, polls = self.size - 1, 0
+        while missing:
+            if c.sem_trywait(own) == 0:
+                missing -= 1
+            elif polls < POLLS:
+                polls += 1
+                os.sched_yield()
+            elif c.sem_timedwait(own, _until(LOOK_S)) == 0:
+                missing -= 1
+            else:
+                missing = self._check_alive(missing)
         self._raise_failure()
 
-    def _all_here(self) -> bool:
-        counts = self._words[: self.size * STRIDE // WORD : STRIDE // WORD]
-        return int(counts.min()) >= self._turn
-
-    def _order(self) -> None:
-        """Let no store or load cross this point: a lock's release and the next acquire are ordered on every CPU."""
-        for _ in range(2):
-            with self._fence:
-                pass
+    def _post(self, kind: int) -> None:
+        for rank in range(self.size):
+            if rank != self.rank:
+                _c().sem_post(self._semaphore(kind, rank))
 
     def _raise_failure(self) -> None:
-        if not self._words[self._word(1, 0)]:
+        if not self._failed and _c().sem_trywait(self._semaphore(FAILED, self.rank)):
             return
-        length = int(self._words[self._word(1, 1)]) if self.size > 1 else 0
+        self._failed = True
+        length = int(self._words[self._word(LENGTH, 0)])
         kind, _, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode(errors="ignore").partition(":")
         raise TOLD.get(kind, RunError)(text)
 
-    def _check_alive(self) -> None:
+    def _check_alive(self, missing: int) -> int:
+        """Raise what failed; return how many ranks are missing still."""
         if self._parent and os.getppid() != self._parent:
             os._exit(1)
-        for pid in self.children:
-            if _dead(pid):
-                self._raise_failure()  # it may have said why since the last look
-                if self._all_here():
-                    return  # it was the last one, and its work is done
+        dead = [pid for pid in self.children if _dead(pid)]
+        self._raise_failure()  # whoever is dead may have said why since the last look
+        if dead:
+            while missing and _c().sem_trywait(self._semaphore(ARRIVED, self.rank)) == 0:
+                missing -= 1
+            if missing:  # otherwise it was the last one, and its work is done
+                pid = dead[0]
                 lost = PeerLostError(
                     f"a rank (process {pid}) died while the others were working. "
                     "The last checkpoint is good: go on with --resume."
                 )
                 self.fail(lost)
                 raise lost
+        return missing
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
         """Exchange through the mailboxes, in as many turns as the longest message needs."""
@@ -166,11 +185,11 @@ class Shared:
         sent = 0
         while sent == 0 or sent < max(totals):
             turn = self._turn
-            self._words[self._word(2 + turn % 2, self.rank)] = total
+            self._words[self._word(TOTAL + turn % 2, self.rank)] = total
             _write(outgoing, sent, self._mailbox(self.rank, turn))
             self.barrier()
             if sent == 0:
-                totals = [int(self._words[self._word(2 + turn % 2, rank)]) for rank in range(self.size)]
+                totals = [int(self._words[self._word(TOTAL + turn % 2, rank)]) for rank in range(self.size)]
                 incoming = [bytearray(0 if rank == self.rank else totals[rank]) for rank in range(self.size)]
             for rank in others:
                 take = max(0, min(self._room, totals[rank] - sent))
@@ -180,15 +199,16 @@ class Shared:
 
     def fail(self, error: BaseException) -> None:
         """Leave the error where the others look while they wait."""
-        if self._words[self._word(1, 0)]:
+        if self._failed or _c().sem_trywait(self._semaphore(CLAIM, 0)):  # another rank has said why, or says it now
             return
         kind = next((name for name, one in TOLD.items() if isinstance(error, one)), "RunError")
         text = str(error) if isinstance(error, FedfloorError) else f"{type(error).__name__}: {error}"
         said = f"{kind}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
         self._bytes[ERROR_AT : ERROR_AT + len(said)] = said
-        self._words[self._word(1, 1)] = len(said)
-        self._order()
-        self._words[self._word(1, 0)] = 1
+        self._words[self._word(LENGTH, 0)] = len(said)
+        self._failed = True
+        self._post(FAILED)
+        self._post(ARRIVED)  # wakes who waits, to look
 
     def close(self) -> None:
         """Unmap the shared file."""
@@ -196,6 +216,26 @@ class Shared:
         self._bytes.release()
         with contextlib.suppress(BufferError):  # a failure's traceback holds views: unmapped with the last one
             self._map.close()
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+@cache
+def _c() -> ctypes.CDLL:
+    """Return the C library, whose semaphores lie where they are told to; Python's own each have a name."""
+    library = ctypes.CDLL(None)
+    library.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
+    library.sem_post.argtypes = library.sem_trywait.argtypes = (ctypes.c_void_p,)
+    library.sem_timedwait.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Time))
+    return library
+
+
+def _until(seconds: float) -> _Time:
+    """Return the time of day in so many seconds."""
+    then = time.time() + seconds
+    return _Time(int(then), int(then % 1 * 1e9))
 
 
 def _dead(pid: int) -> bool:
@@ -249,6 +289,7 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
         handle, name = tempfile.mkstemp(prefix="fedfloor-", dir=folder)
         try:
             os.posix_fallocate(handle, 0, size)  # reserve now: a full tmpfs would kill a rank with SIGBUS later
+            _prepare(handle, ranks)
             return Path(name)
         except OSError:
             Path(name).unlink()
@@ -257,3 +298,12 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
     raise RunError(
         f"no room for {size / 2**20:.0f} MiB that {ranks} ranks share, neither in /dev/shm nor in the temporary folder."
     )
+
+
+def _prepare(handle: int, ranks: int) -> None:
+    """Make the semaphores of a shared file: nobody has arrived or failed, and one may say why it failed."""
+    with mmap.mmap(handle, CONTROL_BYTES) as page:
+        base = int(np.frombuffer(page, np.uint8).ctypes.data)
+        for kind, value in ((ARRIVED, 0), (FAILED, 0), (CLAIM, 1)):
+            for rank in range(ranks):
+                _c().sem_init(base + (kind * ranks + rank) * STRIDE, 1, value)
