@@ -60,6 +60,7 @@ def test_table_of_the_real_data(data_root: Path) -> None:
     assert sizes == {
         "labels": (None, None),
         "procedural": (None, None),
+        "machines": (None, None),
         "mnist": (60_000, 10_000),
         "fashion-mnist": (60_000, 10_000),
         "cifar-10": (50_000, 10_000),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from fedfloor.data.machines import Machines
 from fedfloor.data.procedural import Procedural
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, require
@@ -31,14 +32,15 @@ class DataSettings(Reading):
         name: a data set by name; ``labels`` is made on the spot and needs no download.
         root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
         path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
-        partition: how samples become devices; left out, ``natural`` for data of one's own and procedural data, and
-            ``iid`` for others.
+        partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data and
+            machines, and ``iid`` for others.
         stream: what a device holds when.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
             by its own training rows, or ``{ kind = "device", rows = 400 }`` by its first ones.
         samples_per_device: samples made for each device, for generated data.
         procedural: what the data set ``procedural`` is like.
+        machines: what the data set ``machines`` is like.
     """
 
     name: str = "labels"
@@ -49,16 +51,19 @@ class DataSettings(Reading):
     normalise: Normalise = "auto"
     samples_per_device: int = 300
     procedural: Procedural | None = None
+    machines: Machines | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.partition is None:
-            natural = self.path or self.name == "procedural"
+            natural = self.path or self.name in ("procedural", "machines")
             object.__setattr__(self, "partition", Natural() if natural else Iid())
         if self.procedural is not None and (self.path or self.name != "procedural"):
             raise SettingError(
                 '[data] procedural says what name = "procedural" is like. Leave it out, or set that name.'
             )
+        if self.machines is not None and (self.path or self.name != "machines"):
+            raise SettingError('[data] machines says what name = "machines" is like. Leave it out, or set that name.')
         if self.test is not None and not self.path:
             raise SettingError("[data] test: test samples of its own belong to a [data] path. Leave test out.")
         made = self.samples_per_device

@@ -114,7 +114,7 @@ Then put the *.json of its data/train into {folder}/train and those of data/test
 
 PUBLISHED = {
     **dict.fromkeys(
-        ("labels", "procedural"),
+        ("labels", "procedural", "machines"),
         Published((), (), "", "It is made here: set [park] devices and [data] samples_per_device."),
     ),
     "mnist": Published(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfloor.data import cifar, idx, leaf, tep
+from fedfloor.data import cifar, idx, leaf, machines, tep
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.labels import labels
@@ -38,6 +38,9 @@ CIFAR = {"cifar-10": cifar.TEN, "cifar-100": cifar.HUNDRED}
 SOURCES = {
     "labels": Source("printed factory labels, drawn here, a style per device", len(LETTERS_AND_DIGITS), (), ""),
     "procedural": Source("patterns with noise, drawn when a device is visited", Procedural().classes, (), ""),
+    "machines": Source(
+        "a made plant: machines that wear, run to failure and have faults", len(machines.CLASSES), (), ""
+    ),
     "mnist": Source(
         "handwritten digits (LeCun et al. 1998)",
         len(idx.DIGITS),
@@ -75,7 +78,8 @@ SOURCES = {
         "https://github.com/camaramm/tennessee-eastman-profBraatz",
     ),
 }
-MADE_HERE = ("labels", "procedural")
+MADE_HERE = ("labels", "procedural", "machines")
+SENSORS = ("tep", "machines")  # data sets of rows over time
 
 
 def data_root() -> Path:
@@ -97,17 +101,19 @@ def load(
     seed: int = 0,
     reading: Reading | None = None,
     like: Procedural | None = None,
+    plant: machines.Machines | None = None,
 ) -> Dataset:
     """Load a data set, or make it.
 
     Args:
         name: one of :data:`SOURCES`.
         root: the folder that holds the data sets' folders; :func:`data_root` if None.
-        devices: how many devices ``labels`` or ``procedural`` is made for; the others do not look at it.
+        devices: how many devices ``labels``, ``procedural`` or ``machines`` is made for; the others do not look at it.
         samples_per_device: training samples of each of these devices.
         seed: of what is made.
         reading: windows, for sensors.
         like: what ``procedural`` is like; the others do not look at it.
+        plant: what ``machines`` are like; the others do not look at it.
 
     Raises:
         SettingError: an unknown name, missing or damaged files, ``labels`` without a number of devices, or windows of
@@ -119,13 +125,15 @@ def load(
     if name not in SOURCES:
         raise SettingError(f"data.name: {unknown('data set', name, SOURCES)}")
     reading = reading or Reading()
-    if reading.window is not None and name != "tep":
+    if reading.window is not None and name not in SENSORS:
         raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")
     if name in MADE_HERE:
         if devices is None:
             raise SettingError(f"[park] devices is not set: data set '{name}' is made for as many devices as you say.")
         if name == "procedural":
             return procedural(devices, samples_per_device, seed, like)
+        if name == "machines":
+            return machines.load(devices, seed, reading, plant)
         return labels(devices, samples_per_device, seed)
     folder = _folder(name, root)
     if not folder.is_dir():

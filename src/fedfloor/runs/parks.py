@@ -36,6 +36,7 @@ def load_data(experiment: Experiment) -> Dataset:
     return load(
         data.name, root=Path(data.root) if data.root else None, devices=experiment.park.devices,
         samples_per_device=data.samples_per_device, seed=seed, reading=data, like=data.procedural,
+        plant=data.machines,
     )  # fmt: skip
 
 

@@ -1,0 +1,245 @@
+"""A made plant: machines that wear until they fail, in factories, with every cause of what their sensors show kept.
+
+Nothing is downloaded. The same recordings serve every task: faults as classes, the remaining life as a number, normal
+operation alone, and the next rows of the sensors. The causes (:func:`recordings`) are there to judge by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.chance import generator
+from fedfloor.data.dataset import Dataset, Inputs, Owned
+from fedfloor.data.reading import Reading
+from fedfloor.data.series import assemble
+from fedfloor.data.split import Rows
+from fedfloor.errors import SettingError, require
+
+RECIPE = "machines 1"  # changes whenever the data do
+SENSORS = ("temperature", "vibration", "pressure", "current", "flow", "noise", "oil", "speed")
+KINDS = ("press", "pump", "mill")
+FAULTS = ("bearing", "leak", "blockage", "electric")
+CLASSES = ("normal", *FAULTS)
+STRIKES = ((1, 5), (2, 4), (0, 6), (3, 7))  # the sensors that each fault shows in
+EPISODE = (8, 16)  # rows that a fault lasts
+STAY = 0.95  # chance that a machine stays in its operating regime from one row to the next
+MOST_ROWS = 50_000_000
+Floats = NDArray[np.float64]
+Column = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What the made plant is like. Sensor s of machine m shows in row t, in units of its noise,
+
+        b_s + r_{s,g(t)} + a_m·o_{m,s} + d·t/1000·u_s + w(t)·q_s·(1 + r_{s,g(t)}/8) + f_s(t) + ε:
+
+    a level b and what the operating regime g adds, the machine's calibration offset, a drift that all machines of a
+    factory share, wear w = (t/L)^p from 0 to 1 at the failure after L rows (p by the kind of machine), and a fault's
+    effect while one lasts; ε ~ N(0, 1).
+
+    Args:
+        runs: recordings to failure of each machine; the last ones, a quarter of them but at least one, are for testing.
+        life: mean of L, rows.
+        spread: standard deviation of ln L.
+        kinds: kinds of machines, 1 to 3.
+        regimes: operating regimes, 1 to 6; each moves every sensor by a level of its own.
+        wear: the effect of wear on the sensors just before the failure, in deviations of the noise.
+        fault: chance that a fault begins in a row.
+        strength: the effect of a fault, in deviations of the noise.
+        skew: from 0, every machine has all faults alike, to 1, each has one kind of fault alone.
+        calibration: deviation of the machines' offsets, in deviations of the noise.
+        drift: what a thousand rows of a factory's time move its sensors by, in deviations of the noise.
+        missing: share of values that are missing.
+        factories: how many; one for four machines where it is left out.
+    """
+
+    runs: int = 4
+    life: int = 150
+    spread: float = 0.3
+    kinds: int = 3
+    regimes: int = 1
+    wear: float = 6.0
+    fault: float = 0.01
+    strength: float = 4.0
+    skew: float = 0.5
+    calibration: float = 1.0
+    drift: float = 0.0
+    missing: float = 0.0
+    factories: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("runs", 2, 10_000), ("life", 20, 100_000), ("spread", 0, 1), ("kinds", 1, len(KINDS)), ("regimes", 1, 6),
+            ("wear", 0, 100), ("fault", 0, 0.5), ("strength", 0, 100), ("skew", 0, 1), ("calibration", 0, 100),
+            ("drift", -100, 100), ("missing", 0, 0.9),
+            *((("factories", 1, 100_000),) if self.factories is not None else ()),
+        ):  # fmt: skip
+            given = getattr(self, name)
+            require(low <= given <= high, f"data.machines.{name}", given, f"from {low} to {high}")
+
+
+@dataclass(frozen=True, eq=False)
+class Recordings:
+    """Recordings of machines, one after the other, and what caused them.
+
+    Args:
+        x: float32 [T, 8], the sensors; NaN where a value is missing.
+        machine: int32 [T]; ``run``: int32 [T], counted over all machines; ``row``: int64 [T], from the run's first.
+        left: int64 [T], rows until the failure.
+        fault: int64 [T], 0 is none.
+        regime: int64 [T].
+        wear: float64 [T], from 0 to 1.
+        offset: float64 [K, 8], the machines' calibration offsets.
+        kind: int64 [K], of each machine.
+    """
+
+    x: NDArray[np.float32]
+    machine: NDArray[np.int32]
+    run: NDArray[np.int32]
+    row: NDArray[np.int64]
+    left: NDArray[np.int64]
+    fault: NDArray[np.int64]
+    regime: NDArray[np.int64]
+    wear: Floats
+    offset: Floats
+    kind: NDArray[np.int64]
+
+
+def recordings(machines: int, factories: int, seed: int, like: Machines | None = None) -> Recordings:
+    """Make recordings; those of a machine depend on the seed, the machine's number and ``like`` alone.
+
+    Args:
+        machines: K ≥ 1.
+        factories: M ≥ 1; machine k stands in factory k mod M.
+        seed: of everything drawn.
+        like: what the plant is like.
+
+    Raises:
+        SettingError: more rows than fit into memory.
+
+    >>> made = recordings(machines=2, factories=1, seed=0, like=Machines(runs=2, life=30))
+    >>> made.x.shape[1], int(made.left[-1]), len(np.unique(made.run))
+    (8, 0, 4)
+    """
+    like = like or Machines()
+    rows = machines * like.runs * like.life
+    require(rows <= MOST_ROWS, "machines × runs × life", rows, f"at most {MOST_ROWS:,} rows")
+    plant, sensors = generator(seed, "machines"), len(SENSORS)
+    base, moves = plant.normal(20, 5, sensors), plant.normal(0, 6, (6, sensors)) * (like.regimes > 1)
+    worn = plant.choice([-1.0, 1.0], (len(KINDS), sensors)) * plant.uniform(0.3, 1.0, (len(KINDS), sensors))
+    ageing = plant.normal(0, 1, (factories, sensors))
+    sign = plant.choice([-1.0, 1.0], (len(FAULTS), 2))
+    found: dict[str, list[Column]] = {name: [] for name in ("x", "left", "fault", "regime", "wear", "row")}
+    lengths, offsets, kinds = list[int](), list[Floats](), list[int]()
+    for k in range(machines):
+        rng = generator(seed, "machine", k)
+        kind, offset = int(rng.integers(like.kinds)), rng.normal(0, like.calibration, sensors)
+        mix = np.full(len(FAULTS), (1 - like.skew) / len(FAULTS))
+        mix[rng.integers(len(FAULTS))] += like.skew
+        clock = 0
+        for _ in range(like.runs):
+            life = max(10, round(float(like.life * np.exp(rng.normal(0, like.spread) - like.spread**2 / 2))))
+            t = np.arange(life)
+            wear = ((t + 1) / life) ** (1.5 + 0.5 * kind)
+            regime = _regimes(rng, life, like.regimes)
+            fault, effect = _faults(rng, life, like, mix, sign)
+            level = moves[regime]
+            x = base + level + offset + np.outer((clock + t) / 1000, like.drift * ageing[k % factories])
+            x += like.wear * wear[:, None] * worn[kind] * (1 + level / 8) + effect + rng.normal(size=(life, sensors))
+            x[rng.random(x.shape) < like.missing] = np.nan
+            values: tuple[Column, ...] = (x.astype(np.float32), t[::-1].copy(), fault, regime, wear, t)
+            for name, value in zip(found, values, strict=True):
+                found[name].append(value)
+            lengths.append(life)
+            clock += life
+        offsets.append(offset)
+        kinds.append(kind)
+    joined = {name: np.concatenate(parts) for name, parts in found.items()}
+    run = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    return Recordings(
+        machine=(run // like.runs).astype(np.int32), run=run, offset=np.array(offsets), kind=np.array(kinds), **joined
+    )
+
+
+def _regimes(rng: np.random.Generator, rows: int, many: int) -> NDArray[np.int64]:
+    """Return the operating regime of each row: a machine stays in one for 20 rows on average."""
+    changes = rng.random(rows) > STAY
+    changes[0] = True
+    drawn = rng.integers(many, size=rows)
+    return drawn[np.maximum.accumulate(np.where(changes, np.arange(rows), 0))]
+
+
+def _faults(
+    rng: np.random.Generator, rows: int, like: Machines, mix: Floats, sign: Floats
+) -> tuple[NDArray[np.int64], Floats]:
+    """Return the fault of each row, and its effect on every sensor."""
+    fault, effect, t = np.zeros(rows, np.int64), np.zeros((rows, len(SENSORS))), 0
+    while like.fault > 0:
+        t += int(rng.geometric(like.fault))
+        if t >= rows:
+            break
+        which, end = int(rng.choice(len(FAULTS), p=mix)), t + int(rng.integers(*EPISODE))
+        fault[t:end] = which + 1
+        effect[t:end, STRIKES[which]] = like.strength * sign[which]
+        t = end
+    return fault, effect
+
+
+def load(machines: int, seed: int, reading: Reading, like: Machines | None = None) -> Dataset:
+    """Make a data set: its devices are machines in factories, and of each machine the last recordings are for testing.
+
+    Args:
+        machines: K ≥ 1.
+        seed: of everything drawn.
+        reading: task, windows, what is done about missing values.
+        like: what the plant is like.
+
+    Raises:
+        SettingError: a number out of range, or missing values that nothing is done about.
+    """
+    like = like or Machines()
+    require(machines >= 1, "[park] devices", machines, "a whole number of at least 1")
+    halls = like.factories or max(1, machines // 4)
+    require(halls <= machines, "data.machines.factories", halls, f"at most the {machines} machines")
+    made = recordings(machines, halls, seed, like)
+    if like.missing and reading.missing == "refuse":
+        raise SettingError(
+            f"data.machines.missing = {like.missing:g}, and nothing is set that deals with missing values. Set "
+            '[data] missing = "previous", "mean" or "drop".'
+        )
+    last = made.run % like.runs >= like.runs - max(1, like.runs // 4)
+    rows = Rows(
+        _filled(made) if reading.missing == "previous" else made.x, made.fault, made.run, made.machine,
+        last.astype(np.int8), target=made.left[:, None].astype(np.float32) if reading.number is not None else None,
+    )  # fmt: skip
+    factory_of = np.arange(machines, dtype=np.int32) % halls
+    names = tuple(f"{KINDS[kind]} {k + 1}" for k, kind in enumerate(made.kind.tolist()))
+    owned = Owned(names, factory_of, tuple(f"hall {m + 1}" for m in range(halls)))
+    told = f"{RECIPE} machines={machines} factories={halls} seed={seed} {like} task={reading.number is not None}"
+    inputs = Inputs("table", SENSORS, missing=reading.missing)
+    return assemble("machines", CLASSES, rows, reading, inputs, owned, hashlib.sha256(told.encode()).hexdigest(), seed)
+
+
+def _filled(made: Recordings) -> NDArray[np.float32]:
+    from fedfloor.data.series import fill
+
+    return fill(made.x, made.run)
+
+
+def columns(made: Recordings, factories: int) -> Mapping[str, Column]:
+    """Return the recordings and their causes as the columns of a table.
+
+    >>> made = recordings(machines=2, factories=1, seed=0, like=Machines(runs=2, life=30))
+    >>> list(columns(made, 1))[:4]
+    ['machine', 'hall', 'run', 'row']
+    """
+    found: dict[str, Column] = {"machine": made.machine, "hall": made.machine % factories, "run": made.run}
+    found |= {"row": made.row, **dict(zip(SENSORS, made.x.T, strict=True)), "fault": np.array(CLASSES)[made.fault]}
+    return {**found, "life": made.left, "regime": made.regime, "wear": made.wear}
