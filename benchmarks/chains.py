@@ -1,70 +1,111 @@
-"""Steps of chains of layers written out, beside the same steps by automatic differentiation, in turn in one process.
+"""Steps and visits by each hand-written path, beside the same by automatic differentiation, in turn in one process.
 
 python benchmarks/chains.py
+
+A path that brings less than 1.1 times on every network of the package is not worth its lines.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from unittest import mock
 
 import numpy as np
 import torch
 
 from fedfloor import models
-from fedfloor.engine import chain
+from fedfloor.bench import made
+from fedfloor.engine import chain, head, ranks
 from fedfloor.engine.allocator import keep_memory
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
+from fedfloor.engine.team import Alone
 from fedfloor.engine.visit import train
+from fedfloor.models.zoo import LISTED_ON
 from fedfloor.parts.contrastive import Contrastive
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Train, Work, device, edge
 from fedfloor.plan.schedule import Key
 
-# network, shape, classes, mini-batch, samples
-CASES = (
-    ("mlp-2nn", (1, 28, 28), 10, 32, 3000), ("mlp-2nn", (1, 28, 28), 62, 5, 150),
-    ("cnn-small", (1, 28, 28), 62, 5, 150), ("lenet", (3, 32, 32), 10, 50, 600),
-    ("cnn-fldg-mnist", (1, 28, 28), 10, 50, 540),
-)  # fmt: skip
-MOONS = CASES[:1] + CASES[2:4]
-REPEATS = 12
+BATCHES = (5, 32)
+STEPS = 12  # of a visit
+DEVICES = 6
+REPEATS = 9
+Timed = Callable[[], None]
 
 
-def ratio(
-    goal: Objective, model: str, shape: tuple[int, ...], classes: int, batch: int, samples: int
-) -> tuple[float, float]:
-    """Return the microseconds of a step written out, and how many times that the other takes: medians."""
+def ratio(ours: Timed, other: Timed) -> float:
+    """Return how many times as long the other takes: the median over pairs."""
+    ours(), other()
+    return statistics.median(1 / (seconds(ours) / seconds(other)) for _ in range(REPEATS))
+
+
+def seconds(work: Timed) -> float:
+    """Return how long a call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def visit(goal: Objective, model: str, batch: int) -> Callable[[bool], Timed]:
+    """Return what makes a visit with large layers that take their own steps, or without."""
+    shape, classes = LISTED_ON[model]
     net, rng = models.build(model, shape, classes, seed=0, adapt=goal.adapt), np.random.default_rng(0)
     before = Visit(net.flat.clone(), {"previous": net.flat.mul(1.1)}, net)
-    x, y = rng.integers(0, 256, (samples, *shape), dtype=np.uint8), rng.integers(0, classes, samples)
+    many = STEPS * batch
+    x, y = rng.integers(0, 256, (many, *shape), dtype=np.uint8), rng.integers(0, classes, many)
     data = Samples(x, y, torch.zeros(1), torch.ones(1), scale=1 / 255, channels_last=net.channels_last)
     work = Work(epochs=1, batch_size=batch, rate=0.001)
+    return lambda large: lambda: void(train(net, data, work, goal, before, Key(0, 1, 0, 0, 0), shortcuts=large))
 
-    def visit() -> float:
-        start = time.perf_counter()
-        said = train(net, data, work, goal, before, Key(0, 1, 0, 0, 0))
-        return (time.perf_counter() - start) / said.steps * 1e6
 
-    visit()
-    pairs = []
-    for _ in range(REPEATS):
-        written = visit()
-        with mock.patch.object(chain, "of", return_value=None):
-            pairs.append((written, visit()))
-    return statistics.median(a for a, _ in pairs), statistics.median(b / a for a, b in pairs)
+def void(_: object) -> None:
+    """Drop a result."""
+
+
+def without(path: Callable[[], None], module: object, name: str, value: object) -> Timed:
+    """Return the call with a function of a module replaced."""
+
+    def run() -> None:
+        with mock.patch.object(module, name, return_value=value):
+            path()
+
+    return run
+
+
+def round_of(model: str, plan: Node, shortcuts: bool) -> Timed:
+    """Return a round of a plan on small devices."""
+    shape, classes = LISTED_ON[model]
+    here, net = made.park(shape, classes, DEVICES, 32), models.build(model, shape, classes, seed=0)
+    engine = Engine(here, net, Alone(), DeviceMemory(None), seed=0, shortcuts=shortcuts)
+    packet = {"w": net.flat.clone()}
+    return lambda: void(ranks.run(engine, plan, packet, round_number=1, tick=0))
 
 
 def main() -> None:
-    """Print a line per case."""
+    """Print a line per path and network."""
     torch.set_num_threads(1)
     keep_memory()
-    for name, goal, cases in (("", Plain(), CASES), ("MOON, ", Contrastive(), MOONS)):
-        for case in cases:
-            step, times = ratio(goal, *case)
+    for model in LISTED_ON:
+        for batch in BATCHES:
+            said = {}
+            for name, goal in (("chain", Plain()), ("chain, MOON", Contrastive())):
+                ours = visit(goal, model, batch)(False)
+                said[name] = ratio(ours, without(ours, chain, "of", None))
+            of = visit(Plain(), model, batch)
+            said["fused"] = ratio(of(True), of(False))
+            step = Work(steps=1, batch_size=batch, rate=0.001)
+            wide = Parallel(tuple(Train(device(k), step) for k in range(DEVICES)), at=edge(0))
+            union = Parallel((Repeat(STEPS, wide),), at=CLOUD)
+            said["union"] = ratio(round_of(model, union, True), round_of(model, union, False))
+            part = Work(epochs=5, batch_size=batch, rate=0.001, scope="classifier")
+            still = round_of(model, Parallel(tuple(Train(device(k), part) for k in range(DEVICES))), True)
+            said["head"] = ratio(still, without(still, head, "fits", False))
             print(
-                f"{name}{case[0]}, mini-batches of {case[3]}: {step:,.0f} µs a step; differentiated {times:.2f} times"
+                f"{model}, mini-batches of {batch}: " + ", ".join(f"{k} {v:.2f}" for k, v in said.items()), flush=True
             )
 
 
