@@ -2,7 +2,9 @@
 
 python benchmarks/chains.py
 
-A path that brings less than 1.1 times on every network of the package is not worth its lines.
+``chain``, also with MOON's term, writes out the way back through a chain of layers; ``fused`` lets large layers take
+their own steps; ``union`` makes one step of a super node; ``head`` trains a linear classifier on features. A path that
+brings less than 1.1 times on every network of the package is not worth its lines. Takes several minutes.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ Timed = Callable[[], None]
 
 def ratio(ours: Timed, other: Timed) -> float:
     """Return how many times as long the other takes: the median over pairs."""
-    ours(), other()
-    return statistics.median(1 / (seconds(ours) / seconds(other)) for _ in range(REPEATS))
+    ours()
+    other()
+    return statistics.median(seconds(other) / seconds(ours) for _ in range(REPEATS))
 
 
 def seconds(work: Timed) -> float:
