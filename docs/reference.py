@@ -25,7 +25,7 @@ ROOMS = {
     "parts": "what methods share",
     "models": "networks",
     "network": "what it costs: links, radio, price",
-    "tasks": "what a model is asked for: classes, numbers",
+    "tasks": "what a model is asked for: classes, numbers, the next rows",
     "solvers": "numbers only: who sends when and how loud",
     "engine": "who executes",
     "runs": "what happened",

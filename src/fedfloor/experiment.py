@@ -261,8 +261,9 @@ class Experiment:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.evaluate.headline is None and self.data.number is not None:
-            object.__setattr__(self, "evaluate", replace(self.evaluate, headline=self.data.number.headline))
+        task = self.data.asked
+        if self.evaluate.headline is None and task.kind != "classification":
+            object.__setattr__(self, "evaluate", replace(self.evaluate, headline=task.headline))
         require(self.rounds >= 1, "rounds", self.rounds, "a whole number of at least 1")
         require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         usable = bool(self.name) and self.name not in (".", "..") and not set(self.name) & set('/\\\0:*?"<>|')

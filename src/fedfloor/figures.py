@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError, nearest, require, shown
 
 Counts = NDArray[np.int64]
-Unit = Literal["share", "nats", "units of the target", "points"]
+Unit = Literal["share", "nats", "units of the target", "points", "naive errors"]
 STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
 OWN: Unit = "units of the target"
 NATS = tuple(one * 10.0**power for power in range(3, -7, -1) for one in (5, 2, 1))  # of a loss, from the easiest
@@ -71,11 +71,13 @@ class Errors:
         true: float64 [n, T].
         predicted: float64 [n, T, L]: the prediction stands in the middle, its interval at both ends; L = 1 without one.
         cap: true values above it count as it; None: they count as they are.
+        naive: of each target, the mean absolute error of repeating a value in training; empty where there is no order.
     """
 
     true: NDArray[np.float64]
     predicted: NDArray[np.float64]
     cap: float | None = None
+    naive: tuple[float, ...] = ()
 
     @cached_property
     def wanted(self) -> NDArray[np.float64]:
@@ -221,6 +223,16 @@ def coverage(errors: Errors) -> float | None:
     return float(inside.mean()) if errors.predicted.shape[2] > 1 else None
 
 
+def mase(errors: Errors) -> float | None:
+    """Return the mean over the targets of mean |d| divided by the naive error; None without these.
+
+    >>> mase(Errors(np.array([[3.0, 5.0]]), np.array([[[4.0], [9.0]]]), naive=(2.0, 4.0)))
+    0.75
+    """
+    each = np.abs(errors.away).mean(axis=0)
+    return float((each / np.array(errors.naive)).mean()) if errors.naive else None
+
+
 def _interval(errors: Errors) -> float | None:
     many = errors.predicted.shape[2]
     return float((errors.predicted[:, :, -1] - errors.predicted[:, :, 0]).mean()) if many > 1 else None
@@ -241,6 +253,7 @@ KINDS = (
     Kind("F1", _f1, "one"),
     Kind("AUROC", _ranked(lambda rank: rank.auroc), "either", ranking=True),
     Kind("average precision", _ranked(lambda rank: rank.average_precision), "either", ranking=True),
+    Kind("MASE", _of_errors(mase), unit="naive errors", better="lower", tasks=("forecasting",)),
     Kind("RMSE", _of_errors(rmse), unit=OWN, better="lower", tasks=NUMBERS),
     Kind("MAE", _of_errors(lambda found: float(np.abs(found.away).mean())), unit=OWN, better="lower", tasks=NUMBERS),
     Kind("R2", _of_errors(r_squared), tasks=NUMBERS),

@@ -71,13 +71,13 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
 
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     arrays = read_arrays(path, lambda names: _known(path, names))
-    _check_there(path, arrays, regression=reading.number is not None)
+    _check_there(path, arrays, reading)
     parts = ["", "_test"] if "x_test" in arrays else [""]
     sheets = [_sheet(path, arrays, part) for part in parts]
     if len(sheets) == 2 and (sheets[0].x.shape[1:], sheets[0].x.dtype) != (sheets[1].x.shape[1:], sheets[1].x.dtype):
         a, b = (f"{arrays[name].dtype} {arrays[name].shape}" for name in ("x", "x_test"))
         raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have one shape and type.")
-    label, classes = _numbers(path, arrays, parts) if reading.number else _labels(path, arrays, parts, reading)
+    label, classes = _asked(path, arrays, parts, reading)
     device = [text for part in parts for text in _texts(path, arrays, f"device{part}")] if "device" in arrays else None
     factory = _texts(path, arrays, "factory") if "factory" in arrays else None
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(sheet.line) for sheet in sheets])
@@ -98,10 +98,12 @@ def _known(path: Path, names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _check_there(path: Path, arrays: Arrays, *, regression: bool) -> None:
+def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
     """Check that the arrays belong together, and that those with a value per sample are as long as the samples."""
+    always = ("x", "y") if reading.asked.labelled else ("x",)
+    tests = ("y_test",) if "y" in arrays else ()
     for name, needs in (
-        ("", ("x", "y")), ("x_test", ("y_test",)), ("y_test", ("x_test",)), ("device_test", ("x_test", "device")),
+        ("", always), ("x_test", tests), ("y_test", ("x_test",)), ("device_test", ("x_test", "device")),
         ("factory", ("device",)),
     ):  # fmt: skip
         for need in needs:
@@ -116,7 +118,7 @@ def _check_there(path: Path, arrays: Arrays, *, regression: bool) -> None:
     for name, array in arrays.items():
         base = name.removesuffix("_test")
         owner = "x_test" if name != base else "x"
-        if base in PER_SAMPLE and array.ndim != 1 and not (base == "y" and regression and array.ndim == 2):
+        if base in PER_SAMPLE and array.ndim != 1 and not (base == "y" and reading.number and array.ndim == 2):
             hint = " If it is one-hot, use y.argmax(1)." if base == "y" else ""
             raise SettingError(f"{path.name}, array '{name}': shape {array.shape}, must be [N], one each.{hint}")
         if base in PER_SAMPLE and len(array) != (arrays[owner].shape or (0,))[0]:
@@ -160,6 +162,14 @@ def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
     if "" in texts:
         raise SettingError(f"{path.name}, row {texts.index('')}, array '{name}': empty. Every sample needs a {name}.")
     return texts
+
+
+def _asked(
+    path: Path, arrays: Arrays, parts: list[str], reading: Reading
+) -> tuple[NDArray[np.float32] | list[str] | None, tuple[str, ...]]:
+    if "y" not in arrays:
+        return None, ()
+    return _numbers(path, arrays, parts) if reading.number else _labels(path, arrays, parts, reading)
 
 
 def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> tuple[NDArray[np.float32], tuple[str, ...]]:
@@ -214,7 +224,7 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             most = f"0 to {len(classes) - 1}, the places of the {len(classes)} classes" if classes else "0 or more"
             raise SettingError(f"{path.name}, row {wrong[0]}, array '{name}': {y[wrong[0]]}. Labels are {most}.")
         labels += [classes[label] if classes else str(label) for label in y.tolist()]
-    if not classes and not reading.whole:
+    if not classes and not reading.whole and reading.asked.labelled:
         check_no_measure(labels, f"{path.name}, array 'y'")
     return labels, classes
 

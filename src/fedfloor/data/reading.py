@@ -11,7 +11,10 @@ import numpy as np
 from fedfloor.data.dataset import Missing
 from fedfloor.data.times import check_format
 from fedfloor.errors import SettingError, require
+from fedfloor.tasks.forecasting import Forecasting
+from fedfloor.tasks.kinds import TASKS
 from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -234,8 +237,9 @@ class Reading:
             needs ``bins``.
         sheet: of a workbook, where several of its sheets hold something.
         delimiter: between the cells of CSV; left out, told by the first row.
-        task: what a model is asked for: ``classification``, where it is left out, or ``regression``: the label is a
-            number. A table with its ``kind`` and settings, see :mod:`fedfloor.tasks`.
+        task: what a model is asked for: ``classification``, where it is left out; ``regression``: the label is a
+            number; ``forecasting``: the next rows of sensors. A table with its ``kind`` and settings, see
+            :mod:`fedfloor.tasks`.
     """
 
     format: Literal["table", "folder", "npz"] | None = None
@@ -261,7 +265,7 @@ class Reading:
     remaining: Literal[True] | None = None
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
-    task: Literal["classification", "regression"] | Regression | None = None
+    task: Literal["classification", "regression", "forecasting"] | Regression | Forecasting | None = None
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -307,13 +311,18 @@ class Reading:
         after = ("format", "window", "split", "small")
         said = [(name, value) for name, value in self.settings().items() if name not in after]
         kept = [(name, value) for name, value in said if name not in LATER or value is not None]
-        short = {"test": True, "task": self.number is not None}
+        short = {"test": True, "task": self.number is not None or self.asked.kind}
         return repr([(name, short.get(name, value)) for name, value in kept] + self.columns.optional())
+
+    @property
+    def asked(self) -> Task:
+        """The task."""
+        return self.task if isinstance(self.task, Task) else TASKS[self.task or "classification"]()
 
     @property
     def number(self) -> Regression | None:
         """The task, where labels are numbers."""
-        return Regression() if self.task == "regression" else self.task if isinstance(self.task, Regression) else None
+        return self.asked if isinstance(self.asked, Regression) else None
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of reading and their values, without those that a subclass adds."""

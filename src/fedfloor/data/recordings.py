@@ -70,7 +70,7 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     required: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     if reading.device in ("column", "file"):
         required = ("label", *(("device",) if columns else ()), *(("factory",) if reading.factory == "column" else ()))
-    if reading.remaining:
+    if reading.remaining or not reading.asked.labelled:
         required = tuple(role for role in required if role != "label")
     sheets, reading = labelled_by(settled([_read(one, reading, required) for one in ordered], reading), reading)
     categories = listed(sheets, reading.columns.categories)
@@ -93,7 +93,9 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer, *, own: boo
     elif not columns:
         both = zip(taken, ordered, strict=True)
         naming = replace(naming, factory=any(a.device != b.folders[naming.place] for a, b in both))
-    label = [text for one in taken for text in _texts(one.label, one.sheet, "label")]
+    label = None
+    if reading.asked.labelled or all(one.label is not None or "label" in one.sheet.text for one in taken):
+        label = [text for one in taken for text in _texts(one.label, one.sheet, "label")]
     part = [one.part or 0 for one in taken for _ in one.sheet.line] if taken[0].part is not None else None
     split = None if part is None else np.array(part, np.int8)
     return {

@@ -9,15 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.bins import names_of
-from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Times, Values
-from fedfloor.data.names import ONE_CLASS
+from fedfloor.data.dataset import Dataset, Indices, Inputs, Missing, Owned, Owners, Times, Values
 from fedfloor.data.reading import LastSplit, Reading, RunSplit
 from fedfloor.data.split import Cut, Rows, divided, runs
-from fedfloor.errors import SettingError
-from fedfloor.tasks.classification import CLASSIFICATION
-from fedfloor.tasks.regression import Regression
-from fedfloor.tasks.task import Task
+from fedfloor.data.targets import Asked, asked, with_rows_ahead
 
 log = logging.getLogger(__name__)
 
@@ -43,18 +38,10 @@ def assemble(
     Raises:
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
     """
-    cut = divided(name, rows, reading, owned, seed)
-    task: Task = CLASSIFICATION
-    if rows.target is not None and isinstance(reading.number, Regression):
-        task = reading.number.fitted(rows.target[cut.last[~cut.test]], reading.bins or ())
-        rows = replace(rows, y=task.bin(rows.target))
-        classes = names_of(task.edges, reading.classes)
-    elif rows.noun == "rows" and not reading.whole:
-        _check_classes(name, classes, rows.y[cut.last[~cut.test]])
+    cut = divided(name, rows, with_rows_ahead(name, rows, reading), owned, seed)
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
-    data = _dataset(name, classes, rows, cut, inputs, owned, digest, windows=reading.window is not None)
-    data = replace(data, task=task)
+    data = _dataset(name, asked(name, classes, rows, cut, reading, inputs), rows, cut, inputs, owned, digest)
     last = cut.last[~cut.test]
     if isinstance(reading.split, RunSplit):
         return replace(data, run=rows.runs[last])
@@ -62,15 +49,6 @@ def assemble(
         whole = rows.segment if rows.owner is None or reading.split.of == "run" else rows.owner
         return replace(data, through=_through(whole)[last])
     return data
-
-
-def _check_classes(name: str, classes: tuple[str, ...], y: Labels) -> None:
-    if (y == y[0]).all():
-        raise SettingError(
-            f"{name}: every training sample is '{classes[y[0]]}'. There are other classes, but no training sample is "
-            'one of them: try [data] split = { kind = "random" }, another share for testing, or other windows. '
-            f"{ONE_CLASS}"
-        )
 
 
 def fill(x: Rows32, segment: Owners) -> Rows32:
@@ -117,26 +95,25 @@ def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, m
 
 
 def _dataset(
-    name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str,
-    *, windows: bool,
+    name: str, what: Asked, rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str
 ) -> Dataset:  # fmt: skip
-    start, start_test = cut.start[~cut.test], cut.start[cut.test]
-    last, last_test = cut.last[~cut.test], cut.last[cut.test]
-    x, length = rows.x, cut.length if windows else None
-    overlap = length is not None and inputs.step is not None and inputs.step < length
+    train, start, start_test = ~cut.test, cut.start[~cut.test], cut.start[cut.test]
+    last, last_test = cut.last[train], cut.last[cut.test]
+    x, length = rows.x, inputs.length if rows.x.ndim == 2 else None
+    overlap = length is not None and inputs.step is not None and inputs.step < cut.length
     apart = overlap if rows.time is None else rows.apart
     owner = None if rows.owner is None else rows.owner[last].astype(np.int32)
     tested = None if rows.owner is None else rows.owner[last_test].astype(np.int32)
     return Dataset(
-        name, classes, x.shape[1:] if length is None else (x.shape[1], length),
-        rows.y[last].astype(np.int64), rows.y[last_test].astype(np.int64), owner, tested, digest,
+        name, what.classes, x.shape[1:] if length is None else (x.shape[1], length),
+        what.y[train], what.y[cut.test], owner, tested, digest,
         lambda indices, device: _gather(x, start[indices], length),  # noqa: ARG005
         lambda indices: _gather(x, start_test[indices], length),
         scale=1 / 255 if x.dtype == np.uint8 else 1.0, time=None if rows.time is None else rows.time[last],
         first=start if overlap else None, first_test=start_test if overlap else None,
-        through=_through(rows.segment)[last] if apart else None, owned=owned, inputs=inputs,
-        target=None if rows.target is None else rows.target[last],
-        target_test=None if rows.target is None else rows.target[last_test],
+        through=_through(rows.segment)[last] if apart else None, owned=owned, inputs=inputs, task=what.task,
+        target=None if what.target is None else what.target[train],
+        target_test=None if what.target is None else what.target[cut.test],
     )  # fmt: skip
 
 

@@ -566,7 +566,7 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter
     if not role and delimiter is not None:
         advice += f" The tables of the training have the delimiter '{delimiter}'."
     if role == "label":
-        advice += " Without labels nothing can be trained yet: anomaly detection is planned."
+        advice += " Without labels, data.task = 'forecasting' predicts the sensors' next rows."
     if role == "device":
         advice = (
             advice.removesuffix(".") + ", and likewise label, factory and time. Or if no column names machines, deal "

@@ -86,7 +86,7 @@ def _coding(facts: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
 
 
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    label = () if reading.remaining else ("label",)
+    label = () if reading.remaining or not reading.asked.labelled else ("label",)
     required = label if reading.whole or not reading.columns.device else ("device", *label)
     sheets, reading = labelled(settled([scan(path, reading, required=required) for path in paths], reading), reading)
     check_labels(sheets, reading)
@@ -103,7 +103,7 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
         odd = next((one for one in sheets if "factory" in one.text and "factory" not in texts), None)
         if odd is not None:
             raise SettingError(f"{odd.title} has a column '{reading.columns.factory}', the other table has none.")
-    facts = write(writer, sheets, texts.get("device"), texts.get("factory"), texts["label"], reading, part)
+    facts = write(writer, sheets, texts.get("device"), texts.get("factory"), texts.get("label"), reading, part)
     return {**facts, "categories": describe(categories)}
 
 
@@ -126,14 +126,14 @@ def _test_table(path: Path, said: str) -> Path:
 
 def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
     """Refuse a column that is named as the label, but holds a measure; not where the classes are listed."""
-    if not reading.whole and not reading.classes and reading.number is None:
+    if not reading.whole and not reading.classes and reading.asked.kind == "classification":
         where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
         check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where)
 
 
 def write(
     writer: Writer, sheets: Sequence[Sheet], device: Sequence[str] | None, factory: Sequence[str] | None,
-    label: Sequence[str] | NDArray[np.float32], reading: Reading, part: NDArray[np.int8] | None = None,
+    label: Sequence[str] | NDArray[np.float32] | None, reading: Reading, part: NDArray[np.int8] | None = None,
 ) -> Mapping[str, Any]:  # fmt: skip
     """Check the rows of tables, put them in the order of devices and times, write them, and return the facts.
 
@@ -151,16 +151,18 @@ def write(
     roles = reading.columns.roles()
     everything = Joined(sheets)
     _check_ids(sheets, roles["id"])
-    least = 1 if reading.whole else 2
-    target, classes = None, tuple[str, ...]([""])  # the bins of numbers follow from the split
-    if isinstance(label, np.ndarray):
+    least = 1 if reading.whole or not reading.asked.labelled else 2
+    target, classes = None, tuple[str, ...]([""])  # bins of numbers follow from the split
+    if label is None:
+        label = [""] * len(everything.line)
+    elif isinstance(label, np.ndarray):
         target, label = label, [str(row) for row in label.tolist()]
     elif reading.number is not None:
         target = numbers(label, lambda row: everything.place(row, roles["label"]))
     else:
         classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]), least)
     devices = [] if device is None else natural_order(device)
-    owner = np.zeros(len(label), np.int32) if device is None else codes(device or (), devices)
+    owner = np.zeros(len(everything.line), np.int32) if device is None else codes(device or (), devices)
     factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])
     order = np.lexsort((everything.run, owner))  # stable: rows keep their order within
     order = everything.in_time(order, owner, devices, reading, roles)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfloor.tasks.classification import Classification
+from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
 
-TASKS: Mapping[str, type[Task]] = {one.kind: one for one in (Classification, Regression)}
+TASKS: Mapping[str, type[Task]] = {one.kind: one for one in (Classification, Regression, Forecasting)}
 
 
 def made(about: Mapping[str, Any] | None) -> Task:

@@ -26,12 +26,19 @@ class Task(ABC):
     Attributes:
         kind: as ``[data] task`` names it.
         headline: the figure that a run is judged by where the experiment names none.
+        labelled: whether data of one's own need a column of labels.
         reconstructs: whether a sample's target is the sample itself, as it goes into the network.
     """
 
     kind: str
     headline: ClassVar[str]
+    labelled: ClassVar[bool] = True
     reconstructs: ClassVar[bool] = False
+
+    @property
+    def ahead(self) -> int:
+        """How many rows after a window its targets are."""
+        return 0
 
     @abstractmethod
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:

@@ -1,0 +1,139 @@
+"""What a task asks of samples that were cut out of recordings: their targets, and the bins of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.bins import names_of
+from fedfloor.data.dataset import Inputs, Labels, Targets
+from fedfloor.data.names import ONE_CLASS
+from fedfloor.data.reading import Reading, Window
+from fedfloor.data.split import Cut, Rows, runs
+from fedfloor.errors import SettingError, nearest
+from fedfloor.tasks.forecasting import Forecasting
+from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked of samples.
+
+    Args:
+        task: with what it takes from the training samples.
+        classes: names of the bins.
+        y: int64 [n], the bins of all samples, training and test.
+        target: float32 [n, T]; None where the bins are asked for.
+    """
+
+    task: Task
+    classes: tuple[str, ...]
+    y: Labels
+    target: Targets | None = None
+
+
+def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
+    """Return a reading whose windows go on for the rows that a task looks ahead.
+
+    Raises:
+        SettingError: no window is set, or no recording is so long.
+    """
+    ahead, window = reading.asked.ahead, reading.window
+    if not ahead:
+        return reading
+    if window is None:
+        raise SettingError(
+            f"data.task = '{reading.asked.kind}' forecasts from the rows before: set [data] window, such as "
+            "{ length = 30, step = 1 }."
+        )
+    longest = max((end - first for first, end in runs(rows.segment, rows.part)), default=0)
+    if longest < window.length + ahead:
+        raise SettingError(
+            f"{name}: a window of {window.length} rows and the {ahead} rows ahead of it (data.task.horizon) are longer "
+            f"than every recording; the longest has {longest} rows. Shorten one of them."
+        )
+    return replace(reading, window=Window(window.length + ahead, window.stride))
+
+
+def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
+    """Return what a task asks of samples.
+
+    Args:
+        name: of the data set.
+        classes: F names of the recordings' labels.
+        rows: the recordings.
+        cut: the samples; those of a forecast with the rows ahead of them.
+        reading: the task.
+        inputs: names of the sensors.
+
+    Raises:
+        SettingError: the samples do not have what the task asks for, or too little of it.
+    """
+    task, train = reading.asked, ~cut.test
+    if isinstance(task, Regression):
+        if rows.target is None:
+            raise SettingError(f"{name}: its labels are classes, and data.task = 'regression' predicts numbers.")
+        target = rows.target[cut.last]
+        found = task.fitted(target[train], reading.bins or ())
+        return Asked(found, names_of(found.edges, reading.classes), found.bin(target), target)
+    if isinstance(task, Forecasting):
+        return _forecast(name, task, rows, cut, inputs)
+    y = rows.y[cut.last].astype(np.int64)
+    if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
+        raise SettingError(
+            f"{name}: every training sample is '{classes[y[train][0]]}'. There are other classes, but no training "
+            'sample is one of them: try [data] split = { kind = "random" }, another share for testing, or other '
+            f"windows. {ONE_CLASS}"
+        )
+    return Asked(task, classes, y)
+
+
+def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, inputs: Inputs) -> Asked:
+    if rows.x.ndim != 2 or rows.x.dtype != np.float32:
+        raise SettingError(f"{name}: pictures and ready-made windows have no rows ahead of them to forecast.")
+    unknown = next((one for one in task.sensors if one not in inputs.columns), None)
+    if unknown is not None:
+        known = f"{', '.join(inputs.columns[:20])}{', …' if len(inputs.columns) > 20 else ''}"
+        raise SettingError(
+            f"data.task.sensors: no sensor is called '{unknown}'.{nearest(unknown, inputs.columns)} Sensors: {known}."
+        )
+    sensors = task.sensors or inputs.columns
+    channels = [inputs.columns.index(one) for one in sensors]
+    values = rows.x[:, channels].astype(np.float32, copy=False)
+    first = cut.start + cut.length - task.horizon
+    target = np.stack([values[first + h] for h in range(task.horizon)], 2)  # [n, S, H]
+    if not np.isfinite(target).all():
+        raise SettingError(
+            f"{name}: values are missing in the rows that are to be forecast, and [data] missing = "
+            f'\'{inputs.missing}\' leaves them so. Set missing = "previous" or "drop".'
+        )
+    constant = np.ptp(target[~cut.test].swapaxes(1, 2).reshape(-1, len(sensors)), axis=0) == 0
+    if constant.any():
+        still = [sensors[i] for i in np.flatnonzero(constant)]
+        raise SettingError(
+            f"{name}: sensor '{still[0]}' never changes in the training samples, so that there is nothing to forecast"
+            f"{f' (nor do {len(still) - 1} others)' if still[1:] else ''}. Name the sensors to forecast with "
+            "data.task.sensors, or leave it out of the table (data.columns.ignore)."
+        )
+    naive = np.repeat(_naive(values, rows, cut, task.season or 1), task.horizon)
+    flat = target.reshape(len(target), -1).astype(np.float32)
+    found = task.fitted(flat[~cut.test], naive=naive.tolist())
+    found = replace(found, sensors=tuple(sensors))
+    return Asked(found, names_of(found.edges), found.bin(flat), flat)
+
+
+def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> NDArray[np.float64]:
+    """Return the mean |x_t − x_{t−before}| of each sensor over the rows of training samples, float64 [S]."""
+    starts = cut.start[~cut.test]
+    edges = np.zeros(len(values) + 1, np.int64)
+    np.add.at(edges, starts, 1)
+    np.add.at(edges, starts + cut.length, -1)
+    train = np.cumsum(edges[:-1]) > 0
+    same = train[before:] & train[:-before] & (rows.segment[before:] == rows.segment[:-before])
+    if not same.any():
+        raise SettingError(f"data.task.season = {before}: no recording has two training rows so far apart.")
+    away = np.abs(values[before:][same].astype(np.float64) - values[:-before][same])
+    return np.maximum(np.nanmean(away, axis=0), np.finfo(np.float32).tiny)  # type: ignore[no-any-return]

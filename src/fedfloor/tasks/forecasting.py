@@ -1,0 +1,117 @@
+"""Forecasting: the next rows of sensors, from a window of the rows before them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from fedfloor.errors import require
+from fedfloor.figures import Counts, Predictions
+from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.task import Reduction, Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Forecasting(Task):
+    """The next H rows of S sensors: a regression with T = S·H targets, sensor by sensor, each scaled by itself.
+
+    A run is judged by MASE, the mean over the sensors of their mean absolute error divided by that of repeating the
+    value before (or a season before) in the training recordings, one row ahead. Below 1 is better than repeating is one
+    row ahead. Hyndman and Koehler, International Journal of Forecasting 22 (2006) 679. The bins are ranges of the first
+    target.
+
+    Args:
+        horizon: H, rows.
+        sensors: by name; all where they are left out.
+        season: rows of a season, for MASE and the seasonal reference; left out, there is none.
+        loss, delta, levels, bins: as of :class:`~fedfloor.tasks.regression.Regression`.
+        center, scale, edges: taken from the training samples.
+        naive: of each target, the mean absolute error that MASE divides by; taken from the training recordings.
+    """
+
+    headline: ClassVar[str] = "MASE"
+    labelled: ClassVar[bool] = False
+
+    kind: Literal["forecasting"] = "forecasting"
+    horizon: int = 10
+    sensors: tuple[str, ...] = ()
+    season: int | None = None
+    loss: Literal["squared", "huber", "quantile"] = "squared"
+    delta: float = 1.0
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    bins: int = 5
+    center: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()
+    naive: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("sensors", "levels", "center", "scale", "edges", "naive"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        require(1 <= self.horizon <= 10_000, "data.task.horizon", self.horizon, "a whole number from 1 to 10,000")
+        fits = self.season is None or 1 <= self.season < math.inf
+        require(fits, "data.task.season", self.season, "a whole number of at least 1")
+        _ = self._numbers  # whose settings are checked
+
+    @property
+    def ahead(self) -> int:
+        """H."""
+        return self.horizon
+
+    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
+        """Return S·H, or as many for each level."""
+        return self._numbers.outputs(bins, targets, shape)
+
+    def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
+        """Return the regression's losses."""
+        return self._numbers.losses(out, y, reduction)
+
+    def values(self, out: Tensor) -> Tensor:
+        """Return the predicted numbers, [n, S·H, levels], in the sensors' units."""
+        return self._numbers.values(out)
+
+    def predicted(self, out: Tensor) -> Tensor:
+        """Return the bin of the first predicted number."""
+        return self._numbers.predicted(out)
+
+    def hits(self, out: Tensor, y: Tensor) -> Tensor:
+        """Return whether the first predicted number lies in the bin of the sample's."""
+        return self._numbers.hits(out, y)
+
+    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
+        """Return the true and the predicted numbers."""
+        return self._numbers.scores(out, y, bins)
+
+    def judged(
+        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
+    ) -> Predictions:
+        """Return the confusion table of the bins, the loss, and the errors beside the naive ones."""
+        found = self._numbers.judged(table, loss, y, scores, scored)
+        return found if found.errors is None else replace(found, errors=replace(found.errors, naive=self.naive))
+
+    def fitted(self, targets: NDArray[Any], edges: Sequence[float] = (), naive: Sequence[float] = ()) -> Forecasting:
+        """Return the task with scale and bins of the training targets [N, T], and the naive errors of these.
+
+        Raises:
+            SettingError: a target is the same in all of them.
+        """
+        found = self._numbers.fitted(targets, edges)
+        return replace(self, center=found.center, scale=found.scale, edges=found.edges, naive=tuple(naive))
+
+    def bin(self, targets: NDArray[Any]) -> NDArray[Any]:
+        """Return the bins of targets [N, T], int64 [N]."""
+        return self._numbers.bin(targets)
+
+    @cached_property
+    def _numbers(self) -> Regression:
+        return Regression(
+            loss=self.loss, delta=self.delta, levels=self.levels, bins=self.bins, center=self.center, scale=self.scale,
+            edges=self.edges,
+        )  # fmt: skip

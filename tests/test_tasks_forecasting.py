@@ -1,0 +1,107 @@
+"""Forecasting: targets are the rows ahead, errors are measured beside repeating the value before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedfloor import Experiment, run
+from fedfloor.checking import checked
+from fedfloor.data.own import load
+from fedfloor.errors import SettingError
+from fedfloor.runs.parks import load_data
+from fedfloor.tasks.forecasting import Forecasting
+from fedfloor.tasks.kinds import made
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, rows = np.random.default_rng(0), ["machine,cycle,wave,ramp,still"]
+    for m in range(4):
+        for t in range(150):
+            rows.append(f"m{m},{t},{np.sin(t / 3 + m) + rng.normal(0, 0.02):.4f},{t},5")
+    path = tmp_path_factory.mktemp("waves") / "waves.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def experiment(table: Path, data: dict[str, object] | None = None, **task: object) -> Experiment:
+    return checked(Experiment, {
+        "name": "waves", "rounds": 8, "work": {"lr": 0.05, "momentum": 0.9, "epochs": 3, "batch_size": 16},
+        "model": {"name": "mlp-sensor"},
+        "data": {
+            "path": str(table), "window": {"length": 8, "step": 1}, "columns": {"device": "machine", "time": "cycle"},
+            "task": {"kind": "forecasting", "horizon": 4, "sensors": ["wave", "ramp"], **task}, **(data or {}),
+        },
+    }, "")  # fmt: skip
+
+
+def test_targets_are_the_rows_ahead_of_a_window(table: Path) -> None:
+    data = load_data(experiment(table))
+    x, y = data.take(np.array([0, 7]), 0), data.targets(np.array([0, 7]))
+    assert x.shape == (2, 3, 8)
+    assert y.shape == (2, 8)
+    assert y[:, 4:].tolist() == [[8, 9, 10, 11], [15, 16, 17, 18]]  # of the ramp: the window ends with 7, or 14
+    assert x[:, 1, -1].tolist() == [7, 14]
+    wave = load(table, experiment(table, sensors=["wave"]).data, 0)
+    assert np.allclose(wave.targets(np.array([0]))[0, 0], x[1, 0, 1])  # row 8 is in the window that ends with row 14
+
+
+def test_no_target_of_training_lies_in_a_test_window(table: Path) -> None:
+    data = load_data(experiment(table))
+    whose = data.owner == 0  # type: ignore[operator]
+    last = data.targets(np.flatnonzero(whose))[:, -1].max()
+    first = data.take_test(np.flatnonzero(data.owner_test == 0))[:, 1].min()
+    assert last < first
+
+
+def test_mase_divides_by_repeating_the_value_before(table: Path, tmp_path: Path) -> None:
+    task = load_data(experiment(table)).task
+    assert isinstance(task, Forecasting)
+    assert task.naive[4:] == (1.0,) * 4  # the ramp rises by 1
+    done = run(experiment(table, sensors=["wave"]), out=tmp_path)
+    figures = done.lines[-1].figures
+    assert figures is not None
+    naive = load_data(experiment(table, sensors=["wave"])).task.naive[0]  # type: ignore[attr-defined]
+    assert figures["MASE"] == pytest.approx(figures["MAE"] / naive, rel=1e-6)  # type: ignore[operator]
+    assert figures["MASE"] < 0.6  # type: ignore[operator]
+    assert figures["R2"] > 0.97  # type: ignore[operator]
+
+
+def test_a_season_is_what_seasons_repeat(table: Path) -> None:
+    period = load_data(experiment(table, sensors=["wave"], season=19)).task  # 2π·3 = 18.85 rows
+    before = load_data(experiment(table, sensors=["wave"])).task
+    assert period.naive[0] < 0.3 * before.naive[0]  # type: ignore[attr-defined]
+
+
+def test_a_task_survives_its_description(table: Path) -> None:
+    task = load_data(experiment(table)).task
+    assert made(json.loads(json.dumps(task.describe()))) == task
+
+
+def test_intervals_cover_what_comes(table: Path, tmp_path: Path) -> None:
+    done = run(experiment(table, sensors=["wave"], loss="quantile", levels=[0.1, 0.5, 0.9]), out=tmp_path)
+    figures = done.lines[-1].figures
+    assert figures is not None
+    assert 0.4 < figures["coverage"] <= 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("data", "task", "said"),
+    [
+        ({"window": None}, {}, "set \\[data\\] window"),
+        ({}, {"horizon": 200}, "longer than every recording; the longest has 150 rows"),
+        ({}, {"sensors": ["wawe"]}, "no sensor is called 'wawe'. Did you mean 'wave'"),
+        ({}, {"sensors": []}, "sensor 'still' never changes"),
+        ({}, {"season": 500}, "so far apart"),
+        ({}, {"horizon": 0}, "data.task.horizon"),
+    ],
+)
+def test_what_cannot_be_forecast_is_refused(
+    table: Path, data: dict[str, object], task: dict[str, object], said: str
+) -> None:
+    with pytest.raises(SettingError, match=said):
+        load_data(experiment(table, data, **task))
