@@ -201,7 +201,7 @@ def test_normal_operation_alone_says_what_is_possible(command: Command) -> None:
         "(anomaly detection) is planned, not possible yet",
     )  # fmt: skip
     (command.folder / "calm.csv").write_text(f"device,time,a\n{rows.replace(',normal', '')}")
-    command.refused(command("new", "calm.csv"), "no column 'label'", "anomaly detection is planned")
+    command.refused(command("new", "calm.csv"), "no column 'label'", "data.task = 'forecasting'")
 
 
 def test_without_a_device_nothing_is_guessed_and_the_message_says_so(command: Command) -> None:
