@@ -22,7 +22,7 @@ def tree(node: Node, limit: int = 4, names: Names = NUMBERED) -> str:
 
     ``names`` are those of sites.
 
-    >>> from fedfloor.plan.nodes import Sequence, Train, Work, device
+    >>> from fedfloor.plan.nodes import Parallel, Repeat, Sequence, Train, Work, device
     >>> work = Work(epochs=1, rate=0.01)
     >>> ring = Repeat(5, Sequence(tuple(Train(device(k), work) for k in range(8))), tick=False)
     >>> print(tree(Parallel((ring, Train(device(9), work)))))
