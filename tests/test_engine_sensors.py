@@ -16,7 +16,12 @@ from fedfloor.plan.nodes import Parallel, Repeat, Sequence
 from floor import digest, engine, park, together, visits, walk
 
 ROW, WINDOW = (4,), (4, 12)
-CASES = [("cnn-sensor", WINDOW), ("mlp-sensor", WINDOW), *((name, ROW) for name in ("mlp-sensor", *FOR_ANY_SHAPE))]
+CASES = [
+    ("cnn-sensor", WINDOW),
+    ("cnn-sensor-gn", WINDOW),
+    ("mlp-sensor", WINDOW),
+    *((name, ROW) for name in ("mlp-sensor", *FOR_ANY_SHAPE)),
+]
 
 
 def sensors(shape: tuple[int, ...]) -> Park:

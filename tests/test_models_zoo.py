@@ -62,6 +62,7 @@ COUNTS = [
     ("mlp-sensor", ROW, 22, 8_982, linear(52, 64) + linear(64, 64) + linear(64, 22)),
     ("mlp-sensor", WINDOW, 22, 72_214, linear(52 * 20, 64) + linear(64, 64) + linear(64, 22)),
     ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
+    ("cnn-sensor-gn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
 ]  # fmt: skip
 
 
@@ -124,9 +125,10 @@ def test_convolutions_name_the_smallest_image_they_take(name: str, side: int) ->
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 8, 20, 301])
-def test_windows_of_any_length(length: int) -> None:
-    network = build("cnn-sensor", (3, length), 4, seed=0)
-    assert network.trained == small_cnn(3, 4)  # whatever the length
+@pytest.mark.parametrize(("name", "norms"), [("cnn-sensor", 0), ("cnn-sensor-gn", 320)])
+def test_windows_of_any_length(name: str, norms: int, length: int) -> None:
+    network = build(name, (3, length), 4, seed=0)
+    assert network.trained == small_cnn(3, 4) + norms  # whatever the length
     assert not network.channels_last
     assert network.module(torch.rand(2, 3, length)).shape == (2, 4)
 
@@ -135,6 +137,14 @@ def test_windows_of_any_length(length: int) -> None:
 @pytest.mark.parametrize("name", ["mlp-sensor", *FOR_ANY_SHAPE])
 def test_rows_and_windows(name: str, shape: tuple[int, ...]) -> None:
     assert build(name, shape, 4, seed=0).module(torch.rand(2, *shape)).shape == (2, 4)
+
+
+def test_group_norm_knows_one_sample_at_a_time() -> None:
+    module = build("cnn-sensor-gn", (3, 12), 4, seed=0).module
+    x = torch.rand(5, 3, 12)
+    alone = torch.cat([module(one[None]) for one in x])
+    assert torch.allclose(module(x), alone, atol=1e-6)  # float32 of sums in another order
+    assert torch.allclose(module(x), module.eval()(x))
 
 
 def test_a_window_read_backwards_is_another_window() -> None:
@@ -163,7 +173,7 @@ def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ..
 @pytest.mark.parametrize(
     ("name", "shape", "said"),
     [
-        ("cnn-tutorial", WINDOW, "Choose 'cnn-sensor', 'mlp-sensor', 'mlp-2nn' or 'logistic'."),
+        ("cnn-tutorial", WINDOW, "Choose 'cnn-sensor', 'mlp-sensor', 'cnn-sensor-gn', 'mlp-2nn' or 'logistic'."),
         ("cnn-sensor", ROW, "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-2nn' or"),
         (
             "cnn-sensor",
