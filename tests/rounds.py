@@ -96,7 +96,7 @@ class Job:
         resources = None if self.costs is None else self.costs.resources(self.start)
         here, tick, every = self.here, max(0, number - 1), range(self.here.devices)
         seen = [self.engine.memory.visits[k] for k in every]
-        census = here.census(every, tick, seen) if self.method.asks_census(number) else None
+        census = here.census(every, tick, seen) if self.method.needs.census_now(number) else None
         return View(
             number, self.rounds, here.sizes, here.factory_at(tick), self.start, last, net.trained, net.layout,
             resources=resources, census=census, held=here.holdings,

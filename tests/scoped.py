@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.models.network import Network
 from fedfloor.outside import load
 from fedfloor.parts.objective import Plain, Visit
@@ -54,11 +54,8 @@ class Asking(Method):
     """The plans of odd rounds read the census."""
 
     @property
-    def reads_census(self) -> bool:
-        return True
-
-    def asks_census(self, round_number: int) -> bool:
-        return round_number % 2 == 1
+    def needs(self) -> Needs:
+        return Needs(census=True, census_in=lambda number: number % 2 == 1)
 
     def init(self, view: View, answers: object, rng: np.random.Generator) -> State:
         assert view.census is None

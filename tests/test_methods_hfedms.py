@@ -124,7 +124,7 @@ def test_variant_s_hands_nothing_out_and_its_groups_are_new_in_every_round() -> 
     assert isinstance(two, Parallel)
     assert len(two.children) == 6
     assert walk.scopes(two) == {"all"}
-    assert not of.remembers
+    assert not of.needs.remembers
 
 
 # -- which method it is where ------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_a_weight_on_the_class_mix_brings_in_those_that_hold_other_classes() -> 
 
 
 def test_the_census_that_is_weighed_is_asked_for() -> None:
-    assert not RaFed().reads_census
+    assert not RaFed().needs.census
     job = Job(method("rafed", weight_divergence=1.0), park(SIZES))
     view = replace(job.view(1), census=job.here.counts())
     plan = job.method.plan(job.begin(), view, np.random.default_rng(0))

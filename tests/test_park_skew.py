@@ -77,11 +77,9 @@ def test_samples_that_stay_on_real_devices_are_not_measured() -> None:
 
 @pytest.mark.parametrize("name", CHOOSES)
 def test_methods_that_choose_by_labels_declare_it(name: str) -> None:
-    assert combined(config.from_table({"method": {"name": name}})).chooses_by_labels
-    assert not combined(
-        config.from_table({"method": {"name": name}, "methods": {name: CHOOSES[name]}})
-    ).chooses_by_labels
-    assert not combined(config.from_table({"method": {"name": "fedavg"}})).chooses_by_labels
+    assert combined(config.from_table({"method": {"name": name}})).needs.labels
+    assert not combined(config.from_table({"method": {"name": name}, "methods": {name: CHOOSES[name]}})).needs.labels
+    assert not combined(config.from_table({"method": {"name": "fedavg"}})).needs.labels
 
 
 @pytest.mark.parametrize(("name", "measured", "warned"), [("fedgs", 0.2, 1), ("fedgs", 0.5, 0), ("fedavg", 0.2, 0)])

@@ -132,9 +132,9 @@ def test_a_census_is_asked_and_counted_in_the_rounds_that_read_it(tmp_path: Path
 
 
 def test_methods_that_read_it_read_it_in_every_round_unless_they_say_so() -> None:
-    assert [Asking().asks_census(number) for number in (0, 1, 2)] == [False, True, False]
-    assert [RaFed(weight_divergence=1.0).asks_census(number) for number in (0, 1, 2)] == [True] * 3
-    assert not FedAvg().asks_census(1)
+    assert [Asking().needs.census_now(number) for number in (0, 1, 2)] == [False, True, False]
+    assert [RaFed(weight_divergence=1.0).needs.census_now(number) for number in (0, 1, 2)] == [True] * 3
+    assert not FedAvg().needs.census_now(1)
 
 
 def test_a_part_that_has_no_price_is_refused_by_name() -> None:

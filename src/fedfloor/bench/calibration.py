@@ -144,7 +144,7 @@ def times(case: Case, periods: int, folder: Path) -> list[list[float]]:
     found: list[list[float]] = []
     for number in range(1, (case.warm + periods) * case.period + 1):
         began = time.perf_counter()
-        census = park.census(every, number - 1, [0] * park.devices) if method.asks_census(number) else None
+        census = park.census(every, number - 1, [0] * park.devices) if method.needs.census_now(number) else None
         view = View(number, 500, park.sizes, park.factory_of, state.packet, census=census, held=park.holdings)
         plan = method.plan(state, view, generator(0, "plan", number))
         state = method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=number - 1))

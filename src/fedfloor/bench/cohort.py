@@ -196,7 +196,7 @@ class _Rounds:
     def view(self, number: int) -> View:
         park, seen = self.park, self.engine.memory.visits
         every = range(park.devices)
-        wanted = number > 0 and self.method.asks_census(number)
+        wanted = number > 0 and self.method.needs.census_now(number)
         census = park.census(every, self.tick, [seen[k] for k in every]) if wanted else None
         return View(number, 1000, park.sizes, park.factory_of, self.start, census=census, held=park.holdings)
 

@@ -266,7 +266,7 @@ def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -
     from fedfloor.bench import methods as cost
     from fedfloor.methods.catalog import METHODS
 
-    timed = [name for name, kind in METHODS.items() if not kind().reads_network]  # the others choose by a network
+    timed = [name for name, kind in METHODS.items() if not kind().needs.network]  # the others choose by a network
     names = [name for name in timed if only in name]
     if not names:
         raise unknown("method", only, timed)

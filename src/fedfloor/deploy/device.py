@@ -246,7 +246,7 @@ def foreign(experiment: Experiment, method: Combined) -> tuple[str, ...]:
     """Return the kinds of requests that an experiment's rounds require from edges of other factories."""
     if experiment.park.mobility is not None:
         return ("facts", "visit", "probe", "census", "keep")
-    return ("facts", "visit") if method.crosses else ()
+    return ("facts", "visit") if method.needs.crosses else ()
 
 
 def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:

@@ -61,7 +61,7 @@ class Worker:
         self.layout = packing.layout(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)
-        self._keeps = method.remembers or method.objective.remembers or not of_the_house(method)
+        self._keeps = method.needs.remembers or method.objective.remembers or not method.built_in
         self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.flat.nbytes)
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
 
@@ -192,14 +192,9 @@ class Worker:
         return "answer", {"answer": said}, {}
 
 
-def of_the_house(method: Combined) -> bool:
-    """Return whether a method is built in: what it asks and lets devices keep is then known."""
-    return type(method.method).__module__.startswith("fedfloor.")
-
-
 def asked_features(method: Combined) -> dict[str, Scalar] | None:
     """Return the settings of the questions for features that a method asks, none where it asks none; None: any."""
-    if not of_the_house(method):
+    if not method.built_in:
         return None
     settings = {name: getattr(method.method, name, None) for name in ASKED}
     return {name: one for name, one in settings.items() if one is not None}

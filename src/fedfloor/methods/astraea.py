@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.grouping import formed
 from fedfloor.parts.growth import chosen_groups
 from fedfloor.parts.work import WorkSettings
@@ -69,9 +69,9 @@ class Astraea(Method):
                 raise unknown(f"methods.astraea.{name}", getattr(self, name), known)
 
     @property
-    def chooses_by_labels(self) -> bool:
-        """Groups are formed by the classes, unless they are drawn at random."""
-        return self.grouping != "random"
+    def needs(self) -> Needs:
+        """Groups are formed by the classes, unless they are drawn at random; chains go from factory to factory."""
+        return Needs(labels=self.grouping != "random", crosses=True)
 
     def _blind(self, everyone: int) -> bool:
         """Whether who holds what makes no difference to the groups."""
@@ -92,11 +92,6 @@ class Astraea(Method):
         known = counts.any() and not self._blind(len(everyone))
         solver, told = (self.grouping, counts) if known else ("random", None)
         return State(view.start, {"groups": formed(solver, everyone, told, len(everyone) // size, rng, size)})
-
-    @property
-    def crosses(self) -> bool:
-        """Chains go from factory to factory."""
-        return True
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Send a copy through each group that is drawn; groups stand in the order of their smallest device."""

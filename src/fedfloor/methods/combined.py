@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfloor.capacity import require_memory
 from fedfloor.errors import SettingError
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import mix as mixing
 from fedfloor.parts import objectives, selection, server, weighted
@@ -78,18 +78,18 @@ class Combined(Method):
             )
         if isinstance(parts.objective, weighted.PerSample):
             reweighted(method.objective, parts.objective, objectives.spoken(method.objective)[0], name)
-        if method.separate and (parts.mix or parts.edge_mix or parts.server):
+        if method.needs.separate and (parts.mix or parts.edge_mix or parts.server):
             raise SettingError(
                 f"method '{name}' lets no models meet: leave mix, edge_mix and server out of its table and [method]."
             )
-        if method.remembers and parts.objective is not None and parts.objective.remembers:
+        if method.needs.remembers and parts.objective is not None and parts.objective.remembers:
             kind = objectives.spoken(parts.objective)[0]
             raise SettingError(
                 f"method.objective = '{kind}' with method '{name}': its devices keep something between visits already, "
                 "and what the objective keeps would take its place. Choose another objective, or a setting of the "
                 "method in which nothing is kept."
             )
-        if parts.server not in (None, Sgd()) and method.scopes != {"all"}:
+        if parts.server not in (None, Sgd()) and method.needs.scopes != {"all"}:
             raise SettingError(
                 f"method.server with method '{name}': rounds of it train only part of the model (work.scope), and the "
                 "server's momentum or rate would move the rest. Leave method.server out: the model is then taken as it "
@@ -115,43 +115,15 @@ class Combined(Method):
         return bool(getattr(getattr(self.method, "work", None), "short_batches", False))
 
     @property
-    def reads_network(self) -> bool:
-        """Whether the method reads what the network says of the devices."""
-        return self.method.reads_network
+    def built_in(self) -> bool:
+        """Whether the method is one of the package's, not one of your own."""
+        return type(self.method).__module__.startswith("fedfloor.")
 
     @property
-    def crosses(self) -> bool:
-        """Whether a branch of the method's plan may visit devices of several factories."""
-        return self.method.crosses
-
-    @property
-    def reads_census(self) -> bool:
-        """Whether the method reads the census."""
-        return self.method.reads_census
-
-    @property
-    def chooses_by_labels(self) -> bool:
-        """Whether the method chooses or groups devices by their classes alone."""
-        return self.method.chooses_by_labels
-
-    @property
-    def separate(self) -> bool:
-        """Whether every device trains a model of its own."""
-        return self.method.separate
-
-    @property
-    def scopes(self) -> frozenset[str]:
-        """Which parts of the model the method trains."""
-        return self.method.scopes
-
-    @property
-    def remembers(self) -> bool:
-        """Whether devices keep something by the method's own doing."""
-        return self.method.remembers
-
-    def asks_census(self, round_number: int) -> bool:
-        """Say whether the plan of a round reads the census."""
-        return self.method.asks_census(round_number)
+    def needs(self) -> Needs:
+        """What the method needs; one from outside the package crosses factories unless it denies it."""
+        needs = self.method.needs
+        return needs if needs.crosses is not None else replace(needs, crosses=not self.built_in)
 
     def setup(self, view: View) -> Node | None:
         """Return the questions of the method before round 1, and that for the classes if its objective weighs them."""
@@ -270,7 +242,7 @@ class Combined(Method):
 
     def _loaded(self, node: Node) -> Node:
         """Return a plan once the parts that a method from outside the package names in it are imported."""
-        if not type(self.method).__module__.startswith("fedfloor."):
+        if not self.built_in:
             walk.fold(node, lambda at, _: [load(spec, key) for key, spec in walk.names(at) if SPEC.fullmatch(spec)])
         return node
 

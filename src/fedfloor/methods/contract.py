@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -121,6 +121,39 @@ class State:
         object.__setattr__(self, "notes", notes)
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a method's rounds need beside the packet, and what they do beside training it.
+
+    Attributes:
+        network: ``plan`` reads what the network states of the devices; the view then has ``resources``.
+        census: ``plan`` reads the census, which it shows by a ``Probe`` in the round.
+        census_in: the rounds of these whose number (0: the set-up) it is true for; all where it is left out.
+        labels: devices are chosen or grouped by their classes alone: without label skew this has nothing to use.
+        crosses: a branch of ``plan`` may visit devices of several factories; left out, a method of your own may and
+            a built-in one does not.
+        scopes: parts of the model that are trained in any round; the network must have them.
+        remembers: devices keep something between visits that another objective has no part in.
+        separate: every device trains a model of its own: these never meet, and are what is evaluated.
+
+    >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
+    False
+    """
+
+    network: bool = False
+    census: bool = False
+    census_in: Callable[[int], bool] | None = None
+    labels: bool = False
+    crosses: bool | None = None
+    scopes: frozenset[str] = frozenset({"all"})
+    remembers: bool = False
+    separate: bool = False
+
+    def census_now(self, round_number: int) -> bool:
+        """Return whether the plan of a round (0: the set-up) reads the census: the view has it in these only."""
+        return self.census and (self.census_in is None or self.census_in(round_number))
+
+
 class Method(Protocol):
     """A federated method: a frozen dataclass of its hyper-parameters. Most methods write only ``plan``.
 
@@ -140,43 +173,9 @@ class Method(Protocol):
         return Sgd()
 
     @property
-    def reads_network(self) -> bool:
-        """Whether ``plan`` reads what the network says of the devices; the view then has ``resources``."""
-        return False
-
-    @property
-    def crosses(self) -> bool:
-        """Whether a branch of ``plan`` may visit devices of several factories; a method of your own may."""
-        return not type(self).__module__.startswith("fedfloor.")
-
-    @property
-    def reads_census(self) -> bool:
-        """Whether ``plan`` reads the census in any round; it then says with a ``Probe`` that it was asked for."""
-        return False
-
-    @property
-    def chooses_by_labels(self) -> bool:
-        """Whether devices are chosen or grouped by their classes alone: without label skew this has nothing to use."""
-        return False
-
-    @property
-    def remembers(self) -> bool:
-        """Whether devices keep something between visits that another objective has no part in."""
-        return False
-
-    @property
-    def separate(self) -> bool:
-        """Whether every device trains a model of its own: these never meet, and are what is evaluated."""
-        return False
-
-    @property
-    def scopes(self) -> frozenset[str]:
-        """Which parts of the model it trains in any round; the network must have them."""
-        return frozenset({"all"})
-
-    def asks_census(self, round_number: int) -> bool:  # noqa: ARG002
-        """Say whether the plan of this round (0: the set-up) reads the census: the view has it in these rounds only."""
-        return self.reads_census
+    def needs(self) -> Needs:
+        """What a run has to have ready for the method, and what it does to devices beside training them."""
+        return Needs()
 
     def setup(self, view: View) -> Node | None:  # noqa: ARG002
         """Return what to ask before the first round (``Probe`` nodes only), or nothing."""

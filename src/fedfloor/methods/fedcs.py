@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import Method, Resources, State, View
+from fedfloor.methods.contract import Method, Needs, Resources, State, View
 from fedfloor.methods.star import check_share
 from fedfloor.parts.sampling import fraction
 from fedfloor.parts.work import WorkSettings
@@ -54,9 +54,9 @@ class FedCS(Method):
         require(self.deadline_s > 0, "methods.fedcs.deadline_s", self.deadline_s, "seconds, above 0")
 
     @property
-    def reads_network(self) -> bool:
-        """Always: how long training and transfers take."""
-        return True
+    def needs(self) -> Needs:
+        """The network: how long training and transfers take."""
+        return Needs(network=True)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Ask the drawn devices for their resources, then visit those that get done in time."""

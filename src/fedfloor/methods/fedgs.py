@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.park.privacy import shares
 from fedfloor.parts.sampling import choose
 from fedfloor.parts.work import WorkSettings
@@ -79,14 +79,9 @@ class FedGS(Method):
         return self.solver == "random" or self.random == self.devices
 
     @property
-    def reads_census(self) -> bool:
-        """Whether the plan itself hangs on the census: where the choice is made once a round."""
-        return self.choose == "round" and not self.blind
-
-    @property
-    def chooses_by_labels(self) -> bool:
-        """Devices are chosen by their census, unless all are drawn at random."""
-        return not self.blind
+    def needs(self) -> Needs:
+        """Devices are chosen by their census, which the plan itself reads where that is done once a round."""
+        return Needs(census=self.choose == "round" and not self.blind, labels=not self.blind)
 
     def setup(self, view: View) -> Node | None:
         """Ask for the classes of all data, if anybody will be chosen by them."""
@@ -110,7 +105,7 @@ class FedGS(Method):
         if not branches:
             raise SettingError("method 'fedgs': no factory has a device that may take part.")
         rounds = Parallel(tuple(branches), mix=self.weights)
-        asked = self.reads_census and not self.census_free
+        asked = self.needs.census and not self.census_free
         return Sequence((Probe(tuple(view.devices), "census"), rounds)) if asked else rounds
 
     def _super_node(self, members: tuple[int, ...], node: Select, share: tuple[float, ...]) -> Select:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.sampling import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, device
@@ -54,9 +54,9 @@ class FedSR(Method):
         require(size is None or size >= 1, "methods.fedsr.ring_size", size, "a whole number of at least 1, or left out")
 
     @property
-    def crosses(self) -> bool:
-        """Rings of a given size do; others lie within a factory."""
-        return self.ring_size is not None
+    def needs(self) -> Needs:
+        """Rings of a given size cross factories; others lie within one."""
+        return Needs(crosses=self.ring_size is not None)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Send a copy round each ring; rings stand in the order of their smallest device."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.methods import grouped
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
@@ -55,9 +55,9 @@ class FLDG(Method):
         grouped.check("fldg", self.groups, self.refresh)
 
     @property
-    def reads_census(self) -> bool:
-        """Whether groups may be formed anew."""
-        return self.refresh is not None
+    def needs(self) -> Needs:
+        """The census, if groups may be formed anew."""
+        return Needs(census=self.refresh is not None)
 
     def setup(self, view: View) -> Node:
         """Ask for mean features."""

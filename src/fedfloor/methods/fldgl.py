@@ -11,7 +11,7 @@ import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.methods import grouped
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome
@@ -63,9 +63,9 @@ class FLDGL(Method):
         require(self.width > 0, "methods.fldgl.width", self.width, "above 0")
 
     @property
-    def reads_census(self) -> bool:
-        """Whether groups may be formed anew."""
-        return self.refresh is not None
+    def needs(self) -> Needs:
+        """The census, if groups may be formed anew."""
+        return Needs(census=self.refresh is not None)
 
     def setup(self, view: View) -> Node:
         """Ask for hashes."""

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.grouping import formed
 from fedfloor.parts.growth import Growth, Log, chosen_groups, groups_of, is_full, period_of
 from fedfloor.parts.replay import Replay, Rule, calibrating
@@ -104,33 +104,17 @@ class HFedMS(Method):
         return 1 if self.variant == "S" else self.period
 
     @property
-    def scopes(self) -> frozenset[str]:
-        """Which parts of the model it trains."""
-        return frozenset({"all"} if self.every == 1 else {"all", "classifier"})
-
-    @property
-    def remembers(self) -> bool:
-        """Devices keep features, or samples."""
-        return self.every > 1 and (self.memory > 0 or self.keep == "samples")
-
-    @property
-    def reads_census(self) -> bool:
-        """Groups are formed by the census."""
-        return self.grouping != "random"
-
-    @property
-    def chooses_by_labels(self) -> bool:
-        """Groups are formed by the census, unless they are drawn at random."""
-        return self.reads_census
-
-    def asks_census(self, round_number: int) -> bool:
-        """Return whether the round begins a period."""
-        return self.reads_census and round_number > 0 and is_full(round_number, self.every)
-
-    @property
-    def crosses(self) -> bool:
-        """Chains go from factory to factory."""
-        return True
+    def needs(self) -> Needs:
+        """The census where a period begins; devices keep features, or samples; chains go from factory to factory."""
+        by_census = self.grouping != "random"
+        return Needs(
+            census=by_census,
+            census_in=lambda number: number > 0 and is_full(number, self.every),
+            labels=by_census,
+            crosses=True,
+            scopes=frozenset({"all"} if self.every == 1 else {"all", "classifier"}),
+            remembers=self.every > 1 and (self.memory > 0 or self.keep == "samples"),
+        )
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Let the groups of the period train, in its first round the whole model."""
@@ -141,7 +125,7 @@ class HFedMS(Method):
         work = work if full else calibrating(work, self._replay(last=last), self.calibration_epochs)
         chains = Parallel(tuple(Sequence(tuple(Train(device(k), work) for k in g)) for g in groups), mix=self.weights)
         nodes: list[Node] = [chains] if groups else []
-        if full and self.reads_census and not self.census_free:
+        if full and self.needs.census and not self.census_free:
             nodes.insert(0, Probe(tuple(view.devices), "census"))
         if full and self.variant == "D":
             nodes.append(Broadcast(tuple(sorted(k for g in groups for k in g)), "all"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Train, device
 from fedfloor.plan.outcome import Outcome
@@ -37,14 +37,9 @@ class LocalOnly(Method):
     work: WorkSettings = WorkSettings(epochs=1)
 
     @property
-    def remembers(self) -> bool:
-        """Devices keep their models."""
-        return True
-
-    @property
-    def separate(self) -> bool:
-        """They never meet."""
-        return True
+    def needs(self) -> Needs:
+        """Devices keep their models, which never meet."""
+        return Needs(remembers=True, separate=True)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Train every device."""

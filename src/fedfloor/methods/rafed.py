@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
 from fedfloor.solvers.allocation.bound import alone_s
@@ -55,14 +55,9 @@ class RaFed(Method):
         require(self.solver in SOLVERS, "methods.rafed.solver", self.solver, f"one of {', '.join(SOLVERS)}")
 
     @property
-    def reads_network(self) -> bool:
-        """Always: where devices stand, how fast they compute."""
-        return True
-
-    @property
-    def reads_census(self) -> bool:
-        """Whether the class mix is weighed."""
-        return self.weight_divergence > 0
+    def needs(self) -> Needs:
+        """The network: where devices stand, how fast they compute; the census, if the class mix is weighed."""
+        return Needs(network=True, census=self.weight_divergence > 0)
 
     def init(self, view: View, answers: object, rng: np.random.Generator) -> State:  # noqa: ARG002
         """Draw where a solver that starts at random starts; it is the same in every round."""
@@ -81,7 +76,7 @@ class RaFed(Method):
                 for k in found.active
             )
         )
-        return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.reads_census else visits
+        return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.needs.census else visits
 
     def problem(self, view: View) -> Problem:
         """Return what is to be solved in a round: who is invited, and what a visit's work takes.
@@ -100,7 +95,7 @@ class RaFed(Method):
         work = self.work.at(view.round, view.rounds)
         passes = np.array([work.passes(n) for n in view.holdings.tolist()])
         here = replace(known, compute_s=known.compute_s * passes, usable=known.allowed & invited[:, None])
-        if not self.reads_census or view.census is None:
+        if not self.needs.census or view.census is None:
             return here
         counts = view.census.astype(np.float64)
         return replace(here, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)

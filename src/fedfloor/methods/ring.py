@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.sampling import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Repeat, Sequence, Train, device
@@ -47,9 +47,9 @@ class Ring(Method):
         require(0 < self.fraction <= 1, "methods.ring.fraction", self.fraction, "above 0 and at most 1")
 
     @property
-    def crosses(self) -> bool:
+    def needs(self) -> Needs:
         """Chains go from factory to factory."""
-        return True
+        return Needs(crosses=True)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Send the model round the ring."""

@@ -168,7 +168,7 @@ def rounds(engine: Engine, experiment: Experiment) -> Iterator[Done]:
 
     def view(number: int) -> View:
         seen = engine.memory.visits
-        census = park.census(every, tick, [seen[k] for k in every]) if method.asks_census(number) else None
+        census = park.census(every, tick, [seen[k] for k in every]) if method.needs.census_now(number) else None
         return View(
             number, experiment.rounds, park.sizes, park.factory_at(tick), start, receipts, engine.network.trained,
             engine.network.layout, census=census, held=park.holdings,

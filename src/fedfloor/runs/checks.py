@@ -139,9 +139,9 @@ def parts_there(engine: Engine, method: Combined) -> None:
             f"objective '{spoken(method.objective)[0]}' is defined for classes, and data.task is '{engine.task.kind}'. "
             "Choose another objective (method.objective) or another method."
         )
-    for scope in sorted(method.scopes):
+    for scope in sorted(method.needs.scopes):
         engine.network.part(scope)
-    if method.remembers and "classifier" in method.scopes:
+    if method.needs.remembers and "classifier" in method.needs.scopes:
         features.require_head(engine, f"of method '{method.name}'")
 
 

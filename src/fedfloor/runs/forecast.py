@@ -106,7 +106,7 @@ def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Ta
     network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
     costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
     start = {"w": torch.zeros_like(network.flat)}
-    resources = costs.resources(start) if costs is not None and method.reads_network else None
+    resources = costs.resources(start) if costs is not None and method.needs.network else None
     whole, trained, layout = experiment.rounds, network.trained, network.layout
     of, held = park.factory_of, park.holdings
     return View(0, whole, park.sizes, of, start, (), trained, layout, resources=resources, held=held), costs
@@ -126,7 +126,7 @@ def at(
         trained: device → how often it was trained so far in the run.
     """
     every, stands, known = range(park.devices), park.factory_at(tick), view.resources
-    census = park.census(every, tick, [trained.get(k, 0) for k in every]) if method.asks_census(number) else None
+    census = park.census(every, tick, [trained.get(k, 0) for k in every]) if method.needs.census_now(number) else None
     if known is not None and costs is not None and not np.array_equal(stands, view.factory_of):
         known = costs.resources(view.start)
     return replace(view, round=number, factory_of=stands, census=census, resources=known)

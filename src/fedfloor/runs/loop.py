@@ -74,12 +74,12 @@ def execute(
     if live is not None and experiment.evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
     method = combined(experiment)
-    if live is not None and method.separate:
+    if live is not None and method.needs.separate:
         raise SettingError(
             f"method '{experiment.method.name}' keeps every model on its device, where nobody can evaluate it from "
             "here. Simulate it, or choose another method."
         )
-    if method.separate and experiment.decide.asked:
+    if method.needs.separate and experiment.decide.asked:
         raise SettingError(f"method '{experiment.method.name}' has no one model to decide by: leave [decide] out.")
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
@@ -145,9 +145,11 @@ class _Run:
         network = self.engine.network
         tick, every = point.tick if point else 0, range(park.devices)
         of, trained = park.factory_at(tick), network.trained
-        if self.costs is not None and self.resources is None and self.method.reads_network:
+        if self.costs is not None and self.resources is None and self.method.needs.network:
             self.resources = self.costs.resources(start)
-        census = floor.of(self.engine).census(self.engine, every, tick) if self.method.asks_census(number) else None
+        census = (
+            floor.of(self.engine).census(self.engine, every, tick) if self.method.needs.census_now(number) else None
+        )
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
             resources=self.resources, census=census, held=park.holdings,
@@ -232,14 +234,14 @@ class _Run:
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
         model, kept = state.packet["w"], point.best
-        if score is not None and not self.method.separate:
+        if score is not None and not self.method.needs.separate:
             kept = best.after(kept, number, model, score, self.experiment, self.engine, self.method)
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def evaluate(self, state: State) -> Score:
         """Evaluate a global model, or every device's own, by the figures that the experiment asks for."""
         headline = self.experiment.evaluate.figure
-        if self.method.separate:
+        if self.method.needs.separate:
             return separate.evaluate(self.engine, state.packet["w"], headline)
         return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
@@ -332,7 +334,7 @@ class _Run:
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state)
-        one_model = not self.method.separate
+        one_model = not self.method.needs.separate
         models = decide.models(self.experiment, self.engine, self.method, point) if one_model else []
         if not self.first:
             return

@@ -67,7 +67,7 @@ def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
         experiment: whose method.
         skew: of its park; None where it is unknown.
     """
-    if skew is not None and skew.negligible and combined(experiment).chooses_by_labels:
+    if skew is not None and skew.negligible and combined(experiment).needs.labels:
         skewed = ' Skewed labels: data.partition, such as { kind = "dirichlet", alpha = 0.3 }.'
         log.warning(
             "Method '%s' chooses devices by their labels, and has nothing to choose by here: expect no more of it than "
