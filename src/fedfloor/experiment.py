@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from fedfloor.data.cmapss import Cmapss
 from fedfloor.data.machines import Machines
 from fedfloor.data.procedural import Procedural
 from fedfloor.data.reading import Reading
+from fedfloor.data.sources import SOURCES
 from fedfloor.errors import SettingError, require
 from fedfloor.figures import Figure, named
 from fedfloor.network.settings import NetworkSettings
@@ -23,6 +25,8 @@ from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 
+LIKE = ("procedural", "machines", "cmapss")  # data sets with settings of their own, in a table of their name
+
 
 @dataclass(frozen=True)
 class DataSettings(Reading):
@@ -32,8 +36,8 @@ class DataSettings(Reading):
         name: a data set by name; ``labels`` is made on the spot and needs no download.
         root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
         path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
-        partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data and
-            machines, and ``iid`` for others.
+        partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data, machines
+            and engines, and ``iid`` for others.
         stream: what a device holds when.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
@@ -41,6 +45,7 @@ class DataSettings(Reading):
         samples_per_device: samples made for each device, for generated data.
         procedural: what the data set ``procedural`` is like.
         machines: what the data set ``machines`` is like.
+        cmapss: which engines and sensors of the data set ``cmapss``, and how many of them are a device's.
     """
 
     name: str = "labels"
@@ -52,22 +57,28 @@ class DataSettings(Reading):
     samples_per_device: int = 300
     procedural: Procedural | None = None
     machines: Machines | None = None
+    cmapss: Cmapss | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        source = None if self.path else SOURCES.get(self.name)
         if self.partition is None:
-            natural = self.path or self.name in ("procedural", "machines")
+            natural = self.path or (source is not None and source.natural)
             object.__setattr__(self, "partition", Natural() if natural else Iid())
-        if self.procedural is not None and (self.path or self.name != "procedural"):
-            raise SettingError(
-                '[data] procedural says what name = "procedural" is like. Leave it out, or set that name.'
-            )
-        if self.machines is not None and (self.path or self.name != "machines"):
-            raise SettingError('[data] machines says what name = "machines" is like. Leave it out, or set that name.')
+        if self.task is None and self.bins is None and source is not None:
+            object.__setattr__(self, "task", source.task)
+        for key in LIKE:
+            if getattr(self, key) is not None and (self.path or self.name != key):
+                raise SettingError(f'[data] {key} says what name = "{key}" is like. Leave it out, or set that name.')
         if self.test is not None and not self.path:
             raise SettingError("[data] test: test samples of its own belong to a [data] path. Leave test out.")
         made = self.samples_per_device
         require(made >= 1, "data.samples_per_device", made, "a whole number of at least 1")
+
+    @property
+    def like(self) -> object | None:
+        """The data set's own settings; None for their defaults."""
+        return getattr(self, self.name) if self.name in LIKE else None
 
 
 @dataclass(frozen=True)

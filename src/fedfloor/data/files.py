@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
+import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
 
@@ -130,3 +135,31 @@ def head(path: Path, length: int) -> bytes:
         if len(start) >= length:
             break
     return start[:length]
+
+
+def matrix(path: Path, data: bytes, width: int, *, either_way: bool = False) -> NDArray[np.float64]:
+    """Return a matrix of finite numbers, written row by row with blanks between them, float64 [rows, width].
+
+    Args:
+        path: of the file, for messages.
+        data: what it holds.
+        width: number of columns.
+        either_way: whether a matrix with so many rows, and another number of columns, is transposed.
+
+    Raises:
+        SettingError: it is none.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns of an empty file
+            x = np.loadtxt(io.BytesIO(data), ndmin=2)
+    except (ValueError, UserWarning, UnicodeDecodeError) as error:
+        raise damaged(path, f"not a matrix of numbers ({error})") from error
+    if either_way and x.shape[0] == width and x.shape[1] != width:
+        x = x.T
+    if x.shape[1] != width:
+        raise damaged(path, f"{x.shape[1]} columns instead of {width}")
+    if not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        raise damaged(path, f"row {row + 1}, column {column + 1}: not a finite number")
+    return x

@@ -112,6 +112,11 @@ LEAF = """LEAF publishes no files but a script that makes them from NIST's, whic
   ./preprocess.sh -s niid --sf 1.0 -k 0 -t sample
 Then put the *.json of its data/train into {folder}/train and those of data/test into {folder}/test."""
 
+NASA = """NASA publishes one archive of all its data of this kind:
+  https://phm-datasets.s3.amazonaws.com/NASA/6.+Turbofan+Engine+Degradation+Simulation+Data+Set.zip
+It holds CMAPSSData.zip. Put train_FD001.txt, test_FD001.txt and RUL_FD001.txt of that, and those of FD002 to FD004,
+into {folder}."""
+
 PUBLISHED = {
     **dict.fromkeys(
         ("labels", "procedural", "machines"),
@@ -133,6 +138,12 @@ PUBLISHED = {
     "cifar-10": Published(CIFAR_10, CIFAR_PLACES, CIFAR_PAGE),
     "cifar-100": Published(CIFAR_100, CIFAR_PLACES, CIFAR_PAGE),
     "femnist": Published((), (), "https://github.com/TalwalkarLab/leaf", LEAF),
+    "cmapss": Published(
+        (),
+        (),
+        "https://www.nasa.gov/intelligent-systems-division/discovery-and-systems-health/pcoe/pcoe-data-set-repository/",
+        NASA,
+    ),
     "tep": Published(
         TEP,
         ("https://raw.githubusercontent.com/camaramm/tennessee-eastman-profBraatz/master/",),

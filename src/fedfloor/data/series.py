@@ -43,7 +43,7 @@ def assemble(
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
     data = _dataset(name, asked(name, classes, rows, cut, reading, inputs), rows, cut, inputs, owned, digest)
     last = cut.last[~cut.test]
-    if isinstance(reading.split, RunSplit):
+    if isinstance(reading.split, RunSplit) or rows.whole:
         return replace(data, run=rows.runs[last])
     if isinstance(reading.split, LastSplit) and (data.time is None or reading.split.of == "run"):
         whole = rows.segment if rows.owner is None or reading.split.of == "run" else rows.owner

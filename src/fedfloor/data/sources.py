@@ -3,83 +3,165 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fedfloor.data import cifar, idx, leaf, machines, tep
+from fedfloor.data import cifar, cmapss, idx, leaf, machines, tep
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.labels import labels
 from fedfloor.data.procedural import Procedural, procedural
+from fedfloor.data.published import PUBLISHED
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, unknown
+from fedfloor.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of a data set.
+
+    Args:
+        name: of it.
+        folder: where its files lie.
+        devices: how many it is made for, where it is made here.
+        samples_per_device: training samples of each of these devices.
+        seed: of what is made.
+        reading: task, windows, missing values.
+        like: settings of its own; None for their defaults.
+    """
+
+    name: str
+    folder: Path
+    devices: int
+    samples_per_device: int
+    seed: int
+    reading: Reading
+    like: Any
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a data set is and where it comes from.
+    """What a data set is, where it comes from, and how it is read.
 
     Args:
         kind: what the pictures show or the numbers tell, and whose they are.
-        classes: number of classes.
+        classes: number of classes; 0 where labels are numbers.
         files: which files are needed in the folder of the data set's name; empty for what needs no download.
         authors: where they publish them.
+        load: reads or makes it.
+        counted: folder → published numbers of training and test samples, if all files are there; None where these
+            depend on settings. Raises a SettingError where a file is missing.
+        sensors: whether it holds rows over time, which windows are cut of.
+        natural: whether its devices are natural owners, unless a partition is set.
+        task: what a model is asked for, where the experiment names neither a task nor ``bins``; None: classification.
+        get: what ``fedfloor datasets get`` does.
     """
 
     kind: str
     classes: int
     files: tuple[str, ...]
     authors: str
+    load: Callable[[Wanted], Dataset]
+    counted: Callable[[Path], tuple[int, int] | None] = lambda _: None
+    sensors: bool = False
+    natural: bool = False
+    task: Task | None = None
+    get: str = "downloads it"
 
 
 CIFAR_AUTHORS = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
-CIFAR = {"cifar-10": cifar.TEN, "cifar-100": cifar.HUNDRED}
 SOURCES = {
-    "labels": Source("printed factory labels, drawn here, a style per device", len(LETTERS_AND_DIGITS), (), ""),
-    "procedural": Source("patterns with noise, drawn when a device is visited", Procedural().classes, (), ""),
+    "labels": Source(
+        "printed factory labels, drawn here, a style per device",
+        len(LETTERS_AND_DIGITS),
+        (),
+        "",
+        lambda wanted: labels(wanted.devices, wanted.samples_per_device, wanted.seed),
+    ),
+    "procedural": Source(
+        "patterns with noise, drawn when a device is visited",
+        Procedural().classes,
+        (),
+        "",
+        lambda wanted: procedural(wanted.devices, wanted.samples_per_device, wanted.seed, wanted.like),
+        natural=True,
+    ),
     "machines": Source(
-        "a made plant: machines that wear, run to failure and have faults", len(machines.CLASSES), (), ""
+        "a made plant: machines that wear, run to failure and have faults",
+        len(machines.CLASSES),
+        (),
+        "",
+        lambda wanted: machines.load(wanted.devices, wanted.seed, wanted.reading, wanted.like),
+        sensors=True,
+        natural=True,
     ),
     "mnist": Source(
         "handwritten digits (LeCun et al. 1998)",
         len(idx.DIGITS),
         tuple(f"{file}.gz" for file in idx.FILES),
         "http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
+        lambda wanted: idx.load(wanted.name, wanted.folder, idx.DIGITS),
+        idx.samples,
     ),
     "fashion-mnist": Source(
         "pictures of clothes (Xiao et al. 2017)",
         len(idx.CLOTHES),
         tuple(f"{file}.gz" for file in idx.FILES),
         "https://github.com/zalandoresearch/fashion-mnist",
+        lambda wanted: idx.load(wanted.name, wanted.folder, idx.CLOTHES),
+        idx.samples,
     ),
     "cifar-10": Source(
         "small colour pictures of 10 kinds of things (Krizhevsky 2009)",
         len(cifar.TEN.names),
         (f"{cifar.TEN.archive}.gz",),
         CIFAR_AUTHORS,
+        lambda wanted: cifar.load(wanted.name, wanted.folder, cifar.TEN),
+        lambda folder: cifar.samples(folder, cifar.TEN),
     ),
     "cifar-100": Source(
         "small colour pictures of 100 kinds of things (Krizhevsky 2009)",
         len(cifar.HUNDRED.names),
         (f"{cifar.HUNDRED.archive}.gz",),
         CIFAR_AUTHORS,
+        lambda wanted: cifar.load(wanted.name, wanted.folder, cifar.HUNDRED),
+        lambda folder: cifar.samples(folder, cifar.HUNDRED),
     ),
     "femnist": Source(
         "handwritten characters by writer (LEAF, Caldas et al. 2018)",
         len(LETTERS_AND_DIGITS),
         ("train/*.json[.gz]", "test/*.json[.gz]"),
         "https://github.com/TalwalkarLab/leaf (data/femnist, ./preprocess.sh -s niid -t sample)",
+        lambda wanted: leaf.load(wanted.name, wanted.folder),
+        leaf.samples,
+        get="says how it is made",
     ),
     "tep": Source(
         "Tennessee Eastman process, 52 sensors (Russell et al. 2000)",
         len(tep.CLASSES),
         ("d00.dat[.gz]", "…", "d21_te.dat[.gz]"),
         "https://github.com/camaramm/tennessee-eastman-profBraatz",
+        lambda wanted: tep.load(wanted.name, wanted.folder, wanted.reading),
+        tep.samples,
+        sensors=True,
+    ),
+    "cmapss": Source(
+        "turbofan engines that run to failure, 24 sensors and settings (Saxena et al. 2008)",
+        0,
+        ("train_FD001.txt[.gz]", "test_FD001.txt[.gz]", "RUL_FD001.txt[.gz]", "… of each subset"),
+        PUBLISHED["cmapss"].page,
+        lambda wanted: cmapss.load(wanted.name, wanted.folder, wanted.reading, wanted.like),
+        cmapss.counted,
+        sensors=True,
+        natural=True,
+        task=cmapss.TASK,
+        get="names NASA's archive",
     ),
 }
-MADE_HERE = ("labels", "procedural", "machines")
-SENSORS = ("tep", "machines")  # data sets of rows over time
+MADE_HERE = tuple(name for name, source in SOURCES.items() if not source.files)
 
 
 def data_root() -> Path:
@@ -100,20 +182,18 @@ def load(
     samples_per_device: int = 100,
     seed: int = 0,
     reading: Reading | None = None,
-    like: Procedural | None = None,
-    plant: machines.Machines | None = None,
+    like: object | None = None,
 ) -> Dataset:
     """Load a data set, or make it.
 
     Args:
         name: one of :data:`SOURCES`.
         root: the folder that holds the data sets' folders; :func:`data_root` if None.
-        devices: how many devices ``labels``, ``procedural`` or ``machines`` is made for; the others do not look at it.
+        devices: how many devices what is made here is made for; the others do not look at it.
         samples_per_device: training samples of each of these devices.
         seed: of what is made.
-        reading: windows, for sensors.
-        like: what ``procedural`` is like; the others do not look at it.
-        plant: what ``machines`` are like; the others do not look at it.
+        reading: task and windows, for sensors.
+        like: settings of its own: what ``procedural`` or ``machines`` are like, which engines of ``cmapss``.
 
     Raises:
         SettingError: an unknown name, missing or damaged files, ``labels`` without a number of devices, or windows of
@@ -124,30 +204,18 @@ def load(
     """
     if name not in SOURCES:
         raise SettingError(f"data.name: {unknown('data set', name, SOURCES)}")
-    reading = reading or Reading()
-    if reading.window is not None and name not in SENSORS:
+    source, reading, folder = SOURCES[name], reading or Reading(), _folder(name, root)
+    if reading.window is not None and not source.sensors:
         raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")
     if name in MADE_HERE:
         if devices is None:
             raise SettingError(f"[park] devices is not set: data set '{name}' is made for as many devices as you say.")
-        if name == "procedural":
-            return procedural(devices, samples_per_device, seed, like)
-        if name == "machines":
-            return machines.load(devices, seed, reading, plant)
-        return labels(devices, samples_per_device, seed)
-    folder = _folder(name, root)
-    if not folder.is_dir():
+    elif not folder.is_dir():
         raise SettingError(
             f"data set '{name}': looked in {folder}, which does not exist. {_how(name, folder)}, or set FEDFLOOR_DATA "
             "to the folder that holds it. The data set 'labels' needs no download."
         )
-    if name == "femnist":
-        return leaf.load(name, folder)
-    if name == "tep":
-        return tep.load(name, folder, reading)
-    if name in CIFAR:
-        return cifar.load(name, folder, CIFAR[name])
-    return idx.load(name, folder, idx.DIGITS if name == "mnist" else idx.CLOTHES)
+    return source.load(Wanted(name, folder, devices or 0, samples_per_device, seed, reading, like))
 
 
 def looked_in(
@@ -160,8 +228,8 @@ def looked_in(
         root: as for :func:`load`.
 
     Returns:
-        Rows with the columns name, kind, classes, samples and test_samples (None where unknown before loading), found,
-        where (the folder) and how (what to do; empty if nothing).
+        Rows with the columns name, kind, classes (None where labels are numbers), samples and test_samples (None where
+        unknown before loading), found, where (the folder) and how (what to do; empty if nothing).
 
     Raises:
         SettingError: an unknown name.
@@ -184,22 +252,14 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
         found, how = False, _how(name, folder)
     else:
         try:
-            counts = _samples(name, folder)
+            counts = source.counted(folder)
         except SettingError as error:
             found, how = False, f"{error} Or: {_how(name, folder)}"
     train, test = counts or (None, None)
     return {
-        "name": name, "kind": source.kind, "classes": source.classes, "samples": train, "test_samples": test,
+        "name": name, "kind": source.kind, "classes": source.classes or None, "samples": train, "test_samples": test,
         "found": found, "where": where, "how": how,
     }  # fmt: skip
-
-
-def _samples(name: str, folder: Path) -> tuple[int, int] | None:
-    if name == "femnist":
-        return leaf.samples(folder)
-    if name == "tep":
-        return tep.samples(folder)
-    return cifar.samples(folder, CIFAR[name]) if name in CIFAR else idx.samples(folder)
 
 
 def _folder(name: str, root: Path | str | None) -> Path:
@@ -208,6 +268,5 @@ def _folder(name: str, root: Path | str | None) -> Path:
 
 def _how(name: str, folder: Path) -> str:
     source = SOURCES[name]
-    how = "says how it is made" if name == "femnist" else "downloads it"
     by_hand = f"get {', '.join(source.files)} from {source.authors} and put them into {folder}"
-    return f"`fedfloor datasets get {name}` {how}. By hand: {by_hand}"
+    return f"`fedfloor datasets get {name}` {source.get}. By hand: {by_hand}"

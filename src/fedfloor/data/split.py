@@ -46,6 +46,7 @@ class Rows:
         apart: whether a device's recordings have no order among them: a split by time then divides each of them.
         run: int32 [T], equal for rows of one recording, wherever it continues; None where those are the segments.
         target: float32 [T, targets], what a model is asked for of each row, where that is a number; else None.
+        whole: whether recordings are never divided: those for testing are, and for validation will be, whole ones.
     """
 
     x: Values
@@ -62,6 +63,7 @@ class Rows:
     apart: bool = False
     run: Owners | None = None
     target: Targets | None = None
+    whole: bool = False
 
     @property
     def runs(self) -> Owners:

@@ -7,8 +7,6 @@ Data-driven Techniques for Fault Detection and Diagnosis in Chemical Processes, 
 from __future__ import annotations
 
 import hashlib
-import io
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned
-from fedfloor.data.files import content, damaged, needed
+from fedfloor.data.files import content, damaged, matrix, needed
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble
 from fedfloor.data.split import Rows
@@ -83,20 +81,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
 
 
 def _matrix(path: Path, data: bytes, rows: int) -> NDArray[np.float64]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy only warns of an empty file
-            x = np.loadtxt(io.BytesIO(data), ndmin=2)
-    except (ValueError, UserWarning, UnicodeDecodeError) as error:
-        raise damaged(path, f"not a matrix of numbers ({error})") from error
-    width = len(COLUMNS)
-    if x.shape[0] == width and x.shape[1] != width:
-        x = x.T
-    if x.shape[1] != width:
-        raise damaged(path, f"{x.shape[1]} columns instead of {width}")
+    x = matrix(path, data, len(COLUMNS), either_way=True)
     if len(x) != rows:
         raise damaged(path, f"{len(x)} rows instead of {rows}")
-    if not np.isfinite(x).all():
-        row, column = np.argwhere(~np.isfinite(x))[0]
-        raise damaged(path, f"row {row + 1}, column {column + 1}: not a finite number")
     return x

@@ -35,8 +35,8 @@ def load_data(experiment: Experiment) -> Dataset:
         return load_own(Path(data.path), data, seed)
     return load(
         data.name, root=Path(data.root) if data.root else None, devices=experiment.park.devices,
-        samples_per_device=data.samples_per_device, seed=seed, reading=data, like=data.procedural,
-        plant=data.machines,
+        samples_per_device=data.samples_per_device, seed=seed, reading=data,
+        like=data.like,
     )  # fmt: skip
 
 

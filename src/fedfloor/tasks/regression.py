@@ -143,7 +143,8 @@ class Regression(Task):
                 "the label's column, the split, or the cap."
             )
         cuts = np.quantile(own[:, 0], np.linspace(0, 1, self.bins + 1)[1:-1])
-        found = tuple(edges) or tuple(np.unique(cuts[cuts > own[:, 0].min()].astype(np.float32)).tolist())
+        above = own[:, 0][own[:, 0] > own[:, 0].min()].min()  # an edge where most targets are the lowest one
+        found = tuple(edges) or tuple(np.unique(np.maximum(cuts, above).astype(np.float32)).tolist())
         return replace(self, center=tuple(center.tolist()), scale=tuple(scale.tolist()), edges=found)
 
     def bin(self, targets: NDArray[Any]) -> NDArray[np.int64]:

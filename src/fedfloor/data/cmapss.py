@@ -1,0 +1,244 @@
+"""C-MAPSS: simulated turbofan engines that run to failure, and others that are recorded up to some cycle before.
+
+Saxena, Goebel, Simon and Eklund, Damage propagation modeling for aircraft engine run-to-failure simulation, PHM 2008;
+the files are NASA's Turbofan Engine Degradation Simulation Data Set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.bins import names_of
+from fedfloor.data.cache import Writer, remember
+from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned
+from fedfloor.data.files import content, damaged, matrix, needed
+from fedfloor.data.reading import Reading
+from fedfloor.data.series import assemble
+from fedfloor.data.split import Rows, runs
+from fedfloor.errors import SettingError, nearest, require
+from fedfloor.names import count
+from fedfloor.tasks.regression import Regression
+
+log = logging.getLogger(__name__)
+
+# engines for training and testing, as in the published files: their readme has 248 and 249 of FD004 the other way round
+SUBSETS = {"FD001": (100, 100), "FD002": (260, 259), "FD003": (100, 100), "FD004": (249, 248)}
+SETTINGS = ("altitude", "Mach", "TRA")  # what defines the operating regime
+SENSORS = (  # table 2 of the paper
+    "T2", "T24", "T30", "T50", "P2", "P15", "P30", "Nf", "Nc", "epr", "Ps30", "phi", "NRf", "NRc", "BPR", "farB",
+    "htBleed", "Nf_dmd", "PCNfR_dmd", "W31", "W32",
+)  # fmt: skip
+COLUMNS = (*SETTINGS, *SENSORS)
+TASK = Regression(cap=125.0, unit="cycles")  # where the experiment names none, as nearly all of the literature has it
+
+
+@dataclass(frozen=True)
+class Cmapss:
+    """Which engines are read, and which of them are a device's.
+
+    Args:
+        subsets: FD001 to FD004, each a factory: one operating regime (FD001, FD003) or six, one kind of fault (FD001,
+            FD002) or two.
+        engines: of each device, in the files' order; the last device of a subset has those that are left.
+        sensors: ``varying``: all that are not constant in the training rows; ``all`` 24 columns; or their names.
+    """
+
+    subsets: tuple[str, ...] = ("FD001",)
+    engines: int = 10
+    sensors: Literal["varying", "all"] | tuple[str, ...] = "varying"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subsets", tuple(self.subsets))
+        known = bool(self.subsets) and len(set(self.subsets)) == len(self.subsets) and set(self.subsets) <= {*SUBSETS}
+        require(known, "data.cmapss.subsets", list(self.subsets), f"some of {', '.join(SUBSETS)}, once each")
+        most = max(map(max, SUBSETS.values()))
+        require(1 <= self.engines <= most, "data.cmapss.engines", self.engines, f"from 1 to {most}")
+        if isinstance(self.sensors, str):
+            return
+        object.__setattr__(self, "sensors", tuple(self.sensors))
+        require(bool(self.sensors), "data.cmapss.sensors", [], "'varying', 'all' or at least one name")
+        odd = next((one for one in self.sensors if one not in COLUMNS or self.sensors.count(one) > 1), None)
+        if odd is not None:
+            twice = " twice" if odd in COLUMNS else ""
+            hint = "" if twice else nearest(odd, COLUMNS)
+            raise SettingError(f"data.cmapss.sensors: '{odd}'{twice}.{hint} Columns: {', '.join(COLUMNS)}.")
+
+
+def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) -> Dataset:
+    """Read engines: windows of all rows of those for training, and the last window of each of those for testing.
+
+    The target of a row is the number of cycles left. A training engine fails after its last row; for a test engine the
+    cycles left after it are published. An engine with fewer rows than a window is padded in front with copies of its
+    first one; how many were is logged. Held-out samples are those of whole engines.
+
+    Args:
+        name: the data set's name.
+        folder: where ``train_FD001.txt[.gz]``, ``test_FD001.txt[.gz]``, ``RUL_FD001.txt[.gz]``, … lie.
+        reading: task and windows; of a classification its ``bins``, the edges between classes of life.
+        like: which engines and sensors.
+
+    Raises:
+        SettingError: a file is missing or damaged, classes of life without edges, or sensors that never change.
+    """
+    like = like or Cmapss()
+    paths = [path for subset in like.subsets for path in _files(folder, subset)]
+    entry = remember("cmapss 1", paths, lambda writer: _parse(paths, writer))
+    found = entry.arrays
+    ahead = reading.asked.ahead
+    need = (reading.window.length if reading.window is not None else 1) + ahead
+    row = _taken(name, found["segment"], found["part"], need)
+    x, left, part, engine, subset = (found[key][row] for key in ("x", "left", "part", "engine", "subset"))
+    columns = _columns(name, like.sensors, x, part)
+    names, owner, factory = _devices(like, engine, subset, part)
+    classes, y = tuple[str, ...]([""]), np.zeros(len(row), np.int64)
+    if reading.number is None and reading.asked.labelled:
+        if reading.bins is None:
+            raise SettingError(
+                f"{name}: its labels are cycles that are left. Set [data] bins, such as [30, 80], for classes of life, "
+                'or task = "regression".'
+            )
+        classes, y = names_of(reading.bins, reading.classes), np.searchsorted(reading.bins, left, "right")
+    order = np.lexsort((np.arange(len(row)), owner))  # a device's training engines, then its engines for testing
+    rows = Rows(
+        np.ascontiguousarray(x[order][:, columns]), y[order].astype(np.int64), found["segment"][row][order],
+        owner[order], part[order], target=left[order, None].astype(np.float32) if reading.number is not None else None,
+        whole=True,
+    )  # fmt: skip
+    inputs = Inputs("table", tuple(COLUMNS[at] for at in columns), missing="refuse")
+    return assemble(
+        name, classes, rows, reading, inputs, Owned(names, factory, like.subsets), entry.facts["digest"], seed=0
+    )
+
+
+def counted(folder: Path) -> None:
+    """Check that the files of at least one subset are there; how many samples they are is up to the windows.
+
+    Raises:
+        SettingError: a file of the first subset is missing, and no other subset is whole.
+    """
+    for subset in SUBSETS:
+        try:
+            _files(folder, subset)
+        except SettingError:
+            continue
+        return
+    _files(folder, next(iter(SUBSETS)))
+
+
+def _files(folder: Path, subset: str) -> list[Path]:
+    return [needed(folder, f"{kind}_{subset}.txt") for kind in ("train", "test", "RUL")]
+
+
+def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: int) -> Indices:
+    """Return which rows are taken: all of a training engine, the last ``need`` of a test engine; the first one of an
+    engine with fewer several times."""
+    taken, short = [], {0: 0, 1: 0}
+    for first, end in runs(segment, None):
+        test = int(part[first])
+        short[test] += end - first < need
+        start = end - need if test else min(first, end - need)
+        taken.append(np.maximum(np.arange(start, end), first))
+    if any(short.values()):
+        log.info(
+            "%s: %s for training and %s for testing have fewer than the %d rows of a window, and are padded in front "
+            "with their first row.", name, count(short[0], "engine"), count(short[1], "engine"), need,
+        )  # fmt: skip
+    return np.concatenate(taken)
+
+
+def _columns(
+    name: str, sensors: Sequence[str], x: NDArray[np.float32], part: NDArray[np.int8]
+) -> list[int]:  # fmt: skip
+    """Return the numbers of the columns that are sensors.
+
+    Raises:
+        SettingError: one that is named is constant.
+    """
+    varies = np.ptp(x[part == 0], axis=0) > 0
+    if sensors == "all":
+        return list(range(len(COLUMNS)))
+    if sensors == "varying":
+        constant = [column for column, moves in zip(COLUMNS, varies, strict=True) if not moves]
+        log.info("%s: constant in all training rows, and left out: %s.", name, ", ".join(constant) or "nothing")
+        return np.flatnonzero(varies).tolist()
+    found = [COLUMNS.index(one) for one in sensors]
+    still = [COLUMNS[at] for at in found if not varies[at]]
+    if len(still) == len(found):
+        raise SettingError(f"data.cmapss.sensors: {', '.join(still)} never change in the training rows. Name others.")
+    return found
+
+
+def _devices(
+    like: Cmapss, engine: NDArray[np.int32], subset: NDArray[np.int32], part: NDArray[np.int8]
+) -> tuple[tuple[str, ...], NDArray[np.int32], NDArray[np.int32]]:
+    """Return the devices' names, the device of each row, and the factory of each device.
+
+    Engines for testing are dealt as those for training are, so that every device has some of its subset.
+    """
+    names, factory, owner = list[str](), list[int](), np.empty(len(engine), np.int32)
+    for number, title in enumerate(like.subsets):
+        mine = subset == number
+        many = int(engine[mine & (part == 0)].max())
+        here = -(-many // like.engines)
+        owner[mine] = len(names) + np.minimum((engine[mine] - 1) // like.engines, here - 1)
+        for device in range(here):
+            first, last = device * like.engines + 1, min(many, (device + 1) * like.engines)
+            names.append(f"{title} engine{f's {first}-{last}' if last > first else f' {first}'}")
+        factory += [number] * here
+    return tuple(names), owner, np.array(factory, np.int32)
+
+
+def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
+    digest, engines = hashlib.sha256(), 0
+    for number in range(len(paths) // 3):
+        train, test, life = paths[3 * number : 3 * number + 3]
+        data = [content(path) for path in (train, test, life)]
+        for one in data:
+            digest.update(one)
+        after = matrix(life, data[2], 1)[:, 0]
+        for part, (path, text) in enumerate(((train, data[0]), (test, data[1]))):
+            rows = matrix(path, text, 2 + len(COLUMNS))
+            engine = _engines(path, rows)
+            end = np.searchsorted(engine, engine, "right")
+            left = end - 1.0 - np.arange(len(rows))
+            if part:
+                if len(after) != engine[-1]:
+                    raise damaged(life, f"{len(after)} rows, but {test.name} has {engine[-1]} engines")
+                if after.min() < 0:
+                    raise damaged(life, f"row {int(after.argmin()) + 1}: {after.min():g} cycles are left")
+                left += after[engine - 1]
+            writer.append("x", rows[:, 2:], np.float32)
+            writer.append("left", left, np.float32)
+            writer.append("engine", engine, np.int32)
+            writer.append("segment", engines + engine, np.int32)
+            writer.append("part", np.full(len(rows), part, np.int8))
+            writer.append("subset", np.full(len(rows), number, np.int32))
+            engines += int(engine[-1])
+    return {"digest": digest.hexdigest()}
+
+
+def _engines(path: Path, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the engine of each row, after a check that engines and their cycles count from 1.
+
+    Raises:
+        SettingError: they do not.
+    """
+    engine, cycle = rows[:, 0], rows[:, 1]
+    new = np.diff(engine, prepend=0.0)
+    follows = np.where(new == 0, np.diff(cycle, prepend=0.0) == 1, (new == 1) & (cycle == 1))
+    if not follows.all():
+        row = int(np.flatnonzero(~follows)[0])
+        raise damaged(
+            path,
+            f"row {row + 1} is cycle {cycle[row]:g} of engine {engine[row]:g}: engines and their cycles count from 1, "
+            "one after the other",
+        )
+    return engine.astype(np.int64)
