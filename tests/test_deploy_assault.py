@@ -47,12 +47,12 @@ from fedfloor.deploy import (
     answers,
     broker,
     device,
-    errands,
     facts,
     joining,
     provision,
     ranges,
     rights,
+    subtasks,
     superlink,
     topics,
     units,
@@ -65,7 +65,7 @@ from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Mess
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
-from fedfloor.engine.engine import Still
+from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.limit import Limit
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment, ModelSettings
@@ -878,7 +878,7 @@ def _visit(edge: Any, k: int, message: Message) -> str:
     try:
         engine = edge.engine
         work, key = Work(steps=1, batch_size=8), Key(0, 1, 0, k, 0)
-        got = edge.factory.visit(engine, work, {"w": engine.network.flat.clone()}, key, Still(frozen=False))
+        got = edge.factory.visit(engine, work, {"w": engine.network.flat.clone()}, key, FrozenExtractor(frozen=False))
     finally:
         edge.line.ask = usual
     expect(got is None, "it is taken as an update")
@@ -917,15 +917,15 @@ def _long(edge: Any, by: float, *, usual: bool = False) -> str:
 def answers_of_edges(tally: Tally, folder: Path) -> None:
     """Every field of an edge's answer, its arrays, and what it states of itself."""
     seen: list[tuple[Any, ...]] = []
-    usual = errands.taken
+    usual = subtasks.taken
 
     def taken(*words: Any) -> Any:
-        message, errand, mine, engine = words
-        then = replace(errand, visits=Counter(errand.visits), heard=dict(errand.heard))  # as it is now
+        message, subtask, mine, engine = words
+        then = replace(subtask, visits=Counter(subtask.visits), heard=dict(subtask.heard))  # as it is now
         seen.append((message, then, mine, engine))
         return usual(*words)
 
-    errands.taken = taken
+    subtasks.taken = taken
     logging.disable(logging.CRITICAL)
     try:
         for method, more in (("fedavg", ""), ("fedsr", "methods.fedsr = { laps = 2, ring_size = 2 }")):
@@ -933,15 +933,15 @@ def answers_of_edges(tally: Tally, folder: Path) -> None:
             place = Path(tempfile.mkdtemp(dir=folder))
             with park_of(place, experiment(place, method, rounds=1, more=more)) as park:
                 park.run()
-                message, errand, mine, engine = seen[0]
-                honest = usual(message, errand, mine, engine)
-                start = errand.start["w"]
-                far = max(float((one.packet(errand.start)["w"] - start).norm()) for one in honest.ends)
+                message, subtask, mine, engine = seen[0]
+                honest = usual(message, subtask, mine, engine)
+                start = subtask.start["w"]
+                far = max(float((one.packet(subtask.start)["w"] - start).norm()) for one in honest.ends)
                 every = list(forgeries(message))
                 for name, one in every if method == "fedavg" else every[::4]:
                     tally.attempt(
                         f"{method} {name}",
-                        partial(_taken, usual, one, errand, mine, engine, far),
+                        partial(_taken, usual, one, subtask, mine, engine, far),
                         by_hand=False,
                     )
                 first, *rest = message.about["shown"]
@@ -950,15 +950,15 @@ def answers_of_edges(tally: Tally, folder: Path) -> None:
                     ("its branches in another order", [first[::-1], *rest]), ("its branches twice", [first * 2, *rest]),
                 ):  # fmt: skip
                     forgery = replace(message, about={**message.about, "shown": shown})
-                    tally.attempt(f"{method} {name}", partial(_taken, usual, forgery, errand, mine, engine, far))
+                    tally.attempt(f"{method} {name}", partial(_taken, usual, forgery, subtask, mine, engine, far))
                 for by, known in ((1.05, KNOWN), (-1.0, KNOWN), (50.0, REFUSED), (1e20, REFUSED)):
                     arrays = {k: _moved(v, start.numpy(), by) for k, v in message.arrays.items()}
                     tally.attempt(
                         f"{method} every model {by:g} times as far",
-                        partial(_moving, usual, replace(message, arrays=arrays), errand, mine, engine, known),
+                        partial(_moving, usual, replace(message, arrays=arrays), subtask, mine, engine, known),
                     )
     finally:
-        errands.taken = usual
+        subtasks.taken = usual
         logging.disable(logging.NOTSET)
     true = {"measured": {"seconds": 1.0, "training": 1.0, "bytes": {"up": 1, "down": 1}}, "here": [0, 1],
             "refused": {"d0": {"late": 1}}, "failed": {"d0": ["visit", "RunError", "why"]}}  # fmt: skip
@@ -991,24 +991,24 @@ def _moved(values: Any, start: Any, by: float) -> Any:
     return (start * weight + (values - start * weight) * by).astype(values.dtype)
 
 
-def _taken(usual: Any, one: Message, errand: Any, mine: Any, engine: Any, far: float) -> str:
+def _taken(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, far: float) -> str:
     try:
-        got = usual(one, errand, mine, engine)
-        known = engine.limit.knowing(errand.updates)
+        got = usual(one, subtask, mine, engine)
+        known = engine.limit.knowing(subtask.updates)
         for passed in got.passed:
             known.note(passed.resolved, passed.receipts)
-        errands.check_lengths(got, errand, known, engine)
+        subtasks.check_lengths(got, subtask, known, engine)
     except RefusedError as error:
         expect(str(error).isprintable() or ranges.text(str(error)).isprintable(), "a text reaches the log")
         return REFUSED
     for end in got.ends:
-        off = float((end.packet(errand.start)["w"] - errand.start["w"]).norm())
+        off = float((end.packet(subtask.start)["w"] - subtask.start["w"]).norm())
         expect(off <= 20 * far, f"the model moves by {off:.3g}, honest ones by {far:.3g}")
     return HARMLESS
 
 
-def _moving(usual: Any, one: Message, errand: Any, mine: Any, engine: Any, known: str) -> str:
-    came = _taken(usual, one, errand, mine, engine, 1e30 if known == REFUSED else 1e9)
+def _moving(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, known: str) -> str:
+    came = _taken(usual, one, subtask, mine, engine, 1e30 if known == REFUSED else 1e9)
     expect(known == KNOWN or came == REFUSED, "it is accepted")
     return KNOWN if came == HARMLESS else REFUSED
 

@@ -134,7 +134,7 @@ def test_an_edge_that_fails_sits_out_and_the_other_factory_carries_the_run(tmp_p
             park.run("again")
 
 
-@pytest.mark.parametrize("answers", [RefusedError("header", "it holds no errand."), ("walked", {"shown": []}, {})])
+@pytest.mark.parametrize("answers", [RefusedError("header", "it holds no subtask."), ("walked", {"shown": []}, {})])
 def test_a_run_whose_edges_all_refuse_or_are_refused_ends(tmp_path: Path, answers: Any) -> None:
     def answer(_: Message) -> Any:
         if isinstance(answers, Exception):

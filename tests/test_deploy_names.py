@@ -15,7 +15,7 @@ import pytest
 import calls
 import fedfloor
 from fedfloor import config, outside
-from fedfloor.deploy import errands, names
+from fedfloor.deploy import names, subtasks
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.ranges import RefusedError
@@ -194,10 +194,10 @@ TIERS = {
     "device": (["device", "worker"], ["device.Agent", "worker.Worker", "gate.Gate", "link.Mqtt", "message"]),
     "edge": (
         ["edge"],
-        ["edge.Edge", "asking.Line", "gate.Gate", "factory.Factory", "joining", "errands", "answers", "link.Mqtt",
+        ["edge.Edge", "asking.Line", "gate.Gate", "factory.Factory", "joining", "subtasks", "answers", "link.Mqtt",
          "door.Door", "message"],
     ),
-    "cloud": (["cloud"], ["cloud.Cloud", "gate.Gate", "joining", "errands", "answers", "message"]),
+    "cloud": (["cloud"], ["cloud.Cloud", "gate.Gate", "joining", "subtasks", "answers", "message"]),
 }  # fmt: skip
 
 
@@ -236,4 +236,4 @@ def test_a_plan_that_names_a_part_by_text_is_refused_at_the_edge(park: Live) -> 
     about = body | {"mine": [], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
     message = Message("walk", "cloud", about=about, arrays={"w": np.zeros(engine.network.flat.numel(), np.float32)})
     with pytest.raises(RefusedError, match="foreign code"):
-        errands.read_errand(message, engine, park.edges[0]._names)
+        subtasks.read_subtask(message, engine, park.edges[0]._names)

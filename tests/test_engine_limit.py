@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from fedfloor import config
 from fedfloor.deploy.message import Message
-from fedfloor.engine import floor, ranks
+from fedfloor.engine import executor, ranks
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.mix import BySamples
@@ -103,23 +103,23 @@ def test_updates_are_checkpointed_as_json() -> None:
 
 def longer(by: float, when: Callable[[int, int], bool]) -> Callable[..., Any]:
     """A device's visit whose update is ``by`` times as long where ``when(device, round)``."""
-    usual = floor.attended
+    usual = executor.local_update
 
-    def attended(engine: Any, work: Work, packet: Any, key: Any, still: Any) -> Any:
+    def local_update(engine: Any, work: Work, packet: Any, key: Any, extractor: Any) -> Any:
         start = {name: one.clone() for name, one in packet.items()}
-        sent, receipt = usual(engine, work, packet, key, still)
+        sent, receipt = usual(engine, work, packet, key, extractor)
         if when(key.device, key.round):
             sent = {name: start[name] + by * (one - start[name]) for name, one in sent.items()}
         return sent, receipt
 
-    return attended
+    return local_update
 
 
 @contextmanager
 def poisoned(by: float, when: Callable[[int, int], bool]) -> Iterator[None]:
     """Let simulated devices send longer updates."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(floor, "attended", longer(by, when))
+        patch.setattr(executor, "local_update", longer(by, when))
         yield
 
 
@@ -406,10 +406,10 @@ def test_the_cloud_refuses_an_edge_whose_mean_holds_a_negative_variance(tmp_path
 
 
 def test_a_simulation_with_the_limit_refuses_a_negative_variance(tmp_path: Path) -> None:
-    usual = floor.attended
+    usual = executor.local_update
 
-    def attended(engine: Any, work: Work, packet: Any, key: Any, still: Any) -> Any:
-        sent, receipt = usual(engine, work, packet, key, still)
+    def local_update(engine: Any, work: Work, packet: Any, key: Any, extractor: Any) -> Any:
+        sent, receipt = usual(engine, work, packet, key, extractor)
         if key.device == BAD:
             sent["w"][-1] = -4.0
         return sent, receipt
@@ -417,7 +417,7 @@ def test_a_simulation_with_the_limit_refuses_a_negative_variance(tmp_path: Path)
     for more in (SIMULATE, ""):
         what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more=more)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(floor, "attended", attended)
+            patch.setattr(executor, "local_update", local_update)
             if more:
                 _, lines = simulated(what, tmp_path / "limited")
                 assert all("negative variance" in line.info["refused"][str(BAD)] for line in lines)

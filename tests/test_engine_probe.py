@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfloor.engine.meeting import Meeting
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
 from fedfloor.parts.mix import Branch
@@ -51,6 +51,6 @@ def test_a_rule_that_asks_is_refused_where_the_plan_did_not_ask_everybody() -> N
     start = {"w": torch.zeros(4)}
     branch = Branch(3, 0.5, None)
     for known, away in (([branch, replace(branch, loss=1.0)], True), ([replace(branch, loss=1.0)] * 2, False)):
-        Meeting(ends, start).check_asked(known, away=away)
+        Aggregation(ends, start).check_asked(known, away=away)
     with pytest.raises(SettingError, match="needs every device's loss"):
-        Meeting(ends, start).check_asked([branch, replace(branch, loss=1.0)], away=False)
+        Aggregation(ends, start).check_asked([branch, replace(branch, loss=1.0)], away=False)

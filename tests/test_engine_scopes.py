@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
 from fedfloor.engine import scopes
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
@@ -154,7 +154,7 @@ def test_a_penalty_sees_the_part_alone_and_where_it_begins() -> None:
     assert SEEN == [(60, 21), (0, 81)]  # (9 + 1)·6 numbers before the classifier's (6 + 1)·3; 4 samples are one batch
 
 
-# -- meeting -----------------------------------------------------------------------------------------------------------
+# -- where models meet -----------------------------------------------------------------------------------------------
 
 RULES = {
     "by_samples": ({}, True), "equal": ({}, True), "median": ({}, True), "trimmed_mean": ({"share": 0.2}, True),
@@ -178,10 +178,10 @@ def test_mixing_the_part_is_mixing_the_whole_restricted_to_it(rule: str) -> None
     known = [mix.Branch(n, 0.5, 0.1 * n) for n in (6, 10, 4, 9, 5)]
     mixed = []
     for only in (None, part):
-        meeting = Meeting(node, {"w": begin}, only)
+        aggregation = Aggregation(node, {"w": begin}, only)
         for index, (model, branch) in enumerate(zip(models, known, strict=True)):
-            meeting.add(index, {"w": model}, branch.samples)
-        mixed.append(meeting.mixed(known, 3, 81)["w"])
+            aggregation.add(index, {"w": model}, branch.samples)
+        mixed.append(aggregation.mixed(known, 3, 81)["w"])
     whole, got = mixed
     assert bits(got[:60]) == bits(begin[:60])
     assert bits(got[81:]) == bits(begin[81:])
@@ -194,10 +194,10 @@ def test_mixing_the_part_is_mixing_the_whole_restricted_to_it(rule: str) -> None
 def test_ranks_exchange_the_part_alone() -> None:
     part = slice(60, 81)
     for rule, models in (("by_samples", 1), ("median", 3)):  # three branches of four: two sums, or every model
-        meeting = Meeting(Parallel(T[:4], mix=rule), {"w": torch.zeros(10_000)}, part)
+        aggregation = Aggregation(Parallel(T[:4], mix=rule), {"w": torch.zeros(10_000)}, part)
         for index in range(3):
-            meeting.add(index, {"w": torch.ones(10_000)}, 5)
-        sent = sorted(len(bytes(one)) for one in meeting.unfinished())
+            aggregation.add(index, {"w": torch.ones(10_000)}, 5)
+        sent = sorted(len(bytes(one)) for one in aggregation.unfinished())
         assert sent[-1] == 84
         assert sent.count(84) == models + (rule == "by_samples")
 
@@ -205,10 +205,10 @@ def test_ranks_exchange_the_part_alone() -> None:
 def test_where_all_are_lost_the_start_comes_back() -> None:
     begin = {"w": torch.randn(90)}
     for rule in ("by_samples", "median"):
-        meeting = Meeting(Parallel(T[:2], mix=rule), begin, slice(60, 81))
+        aggregation = Aggregation(Parallel(T[:2], mix=rule), begin, slice(60, 81))
         for index in range(2):
-            meeting.add(index, {"w": torch.ones(90)}, 0)
-        assert bits(meeting.mixed([None, None], 3, 81)["w"]) == bits(begin["w"])
+            aggregation.add(index, {"w": torch.ones(90)}, 0)
+        assert bits(aggregation.mixed([None, None], 3, 81)["w"]) == bits(begin["w"])
 
 
 def test_receipts_say_what_was_sent() -> None:

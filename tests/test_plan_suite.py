@@ -160,7 +160,7 @@ def test_every_gap_is_of_a_plan_and_an_interpreter() -> None:
 
 def test_what_a_driver_raises_is_never_taken_for_the_end_of_a_walk() -> None:
     class Broken(schedule.Dry):
-        def visit(self, asked: schedule.Visit) -> None:
+        def train(self, request: schedule.TrainRequest) -> None:
             raise StopIteration(7)
 
     with pytest.raises(StopIteration):
@@ -177,7 +177,7 @@ def test_branches_that_nobody_walks_number_their_visits_as_if_walked() -> None:
     plan = Parallel((Train(device(1), STEP), nodes.Sequence((Train(device(1), STEP), Train(device(1), STEP)))))
     walked_ = schedule.Dry().over(plan, schedule.Round(0, 1))
     assert [one.visit for one in walked_.receipts] == [0, 1, 2]
-    met = schedule.Meet(plan, {}, 0, schedule.Walk(schedule.Round(0, 1)))
+    met = schedule.ParallelRequest(plan, {}, 0, schedule.Walk(schedule.Round(0, 1)))
     gone = [schedule.absent(one.node, 0, one.walk.visits, lambda k: 7) for one in met.branches()]
     assert [receipt.visit for one in gone for receipt in one.receipts] == [0, 1, 2]
 

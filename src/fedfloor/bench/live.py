@@ -31,7 +31,7 @@ from fedfloor.deploy.settings import (
     Tls,
     to_toml,
 )
-from fedfloor.engine.engine import Still
+from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.errors import RunError
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
@@ -107,7 +107,7 @@ def _visits(floor: _Floor, repeats: int) -> Row:
     for visit in range(repeats + 2):
         before, began = factory.trained_s, time.perf_counter()
         key = Key(engine.seed, 1, 0, 0, visit)
-        if factory.visit(engine, Work(steps=1, batch_size=32), packet, key, Still(frozen=False)) is None:
+        if factory.visit(engine, Work(steps=1, batch_size=32), packet, key, FrozenExtractor(frozen=False)) is None:
             raise RunError("the device did not train: its log is gone with the folder; try again.")
         seconds = time.perf_counter() - began - (factory.trained_s - before)
         if visit == 0:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedfloor.data.procedural import Procedural
-from fedfloor.engine import attend, visit
+from fedfloor.engine import local_update, visit
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import DataSettings, Experiment, MethodSettings, ParkSettings
 from fedfloor.parts.work import WorkSettings
@@ -157,11 +157,11 @@ def _timed() -> Iterator[_Clock]:
             clock.wall += time.perf_counter() - started
             clock.busy += time.process_time() - busy
 
-    vars(attend)["train"] = counted
+    vars(local_update)["train"] = counted
     try:
         yield clock
     finally:
-        vars(attend)["train"] = train
+        vars(local_update)["train"] = train
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import answers as answers_of
-from fedfloor.deploy import errands, joining, packing, ranges
 from fedfloor.deploy import facts as facts_of
+from fedfloor.deploy import joining, packing, ranges, subtasks
 from fedfloor.deploy.asking import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.direct import Direct, Edges
@@ -28,7 +28,7 @@ from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
-from fedfloor.engine.engine import Engine, Errand, Shown, Still
+from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.engine.tree import Packet
@@ -127,31 +127,31 @@ class Cloud:
     def _introduction(self, factories: Iterable[int]) -> dict[int, Asked]:
         return {factory: ("park", self._told[factory], {}) for factory in factories}
 
-    def walk(self, engine: Engine, errand: Errand) -> list[Shown]:
+    def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
         """Deal the branches by the factory of their first devices, and let edges walk them."""
-        self._round = errand.round
+        self._round = subtask.round
         mine: dict[int, list[int]] = {}
-        for index, child in enumerate(errand.node.children):
+        for index, child in enumerate(subtask.node.children):
             mine.setdefault(self._factory_of[walk.first_device(child)], []).append(index)
         asked = {}
         for factory, indices in mine.items():
-            about, arrays = errands.errand(errand, indices, self._parts)
-            known = {k for index in indices for k in walk.devices(errand.node.children[index])}
-            asked[factory] = ("walk", about | errands.standing(engine, known, self._kept), arrays)
-        answers, took = self._ask(asked), dict[int, errands.Walked]()
+            about, arrays = subtasks.subtask(subtask, indices, self._parts)
+            known = {k for index in indices for k in walk.devices(subtask.node.children[index])}
+            asked[factory] = ("walk", about | subtasks.standing(engine, known, self._kept), arrays)
+        answers, took = self._ask(asked), dict[int, subtasks.Walked]()
         for factory, some in mine.items():
             answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
                 with self._naming(factory, "walk"):
-                    took[factory] = errands.taken(answer, errand, some, engine)
+                    took[factory] = subtasks.taken(answer, subtask, some, engine)
         if engine.limit is not None:
-            self._check_lengths(took, errand, engine, engine.limit.knowing(errand.updates))
+            self._check_lengths(took, subtask, engine, engine.limit.knowing(subtask.updates))
         for factory in sorted(mine.keys() - took.keys()):
             self._tally.absent.add(self._names[factory])
             log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
         return [(some, took[factory].blobs if factory in took else None) for factory, some in mine.items()]
 
-    def _check_lengths(self, took: dict[int, errands.Walked], errand: Errand, engine: Engine, known: Limit) -> None:
+    def _check_lengths(self, took: dict[int, subtasks.Walked], subtask: Subtask, engine: Engine, known: Limit) -> None:
         """Drop answers of edges that accepted updates which are too long beside those of all edges."""
         for walked in took.values():
             for one in walked.passed:
@@ -159,7 +159,7 @@ class Cloud:
         for factory, walked in list(took.items()):
             with self._naming(factory, "walk"):
                 del took[factory]
-                errands.check_lengths(walked, errand, known, engine)
+                subtasks.check_lengths(walked, subtask, known, engine)
                 took[factory] = walked
 
     @contextmanager
@@ -176,7 +176,7 @@ class Cloud:
         failed(self._tally.failed, self._names[factory], Failure(KIND.get(request, request), error, text))
 
     def visit(
-        self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still  # noqa: ARG002
+        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor  # noqa: ARG002
     ) -> tuple[Packet, Receipt] | None:  # fmt: skip
         """Refuse: visits are made by edges.
 
@@ -216,7 +216,7 @@ class Cloud:
     def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:
         """Return what an edge says that its devices answered, as the question wants it."""
         with self._naming(int(self._factory_of[some[0]]), "ask"):
-            return errands.answered(answer, node, some, engine)
+            return subtasks.answered(answer, node, some, engine)
         return {}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
@@ -279,7 +279,7 @@ class Cloud:
         for k in devices:
             some.setdefault(self._factory_of[k], []).append(k)
         asked = {
-            factory: (kind, {**about, "devices": those, **errands.standing(engine, set(those), {})}, arrays)
+            factory: (kind, {**about, "devices": those, **subtasks.standing(engine, set(those), {})}, arrays)
             for factory, those in some.items()
         }
         answers = self._ask(asked, scope)

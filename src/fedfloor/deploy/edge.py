@@ -11,8 +11,8 @@ from typing import Any
 
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import errands, joining, names, packing, rights
 from fedfloor.deploy import facts as facts_of
+from fedfloor.deploy import joining, names, packing, rights, subtasks
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.device import foreign
@@ -78,7 +78,7 @@ class Edge:
         self.engine, _ = made.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None), live=True)
         layout = packing.layout(self.engine.network)
         self.factory = Factory(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
-        self.engine.floor = self.factory
+        self.engine.executor = self.factory
         self.ready = True
 
     def _withdraw(self, name: str) -> None:
@@ -135,7 +135,7 @@ class Edge:
                 return {"gather": self._gather, "park": self._park}[message.kind](message)
             if not self.ready:
                 return "lacks", {}, {}
-            stands = errands.read_standing(message.about)
+            stands = subtasks.read_standing(message.about)
             self.engine.memory.held, self.factory.kept = dict(stands.held), stands.kept
             self.engine.memory.visits.clear()
             self.engine.memory.visits.update(stands.trained)
@@ -179,9 +179,9 @@ class Edge:
             threading.Thread(target=self.joining.fits, args=(device, self.factory.run), daemon=True).start()
 
     def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        errand, mine = errands.read_errand(message, self.engine, self._names)
-        parts = ranks.share(self.engine, errand, mine)
-        return "walked", *errands.shown(parts, self.engine.network.flat.numpy().dtype)
+        subtask, mine = subtasks.read_subtask(message, self.engine, self._names)
+        parts = ranks.share(self.engine, subtask, mine)
+        return "walked", *subtasks.shown(parts, self.engine.network.flat.numpy().dtype)
 
     def _hand(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)

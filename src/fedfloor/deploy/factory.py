@@ -19,7 +19,7 @@ from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.deploy.tally import KINDS, Failure, failed
 from fedfloor.engine import limit
-from fedfloor.engine.engine import Engine, Still
+from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Broadcast, Probe, Work
@@ -60,7 +60,7 @@ class Factory:
     at_once = True
 
     def visit(
-        self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still
+        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
         """Send the model to a device; return what it sends back, or None where nothing comes."""
         if key.device < 0:
@@ -68,7 +68,7 @@ class Factory:
         within = packing.part(engine.network, work.scope)
         model = packet["w"]
         about = self._about(engine, key.device) | {
-            "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": still.frozen,
+            "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
             "rest": packing.rest(model, within), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
         answer = self._ask(

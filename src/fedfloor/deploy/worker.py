@@ -15,8 +15,8 @@ from fedfloor.deploy import packing
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.engine.attend import attended
-from fedfloor.engine.engine import Still
+from fedfloor.engine.engine import FrozenExtractor
+from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Alone
@@ -107,7 +107,7 @@ class Worker:
             self._held = packet["w"] if goal.remembers or message.about.get("frozen") else None
         key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
         began = time.perf_counter()
-        sent, receipt = attended(self.engine, work, packet, key, Still(bool(about.get("frozen"))))
+        sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         seconds = time.perf_counter() - began
         self._keep(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, packing.arrays(sent, within)

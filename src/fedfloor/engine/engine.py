@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Labels, Targets, Values
 from fedfloor.engine import networks
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.limit import Limit, Longest
-from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Blob, Team
@@ -27,7 +27,7 @@ from fedfloor.park.normalise import Normalise, mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Key, Meet, Passed, Walking
+from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking
 from fedfloor.tasks.task import Task
 
 
@@ -46,7 +46,7 @@ class Engine:
         sites: the devices on the network, over whose air results may be lost, too; None without one.
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.
-        floor: where visits take place; None: here, by simulation (:mod:`fedfloor.engine.floor`).
+        executor: where visits take place; None: here, by simulation (:mod:`fedfloor.engine.executor`).
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
         cohort: what steps branches together; None: visit after visit.
         limit: on the length of updates; None: none.
@@ -61,7 +61,7 @@ class Engine:
     normalise: Normalise = "auto"
     sites: Sites | None = None
     shortcuts: bool = True
-    floor: Floor | None = None
+    executor: Executor | None = None
     factories: Factories | None = None
     cohort: Stacker | None = None
     limit: Limit | None = None
@@ -104,7 +104,7 @@ class Engine:
 
 
 @dataclass
-class Still:
+class FrozenExtractor:
     """The extractor of a round's visits.
 
     Attributes:
@@ -116,7 +116,7 @@ class Still:
     name: str = ""
 
 
-class Floor(Protocol):
+class Executor(Protocol):
     """Those whom a walk visits.
 
     Attributes:
@@ -126,7 +126,7 @@ class Floor(Protocol):
     at_once: bool
 
     def visit(
-        self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still
+        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
         """Let a device train; return what goes on and the receipt but for its bytes, or None where it is lost."""
         ...
@@ -153,7 +153,7 @@ class Floor(Protocol):
 
 
 @dataclass(frozen=True)
-class Errand:
+class Subtask:
     """A node whose branches are walked somewhere else.
 
     Attributes:
@@ -182,12 +182,12 @@ Shown = tuple[Sequence[int], Sequence[Blob] | None]
 class Factories(Protocol):
     """Edges that walk the branches of a node with devices of their own."""
 
-    def walk(self, engine: Engine, errand: Errand) -> list[Shown]:
+    def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
         """Deal the branches; return which ones each edge had, and what it shows of them, None where it is gone."""
         ...
 
 
-class Live(Floor, Factories, Protocol):
+class RemoteExecutor(Executor, Factories, Protocol):
     """Real machines: edges that walk branches, and devices that are asked through them."""
 
     def measured(self) -> dict[str, Any]:
@@ -210,11 +210,13 @@ class Live(Floor, Factories, Protocol):
 class Stacker(Protocol):
     """Steps branches together: :class:`fedfloor.engine.cohort.cohort.Cohort`."""
 
-    def walk(self, trainer: Any, walking: Walking) -> Passed:
+    def walk(self, trainer: Any, walking: Walking) -> NodeResult:
         """Drive a walk to its end."""
         ...
 
-    def branches(self, trainer: Any, asked: Meet, mine: Collection[int]) -> tuple[Meeting, list[Passed]]:
+    def branches(
+        self, trainer: Any, request: ParallelRequest, mine: Collection[int]
+    ) -> tuple[Aggregation, list[NodeResult]]:
         """Walk the branches ``mine`` of a ``Parallel``."""
         ...
 

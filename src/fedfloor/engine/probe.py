@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.engine import floor
+from fedfloor.engine import executor
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob, Team
@@ -32,7 +32,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     asked = question(node)
     own = engine.network.flat
     still = {name: value.clone() if value is own else value for name, value in packet.items()}
-    mine = floor.of(engine).answers(engine, node, still, tick, node.devices[team.rank :: team.size])
+    mine = executor.of(engine).answers(engine, node, still, tick, node.devices[team.rank :: team.size])
     if "w" in packet and packet["w"] is own:
         own.copy_(still["w"])
     vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}
@@ -49,7 +49,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
         sizes = {k: float(one.double().norm()) if isinstance(one, Tensor) else float(one) for k, one in answers.items()}
         harmless = asked.harmless(len(engine.park.dataset.classes))
         for k, why in engine.limit.strange({k: sizes[k] for k in node.devices if k in sizes}, harmless).items():
-            floor.of(engine).refuse(k, "probe", f"its answer to '{node.what}' {why}")
+            executor.of(engine).refuse(k, "probe", f"its answer to '{node.what}' {why}")
             del answers[k]
     if asked.counts:
         answers = {k: [0] * len(engine.park.dataset.classes) for k in node.devices} | answers

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fedfloor import ranges
-from fedfloor.engine import attend
 from fedfloor.engine import features as extraction
-from fedfloor.engine.engine import Engine, Still
+from fedfloor.engine import local_update
+from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.question import Question, Sizes
 from fedfloor.engine.tree import Packet
@@ -130,7 +130,9 @@ class Profile(Question):
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         """Train."""
         was = engine.memory.now((device,))
-        attend.attended(engine, self._work(), packet, Key(engine.seed, 0, tick, device, 0), Still(frozen=False))
+        local_update.local_update(
+            engine, self._work(), packet, Key(engine.seed, 0, tick, device, 0), FrozenExtractor(frozen=False)
+        )
         engine.memory.put_back(was)
         return engine.network.flat.clone()
 

@@ -5,10 +5,11 @@ runs of about equal work; inside a branch everything is one rank's and needs no 
 no ``Parallel`` below (a chain) is walked by the first rank, but for its questions, which all ask. Every rank ends with
 the same packet and the same receipts.
 
-The way of a visit: ``Walk`` (plan/schedule.py) yields it, ``Trainer.visit`` asks the floor, which is
-:func:`fedfloor.engine.attend.attended` here and :func:`fedfloor.engine.visit.train` below it. On real machines the
-cloud's ``Trainer`` sends branches to edges (``branches.sent``), an edge walks them by :func:`share`, its floor sends
-the packet to the device, and the device's worker calls ``attended``.
+How a visit is carried out: ``Walk`` (plan/schedule.py) yields a ``TrainRequest``, ``Trainer.train`` passes it to the
+engine's executor. In simulation that is ``LocalExecutor``: :func:`fedfloor.engine.local_update.local_update` loads the
+device's memory, trains by :func:`fedfloor.engine.visit.train` and commits the memory. On real machines the cloud's
+``Trainer`` sends branches to edges (``branches.sent``), an edge walks them by :func:`share`, its executor
+(deploy/factory.py) sends the packet to the device, and the device's worker calls the same ``local_update``.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from functools import partial
 from threading import Lock
 from typing import cast
 
-from fedfloor.engine import floor, scopes, union
-from fedfloor.engine.branches import heard_of, in_turn_or_at_once, said, sent
+from fedfloor.engine import executor, scopes, union
+from fedfloor.engine.aggregation import Aggregation, branch_statistics
+from fedfloor.engine.branches import branches_from_json, branches_to_json, in_turn_or_at_once, sent
 from fedfloor.engine.deal import deal
-from fedfloor.engine.engine import Engine, Errand, Floor, Still
+from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, Subtask
 from fedfloor.engine.limit import Limit, offenders, parts, update
-from fedfloor.engine.meeting import Meeting, learnt
 from fedfloor.engine.probe import ask, no_vector
 from fedfloor.engine.team import Alone, Blob
 from fedfloor.engine.tree import Packet, kept
@@ -40,8 +41,8 @@ from fedfloor.plan.schedule import (
     Branch,
     Driver,
     Key,
-    Meet,
-    Passed,
+    NodeResult,
+    ParallelRequest,
     Round,
     Walk,
     Walking,
@@ -69,7 +70,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     walk.check(plan, engine.park.devices)
     scopes.check(engine.network, plan, packet)
     packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
-    trainer = Trainer(engine, round_number, Still(walk.scopes(plan) == {"classifier"}), whole=True)
+    trainer = Trainer(engine, round_number, FrozenExtractor(walk.scopes(plan) == {"classifier"}), whole=True)
     trainer.dealt = engine.team.size > 1 or engine.factories is not None
     try:
         passed = trainer.drive(Walk(trainer.round, dealt=trainer.dealt).node(plan, packet, tick))
@@ -80,20 +81,20 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     return Outcome(packet, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
 
 
-def share(engine: Engine, errand: Errand, mine: Collection[int]) -> list[Blob]:
+def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:
     """Walk the branches ``mine`` of a node for :func:`run` somewhere else; return what is to be shown of them.
 
     Args:
         engine: this machine's.
-        errand: the node, and what is known so far.
+        subtask: the node, and what is known so far.
         mine: which of its branches.
     """
-    trainer = Trainer(engine, errand.round, Still(errand.frozen))
+    trainer = Trainer(engine, subtask.round, FrozenExtractor(subtask.frozen))
     if engine.limit is not None:
-        trainer.limit = engine.limit.knowing(errand.updates)
-    begun = Walk(trainer.round, errand.visits, {k: dict(one) for k, one in errand.heard.items()})
-    meeting, done = trainer.branches(Meet(errand.node, errand.start, errand.tick, begun), mine)
-    return [said(done), *meeting.unfinished()]
+        trainer.limit = engine.limit.knowing(subtask.updates)
+    begun = Walk(trainer.round, subtask.visits, {k: dict(one) for k, one in subtask.heard.items()})
+    aggregation, done = trainer.branches(ParallelRequest(subtask.node, subtask.start, subtask.tick, begun), mine)
+    return [branches_to_json(done), *aggregation.unfinished()]
 
 
 class Trainer(Driver):
@@ -102,7 +103,7 @@ class Trainer(Driver):
     Args:
         engine: this rank's.
         round_number: counts from 1.
-        still: the extractor of the round's visits.
+        extractor: the extractor of the round's visits.
         whole: whether it is the cloud's walk: updates are then judged by factory, as edges would.
 
     Attributes:
@@ -110,8 +111,8 @@ class Trainer(Driver):
         limit: on the length of updates, as it is known where the walk is; None: none.
     """
 
-    def __init__(self, engine: Engine, round_number: int, still: Still, *, whole: bool = False) -> None:
-        self.engine, self.still, self.whole = engine, still, whole
+    def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:
+        self.engine, self.extractor, self.whole = engine, extractor, whole
         self.round = Round(
             engine.seed, round_number, self._size, self._sent, self._is_lost, beside=engine.air is not None
         )
@@ -119,11 +120,11 @@ class Trainer(Driver):
         self.limit = engine.limit.copy() if engine.limit is not None else None
 
     @property
-    def floor(self) -> Floor:
+    def executor(self) -> Executor:
         """Where visits take place."""
-        return floor.of(self.engine)
+        return executor.of(self.engine)
 
-    def drive(self, walking: Walking) -> Passed:
+    def drive(self, walking: Walking) -> NodeResult:
         """Drive a walk to its end; with a cohort, what takes place at the same time is done together."""
         if self.engine.cohort is not None and not self.dealt:
             return self.engine.cohort.walk(self, walking)
@@ -140,15 +141,15 @@ class Trainer(Driver):
 
     # -- visits, questions, choices ---------------------------------------------------------------------------------
 
-    def visit(self, asked: schedule.Visit) -> tuple[Packet, Receipt] | None:
+    def train(self, request: schedule.TrainRequest) -> tuple[Packet, Receipt] | None:
         """Train where the packet arrives; an update that is too long is refused."""
-        engine, work, device = self.engine, asked.node.work, asked.key.device
+        engine, work, device = self.engine, request.node.work, request.key.device
         judged = self.limit is not None and device >= 0
-        start, was = (kept(asked.packet, engine.network.flat), engine.memory.now((device,))) if judged else ({}, {})
-        got = self.floor.visit(engine, work, asked.packet, asked.key, self.still)
+        start, was = (kept(request.packet, engine.network.flat), engine.memory.now((device,))) if judged else ({}, {})
+        got = self.executor.visit(engine, work, request.packet, request.key, self.extractor)
         if got is None:
             return None
-        receipt = replace(got[1], bytes=asked.size)
+        receipt = replace(got[1], bytes=request.size)
         if judged:
             receipt = self._judged(work, start, got[0], receipt)
             if receipt.refused:
@@ -156,81 +157,81 @@ class Trainer(Driver):
                 return start, receipt
         return got[0], receipt
 
-    def ask(self, asked: schedule.Ask) -> Answers:
+    def probe(self, request: schedule.ProbeRequest) -> Answers:
         """Ask devices, each rank its share."""
         team = self.engine.team if self.dealt else Alone()
-        return ask(self.engine, asked.node, asked.packet, asked.tick, team)
+        return ask(self.engine, request.node, request.packet, request.tick, team)
 
-    def hand(self, asked: schedule.Hand) -> None:
+    def broadcast(self, request: schedule.BroadcastRequest) -> None:
         """Hand out the model."""
-        self.floor.hand(self.engine, asked.node, asked.packet)
+        self.executor.hand(self.engine, request.node, request.packet)
 
-    def choose(self, asked: schedule.Choose) -> list[Sequence[int]]:
+    def select(self, request: schedule.SelectRequest) -> list[Sequence[int]]:
         """Choose for the turns to come whose choice does not depend on what is trained in between.
 
         A choice costs half as much right after another one: training clears the processor's caches.
         """
-        stream, tick = self.engine.park.stream, asked.tick
+        stream, tick = self.engine.park.stream, request.tick
         moves = stream.position(tick, 0) != stream.position(tick, 1)
-        fixed = not moves and not self.floor.at_once  # devices that can be chosen now may be gone by then
-        seen = Counter({k: asked.visits.get(k, 0) for k in asked.node.candidates})
+        fixed = not moves and not self.executor.at_once  # devices that can be chosen now may be gone by then
+        seen = Counter({k: request.visits.get(k, 0) for k in request.node.candidates})
         found: list[Sequence[int]] = []
-        for turn in range(asked.turns if fixed else 1):
-            found.append(self._chosen(asked.node, tick + turn, seen))
+        for turn in range(request.turns if fixed else 1):
+            found.append(self._chosen(request.node, tick + turn, seen))
             seen.update(found[-1])
         return found
 
-    def meet(self, asked: Meet) -> Passed:
+    def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk the branches of a ``Parallel``, by the team where it is the team that walks."""
-        if union.fits(self.engine, asked.node, asked.packet):
-            return self._together(asked)  # on every rank alike: no message
-        if asked.walk.dealt:
-            return self._deal(asked)
-        return self.met(asked, *self.branches(asked, range(len(asked.node.children))))
+        if union.fits(self.engine, request.node, request.packet):
+            return self._together(request)  # on every rank alike: no message
+        if request.walk.dealt:
+            return self._deal(request)
+        return self.met(request, *self.branches(request, range(len(request.node.children))))
 
-    def _deal(self, asked: Meet) -> Passed:
+    def _deal(self, request: ParallelRequest) -> NodeResult:
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
-        engine, team, node = self.engine, self.engine.team, asked.node
+        engine, team, node = self.engine, self.engine.team, request.node
         if engine.factories is not None:
-            return self.met(asked, *sent(engine, asked, self._errand(asked), self._size))
+            return self.met(request, *sent(engine, request, self._subtask(request), self._size))
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
         if self.limit is not None and not self.limit.settled(node):  # all updates are looked at together
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
-        meeting, done = self.branches(asked, shares[team.rank])
-        whole = Meeting(node, meeting.start, meeting.part)
-        found: list[Passed] = []
-        for rank, (heard, *sums) in enumerate(team.gather([said(done), *meeting.unfinished()])):
+        aggregation, done = self.branches(request, shares[team.rank])
+        whole = Aggregation(node, aggregation.start, aggregation.part)
+        found: list[NodeResult] = []
+        for rank, (heard, *sums) in enumerate(team.gather([branches_to_json(done), *aggregation.unfinished()])):
             whole.take(sums)
-            found += done if rank == team.rank else heard_of([node.children[i] for i in shares[rank]], heard)
-        return self.met(asked, whole, found)
+            found += done if rank == team.rank else branches_from_json([node.children[i] for i in shares[rank]], heard)
+        return self.met(request, whole, found)
 
-    def _errand(self, asked: Meet) -> Errand:
-        start = kept(asked.packet, self.engine.network.flat)
+    def _subtask(self, request: ParallelRequest) -> Subtask:
+        start = kept(request.packet, self.engine.network.flat)
         known = self.limit.known if self.limit is not None else {}
-        seen, heard = asked.walk.visits, asked.walk.heard
-        return Errand(asked.node, start, self.round.number, asked.tick, seen, heard, self.still.frozen, known)
+        seen, heard = request.walk.visits, request.walk.heard
+        return Subtask(request.node, start, self.round.number, request.tick, seen, heard, self.extractor.frozen, known)
 
-    def branches(self, asked: Meet, mine: Collection[int]) -> tuple[Meeting, list[Passed]]:
+    def branches(self, request: ParallelRequest, mine: Collection[int]) -> tuple[Aggregation, list[NodeResult]]:
         """Walk the branches ``mine``; return where they meet, and what came out of each."""
-        start = kept(asked.packet, self.engine.network.flat)
+        start = kept(request.packet, self.engine.network.flat)
         if self.engine.cohort is not None:
-            return self.engine.cohort.branches(self, asked._replace(packet=start), mine)
-        node, memory, lock = asked.node, self.engine.memory, Lock()
-        meeting, limits = Meeting(node, start, scopes.met(self.engine.network, node)), self.limit
+            return self.engine.cohort.branches(self, request._replace(packet=start), mine)
+        node, memory, lock = request.node, self.engine.memory, Lock()
+        aggregation, limits = Aggregation(node, start, scopes.met(self.engine.network, node)), self.limit
 
-        def go(branch: Branch, *, wait: bool = False) -> Passed:
+        def go(branch: Branch, *, wait: bool = False) -> NodeResult:
             was, own = memory.now(branch.known), self.apart()
             own.limit = limits.copy() if limits is not None else None
-            one = own.drive(branch.walk.node(branch.node, start, asked.tick))
+            one = own.drive(branch.walk.node(branch.node, start, request.tick))
             no_vector(one.answers)
             memory.put_back(was)  # branches happen at the same time: none sees what another one left on a device
             if wait:
                 return replace(one, packet=kept(one.packet, self.engine.network.flat))
             with lock:
-                meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
+                aggregation.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
             return replace(one, packet={})
 
-        at_once, done, parted = self.floor.at_once, dict[int, Passed](), asked.branches(mine)
+        at_once, done, parted = self.executor.at_once, dict[int, NodeResult](), request.branches(mine)
         unsettled = self.limit is not None and not self.limit.settled(node)
         for group in self._by_factory(parted) if unsettled else [parted]:
             rest = group
@@ -238,11 +239,11 @@ class Trainer(Driver):
                 first, rest, limits = group[:FIRST], group[FIRST:], self.limit.copy()
                 passed = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
                 for branch, one in zip(first, self._judged_together(passed, start, limits), strict=True):
-                    meeting.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
+                    aggregation.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
                     done[branch.index] = replace(one, packet={})
             passed = in_turn_or_at_once(go, rest, at_once=at_once)
             done.update(zip((branch.index for branch in rest), passed, strict=True))
-        return meeting, [done[branch.index] for branch in parted]
+        return aggregation, [done[branch.index] for branch in parted]
 
     def _by_factory(self, branches: list[Branch]) -> list[list[Branch]]:
         """Return branches by the edge that would judge them, each group in plan order."""
@@ -253,12 +254,12 @@ class Trainer(Driver):
             groups.setdefault(place, []).append(branch)
         return list(groups.values())
 
-    def _judged_together(self, done: list[Passed], start: Packet, limit: Limit) -> list[Passed]:
+    def _judged_together(self, done: list[NodeResult], start: Packet, limit: Limit) -> list[NodeResult]:
         """Refuse branches with updates that are too long beside those of all; the limit then knows these."""
         told = [(one.resolved, one.receipts) for one in done]
         for index, place, why in offenders(limit, self.engine.network, start, told):
             one, device = done[index], done[index].receipts[place].device
-            self.floor.refuse(device, "visit", why)
+            self.executor.refuse(device, "visit", why)
             told_of = [
                 receipt
                 if receipt.lost
@@ -268,15 +269,15 @@ class Trainer(Driver):
             done[index] = replace(one, packet=start, receipts=told_of, trained=frozenset())
         return done
 
-    def met(self, asked: Meet, meeting: Meeting, branches: Sequence[Passed]) -> Passed:
+    def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
         """Let all branches meet; what their devices keep is known from here on."""
         engine, memory = self.engine, self.engine.memory
-        whole = schedule.joined(asked, {}, branches)
-        heard = merged([asked.walk.heard, whole.answers]) if whole.answers else asked.walk.heard
+        whole = schedule.joined(request, {}, branches)
+        heard = merged([request.walk.heard, whole.answers]) if whole.answers else request.walk.heard
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
-        known = [learnt(one.receipts, sizes, heard) for one in branches]
-        meeting.check_asked(known, away=self._may_lack_answers())
-        packet = meeting.mixed(known, len(engine.park.dataset.classes), engine.network.trained)
+        known = [branch_statistics(one.receipts, sizes, heard) for one in branches]
+        aggregation.check_asked(known, away=self._may_lack_answers())
+        packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained)
         memory.visits.update(receipt.device for receipt in whole.receipts if not receipt.lost)
         memory.held.update({one.device: one.memory for one in whole.receipts if one.memory is not None})
         if self.limit is not None:
@@ -292,13 +293,13 @@ class Trainer(Driver):
         why = limit.judge(work.scope, device, receipt.update, changed)
         if not why:
             return receipt
-        self.floor.refuse(device, "visit", why)
+        self.executor.refuse(device, "visit", why)
         return receipt.without(why)
 
-    def _together(self, asked: Meet) -> Passed:
+    def _together(self, request: ParallelRequest) -> NodeResult:
         """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
-        engine, node, packet = self.engine, asked.node, asked.packet
-        keys = [(key, is_lost(key, engine.loss_chance)) for key in asked.visit_keys()]
+        engine, node, packet = self.engine, request.node, request.packet
+        keys = [(key, is_lost(key, engine.loss_chance)) for key in request.visit_keys()]
         told = iter(union.step(engine, node, packet, [key for key, gone in keys if not gone]))
         size = scopes.sent_bytes(engine.network, "all", packet)
         receipts = [
@@ -309,12 +310,12 @@ class Trainer(Driver):
         ]
         trained = frozenset(key.device for key, gone in keys if not gone)
         engine.memory.visits.update(trained)
-        return Passed({"w": engine.network.flat} if trained else packet, node, receipts, trained)
+        return NodeResult({"w": engine.network.flat} if trained else packet, node, receipts, trained)
 
     def _may_lack_answers(self) -> bool:
         """Return whether devices may be away when they are asked, or their answers refused."""
         engine = self.engine
-        return self.floor.at_once or engine.factories is not None or engine.limit is not None
+        return self.executor.at_once or engine.factories is not None or engine.limit is not None
 
     # -- what the walk has to know ----------------------------------------------------------------------------------
 
@@ -333,8 +334,8 @@ class Trainer(Driver):
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine
-        there = tuple(self.floor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        there = tuple(self.executor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
         if len(there) < len(node.candidates):
             node = replace(node, candidates=there, how_many=min(node.how_many, len(there)))
-        trained, census = engine.memory.visits, partial(self.floor.census, engine)
+        trained, census = engine.memory.visits, partial(self.executor.census, engine)
         return sampling.selected(node, engine.park, engine.seed, self.round.number, tick, seen, trained, census)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
-from fedfloor.engine.attend import OWN
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
+from fedfloor.engine.local_update import OWN
 from fedfloor.figures import ACCURACY, Figure
 
 NOBODY = -1

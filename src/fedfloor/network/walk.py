@@ -19,7 +19,7 @@ from fedfloor.network.sites import Sites
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train, device, only
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Dry, Packet, Round, Visit
+from fedfloor.plan.schedule import Dry, Packet, Round, TrainRequest
 
 Walking = Generator["float | None", None, Stand]
 Carries = Callable[[Probe], bool]
@@ -338,11 +338,11 @@ def placed(
 
 class _Visits(Dry):
     def __init__(self) -> None:
-        self.found: list[Visit] = []
+        self.found: list[TrainRequest] = []
 
-    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
-        self.found.append(asked)
-        return super().visit(asked)
+    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
+        self.found.append(request)
+        return super().train(request)
 
 
 def first_stop(node: Node, at: Site) -> Site | None:

@@ -1,20 +1,19 @@
-"""The one walk over a plan: the clock, the numbers of visits, losses, choices, and branches that know nothing of each
-other.
+"""The one walk over a plan: clock, visit numbers, lost visits, choices, and branches that are isolated from each other.
 
-:meth:`Walk.node` is a generator. It yields what has to be done next (:class:`Visit`, :class:`Ask`, :class:`Hand`,
-:class:`Choose`, :class:`Meet`), is sent the result, and returns what came out of the node (:class:`Passed`). A
-:class:`Driver` does these things: one after the other, on several ranks, for many devices side by side, on real
-machines, or not at all (:class:`Dry`). So where a packet goes next is decided here, and everything else by drivers.
+:meth:`Walk.node` is a generator. It yields one request after the other, is sent the result of each, and returns a
+:class:`NodeResult`. A :class:`Driver` carries requests out: one by one, on several ranks, for many devices together,
+on real machines, or not at all (:class:`Dry`). The walk alone decides which way the packet travels; drivers do
+everything else. ``Sequence`` and ``Repeat`` need no request: the walk itself takes their children in turn.
 
-==============  ==============================================================================================
-request         result
-==============  ==============================================================================================
-``Visit``       (packet, receipt) of training; None where the result was lost on the way
-``Ask``         device → question → answer
-``Hand``        nothing
-``Choose``      the devices that a ``Select`` chooses: of this turn, and of as many of the next as can be known
-``Meet``        what came out of a ``Parallel``: :func:`joined` of its branches, with the packet they became
-==============  ==============================================================================================
+====================  ========================================================================================
+request               result
+====================  ========================================================================================
+``TrainRequest``      (packet, receipt) of one visit; None where its result was lost
+``ProbeRequest``      device → question → answer
+``BroadcastRequest``  nothing
+``SelectRequest``     the devices chosen for this turn, and for as many of the following turns as can be chosen now
+``ParallelRequest``   the ``NodeResult`` of all branches together: :func:`joined`, with the aggregated packet
+====================  ========================================================================================
 """
 
 from __future__ import annotations
@@ -65,16 +64,16 @@ def is_lost(key: Key, chance: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Passed:
-    """What came out of one node.
+class NodeResult:
+    """The result of walking one node.
 
     Attributes:
-        packet: what goes on; it may be the resident network's own buffer, which the next visit changes.
-        resolved: the node with every ``Select`` replaced by the visits to the chosen.
-        receipts: of its visits, in plan order.
+        packet: the packet that goes on; it may be the resident network's own buffer, which the next visit changes.
+        resolved: the node with every ``Select`` replaced by the visits to the chosen devices.
+        receipts: those of its visits, in plan order.
         trained: the devices whose visits were not lost.
         answers: device → question → answer.
-        chosen: the choice of each ``Select`` in it, in the order of the walk.
+        chosen: the devices chosen by each ``Select`` below, in the order of the walk.
     """
 
     packet: Packet
@@ -85,8 +84,16 @@ class Passed:
     chosen: tuple[tuple[int, ...], ...] = ()
 
 
-class Visit(NamedTuple):
-    """A packet arrives to be trained; ``size`` are the bytes of what goes on, ``beside`` interferes with it."""
+class TrainRequest(NamedTuple):
+    """Train the packet at a site.
+
+    Attributes:
+        node: the visit.
+        packet: the packet as it arrives.
+        key: keys the visit's chance.
+        size: bytes of the packet that goes on.
+        beside: the visits at the same place of other branches, whose uploads interfere with this one's.
+    """
 
     node: Train
     packet: Packet
@@ -95,23 +102,26 @@ class Visit(NamedTuple):
     beside: Beside
 
 
-class Ask(NamedTuple):
-    """A question is put to devices."""
+class ProbeRequest(NamedTuple):
+    """Put a question to devices."""
 
     node: Probe
     packet: Packet
     tick: int
 
 
-class Hand(NamedTuple):
-    """The model is handed to devices that only keep it."""
+class BroadcastRequest(NamedTuple):
+    """Hand the model to devices that only keep it."""
 
     node: Broadcast
     packet: Packet
 
 
-class Choose(NamedTuple):
-    """A ``Select`` is met: it chooses for this turn, and at most ``turns`` in all, one tick after the other."""
+class SelectRequest(NamedTuple):
+    """Choose the devices of a ``Select`` for this turn, and for at most ``turns`` in all, one tick after the other.
+
+    ``visits`` counts each device's visits so far in the round.
+    """
 
     node: Select
     tick: int
@@ -119,8 +129,8 @@ class Choose(NamedTuple):
     turns: int
 
 
-class Meet(NamedTuple):
-    """A ``Parallel`` is met: copies of the packet go out and meet again."""
+class ParallelRequest(NamedTuple):
+    """Send copies of the packet into the branches of a ``Parallel`` and aggregate them."""
 
     node: Parallel
     packet: Packet
@@ -128,7 +138,7 @@ class Meet(NamedTuple):
     walk: Walk
 
     def branches(self, mine: Collection[int] | None = None) -> list[Branch]:
-        """Return the branches ``mine`` (default: all); visits are numbered as if all were walked in plan order."""
+        """Return the branches ``mine`` (default: all), their visits numbered as if all were walked in plan order."""
         return list(self.walk.branches(self, range(len(self.node.children)) if mine is None else mine))
 
     def visit_keys(self) -> list[Key]:
@@ -155,8 +165,8 @@ class Branch:
     walk: Walk
 
 
-Request = Visit | Ask | Hand | Choose | Meet
-Walking = Generator[Request, Any, Passed]
+Request = TrainRequest | ProbeRequest | BroadcastRequest | SelectRequest | ParallelRequest
+Walking = Generator[Request, Any, NodeResult]
 
 
 def _never_lost(node: Train, beside: Beside, key: Key) -> bool:  # noqa: ARG001
@@ -222,46 +232,48 @@ class Walk:
         self.visits[device] += 1
         size = of.sent(node.work, packet)
         beside = self._beside.pop(0) if self._beside else ()  # of the cloud's visits, too: the next finds its own
-        got = None if device >= 0 and of.lost(node, beside, key) else (yield Visit(node, packet, key, size, beside))
-        if got is None:
-            return Passed(packet, node, [lost(key, of.samples_of(device), size)])
-        trained = frozenset() if got[1].lost else frozenset({device})
-        return Passed(got[0], node, [got[1]], trained)
+        trained = None
+        if device < 0 or not of.lost(node, beside, key):
+            trained = yield TrainRequest(node, packet, key, size, beside)
+        if trained is None:
+            return NodeResult(packet, node, [lost(key, of.samples_of(device), size)])
+        packet, receipt = trained
+        return NodeResult(packet, node, [receipt], frozenset() if receipt.lost else frozenset({device}))
 
     def _select(self, node: Select, packet: Packet, tick: int) -> Walking:
         if not self._ahead:
-            self._ahead = yield Choose(node, tick, self.visits, 1)
+            self._ahead = yield SelectRequest(node, tick, self.visits, 1)
         chosen = self._ahead.pop(0)
         one = yield from self.node(visits(node, chosen), packet, tick)
         return replace(one, resolved=made(node, one.resolved), chosen=(tuple(chosen),))
 
     def _parallel(self, node: Parallel, packet: Packet, tick: int) -> Walking:
-        one: Passed = yield Meet(node, packet, tick, self)
+        one: NodeResult = yield ParallelRequest(node, packet, tick, self)
         if one.answers:
             self.heard = merged([self.heard, one.answers])
         self.visits.update(receipt.device for receipt in one.receipts)
         return one
 
     def _broadcast(self, node: Broadcast, packet: Packet, tick: int) -> Walking:  # noqa: ARG002
-        yield Hand(node, packet)
-        return Passed(packet, node)
+        yield BroadcastRequest(node, packet)
+        return NodeResult(packet, node)
 
     def _probe(self, node: Probe, packet: Packet, tick: int) -> Walking:
-        answers = yield Ask(node, packet, tick)
+        answers = yield ProbeRequest(node, packet, tick)
         self.heard = merged([self.heard, answers])
-        return Passed(packet, node, answers=answers)
+        return NodeResult(packet, node, answers=answers)
 
     def _turns(self, node: Repeat | nodes.Sequence, packet: Packet, tick: int) -> Walking:
         """Walk children one after the other: each starts where and when the last one ended."""
-        due, done = turns(node), list[Passed]()
+        due, done = turns(node), list[NodeResult]()
         for left, (child, ticks) in zip(range(len(due), 0, -1), due, strict=True):
             if isinstance(node, Repeat) and isinstance(child, Select) and node.tick and not self._ahead:
-                self._ahead = yield Choose(child, tick, self.visits, min(left, AHEAD))
+                self._ahead = yield SelectRequest(child, tick, self.visits, min(left, AHEAD))
             one = yield from self.node(child, packet, tick)
             packet = one.packet
             done.append(replace(one, packet={}) if packet else one)
             tick += ticks
-        return Passed(
+        return NodeResult(
             packet,
             rebuilt(node, [one.resolved for one in done]),
             [receipt for one in done for receipt in one.receipts],
@@ -270,7 +282,7 @@ class Walk:
             tuple(whom for one in done for whom in one.chosen),
         )
 
-    def branches(self, met: Meet, mine: Collection[int]) -> Iterator[Branch]:
+    def branches(self, met: ParallelRequest, mine: Collection[int]) -> Iterator[Branch]:
         """Yield branches: they take place at the same time, and none counts what is chosen in another one."""
         ahead, node = Counter[int](), met.node
         apart = self.round.beside and not any(map(walk.meets, node.children))
@@ -296,7 +308,7 @@ _KINDS: dict[type[Any], Callable[..., Walking]] = {
 }
 
 
-def joined(met: Meet, packet: Packet, branches: Sequence[Passed]) -> Passed:
+def joined(met: ParallelRequest, packet: Packet, branches: Sequence[NodeResult]) -> NodeResult:
     """Return what came out of a ``Parallel``.
 
     Args:
@@ -307,7 +319,7 @@ def joined(met: Meet, packet: Packet, branches: Sequence[Passed]) -> Passed:
     receipts = [receipt for one in branches for receipt in one.receipts]
     children = [one.resolved for one in branches]
     same = all(a is b for a, b in zip(children, met.node.children, strict=True))
-    return Passed(
+    return NodeResult(
         packet,
         met.node if same else replace(met.node, children=tuple(children)),
         receipts,
@@ -450,82 +462,82 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
 class Driver(ABC):
     """Does what a walk yields."""
 
-    def drive(self, walking: Walking) -> Passed:
+    def drive(self, walking: Walking) -> NodeResult:
         """Drive a walk to its end."""
         result: Any = None
         while True:
             try:
-                asked = walking.send(result)
+                request = walking.send(result)
             except StopIteration as stop:
-                return cast(Passed, stop.value)
-            result = self.do(asked)
+                return cast(NodeResult, stop.value)
+            result = self.do(request)
 
-    def do(self, asked: Request) -> Any:
+    def do(self, request: Request) -> Any:
         """Return the result of a request."""
-        return self._WAYS[type(asked)](self, asked)
+        return self._WAYS[type(request)](self, request)
 
     @abstractmethod
-    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
         """Train; None where the result is lost."""
 
     @abstractmethod
-    def ask(self, asked: Ask) -> Answers:
+    def probe(self, request: ProbeRequest) -> Answers:
         """Ask devices."""
 
     @abstractmethod
-    def hand(self, asked: Hand) -> None:
+    def broadcast(self, request: BroadcastRequest) -> None:
         """Hand out the model."""
 
     @abstractmethod
-    def choose(self, asked: Choose) -> list[Sequence[int]]:
-        """Choose for one turn or more, at most ``asked.turns``."""
+    def select(self, request: SelectRequest) -> list[Sequence[int]]:
+        """Choose for one turn or more, at most ``request.turns``."""
 
     @abstractmethod
-    def meet(self, asked: Meet) -> Passed:
+    def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk branches, and let them meet."""
 
     _WAYS: Mapping[type[Any], Callable[[Any, Any], Any]] = {
-        Visit: lambda self, asked: self.visit(asked),
-        Ask: lambda self, asked: self.ask(asked),
-        Hand: lambda self, asked: self.hand(asked),
-        Choose: lambda self, asked: self.choose(asked),
-        Meet: lambda self, asked: self.meet(asked),
+        TrainRequest: lambda self, request: self.train(request),
+        ProbeRequest: lambda self, request: self.probe(request),
+        BroadcastRequest: lambda self, request: self.broadcast(request),
+        SelectRequest: lambda self, request: self.select(request),
+        ParallelRequest: lambda self, request: self.parallel(request),
     }
 
 
 class Dry(Driver):
     """Walks a plan without training: a ``Select`` chooses its first candidates, questions return no answers."""
 
-    def over(self, plan: Node, of: Round, tick: int = 0, packet: Packet | None = None) -> Passed:
+    def over(self, plan: Node, of: Round, tick: int = 0, packet: Packet | None = None) -> NodeResult:
         """Walk a plan from a tick on."""
         return self.drive(Walk(of).node(plan, {} if packet is None else packet, tick))
 
-    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
         """Do nothing."""
-        key = asked.key
-        return asked.packet, Receipt(key.device, key.visit, key.tick, 0, 0, 0.0, 0.0, 0.0, asked.size, lost=False)
+        key = request.key
+        return request.packet, Receipt(key.device, key.visit, key.tick, 0, 0, 0.0, 0.0, 0.0, request.size, lost=False)
 
-    def ask(self, asked: Ask) -> Answers:  # noqa: ARG002
+    def probe(self, request: ProbeRequest) -> Answers:  # noqa: ARG002
         """Return no answers."""
         return {}
 
-    def hand(self, asked: Hand) -> None:
+    def broadcast(self, request: BroadcastRequest) -> None:
         """Do nothing."""
 
-    def choose(self, asked: Choose) -> list[Sequence[int]]:
+    def select(self, request: SelectRequest) -> list[Sequence[int]]:
         """Choose the first candidates."""
-        return [asked.node.candidates[: asked.node.how_many]]
+        return [request.node.candidates[: request.node.how_many]]
 
-    def meet(self, asked: Meet) -> Passed:
+    def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk each branch; what went out comes back."""
-        return joined(asked, asked.packet, [self.branch(one, asked) for one in asked.branches()])
+        return joined(request, request.packet, [self.branch(one, request) for one in request.branches()])
 
-    def branch(self, one: Branch, met: Meet) -> Passed:
+    def branch(self, one: Branch, met: ParallelRequest) -> NodeResult:
         """Walk a branch."""
         return self.drive(one.walk.node(one.node, met.packet, met.tick))
 
 
-def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> Passed:
+def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:
     """Return what is known of a branch that was not walked, as its edge is gone: every visit is lost.
 
     Args:
@@ -544,5 +556,5 @@ def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int],
 class _Absent(Dry):
     """Loses the cloud's visits, too."""
 
-    def visit(self, asked: Visit) -> None:  # noqa: ARG002
+    def train(self, request: TrainRequest) -> None:  # noqa: ARG002
         return None

@@ -9,7 +9,16 @@ from fedfloor.errors import SettingError, unknown
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import CLOUD, Node, Site, device, edge
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Dry, Hand, Meet, Packet, Passed, Round, Visit, joined
+from fedfloor.plan.schedule import (
+    BroadcastRequest,
+    Dry,
+    NodeResult,
+    Packet,
+    ParallelRequest,
+    Round,
+    TrainRequest,
+    joined,
+)
 
 MOVES = "moves"
 # rule → models per visit of a device, and per branch of a meeting at the cloud that is more than one visit
@@ -77,10 +86,10 @@ class _Groups(Dry):
 
     many = 0
 
-    def meet(self, asked: Meet) -> Passed:
-        if asked.node.at == CLOUD:
-            self.many += sum(not walk.is_visit(child) for child in asked.node.children)
-        return super().meet(asked)
+    def parallel(self, request: ParallelRequest) -> NodeResult:
+        if request.node.at == CLOUD:
+            self.many += sum(not walk.is_visit(child) for child in request.node.children)
+        return super().parallel(request)
 
 
 class _Moves(Dry):
@@ -93,20 +102,20 @@ class _Moves(Dry):
         self.links += _links(packet["at"], to, self.factory_of)
         return {"at": to}
 
-    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
-        done = super().visit(asked)
-        return done and (self.go(asked.packet, asked.node.site), done[1])
+    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
+        done = super().train(request)
+        return done and (self.go(request.packet, request.node.site), done[1])
 
-    def hand(self, asked: Hand) -> None:
-        for k in asked.node.devices:
-            self.go(asked.packet, device(k))
+    def broadcast(self, request: BroadcastRequest) -> None:
+        for k in request.node.devices:
+            self.go(request.packet, device(k))
 
-    def meet(self, asked: Meet) -> Passed:
-        there = self.go(asked.packet, asked.node.at)
-        done = [self.branch(one, asked._replace(packet=there)) for one in asked.branches()]
+    def parallel(self, request: ParallelRequest) -> NodeResult:
+        there = self.go(request.packet, request.node.at)
+        done = [self.branch(one, request._replace(packet=there)) for one in request.branches()]
         for one in done:
-            self.go(one.packet, asked.node.at)
-        return joined(asked, there, done)
+            self.go(one.packet, request.node.at)
+        return joined(request, there, done)
 
 
 def _links(start: Site, end: Site, factory_of: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from fedfloor import config
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
-from fedfloor.plan.schedule import Dry, Meet, Passed, Round
+from fedfloor.plan.schedule import Dry, NodeResult, ParallelRequest, Round
 from fedfloor.report.ledger import Run
 from fedfloor.runs import forecast
 from fedfloor.runs.parks import build_park
@@ -39,10 +39,10 @@ class _Met(Dry):
     def __init__(self) -> None:
         self.at_edges: list[tuple[Parallel, int]] = []
 
-    def meet(self, asked: Meet) -> Passed:
-        if asked.node.at.kind == "edge":
-            self.at_edges.append((asked.node, asked.tick))
-        return super().meet(asked)
+    def parallel(self, request: ParallelRequest) -> NodeResult:
+        if request.node.at.kind == "edge":
+            self.at_edges.append((request.node, request.tick))
+        return super().parallel(request)
 
 
 def _apart(park: Park, node: Parallel, tick: int) -> float:

@@ -28,13 +28,13 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
     Beside,
     Branch,
-    Choose,
     Dry,
     Key,
-    Meet,
+    NodeResult,
     Packet,
-    Passed,
-    Visit,
+    ParallelRequest,
+    SelectRequest,
+    TrainRequest,
     is_lost,
 )
 from fedfloor.runs import pricing
@@ -189,23 +189,23 @@ class _Forecast(Dry):
     def __init__(self, park: Park, place: Place, trained: Counter[int]) -> None:
         self.park, self.place, self.trained = park, place, trained
 
-    def visit(self, asked: Visit) -> tuple[Packet, Receipt] | None:
+    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
         """Count it."""
-        self.trained[asked.key.device] += 1
-        return super().visit(asked)
+        self.trained[request.key.device] += 1
+        return super().train(request)
 
-    def choose(self, asked: Choose) -> list[Sequence[int]]:
+    def select(self, request: SelectRequest) -> list[Sequence[int]]:
         """Choose by the census that devices would report now."""
-        place, seen = self.place, asked.visits
-        return [sampling.selected(asked.node, self.park, place.seed, place.round, asked.tick, seen, self.trained)]
+        place, seen = self.place, request.visits
+        return [sampling.selected(request.node, self.park, place.seed, place.round, request.tick, seen, self.trained)]
 
-    def meet(self, asked: Meet) -> Passed:
+    def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk branches, of which none counts what another one trains."""
-        whole = super().meet(asked)
+        whole = super().parallel(request)
         self.trained.update(receipt.device for receipt in whole.receipts if not receipt.lost)
         return whole
 
-    def branch(self, one: Branch, met: Meet) -> Passed:
+    def branch(self, one: Branch, met: ParallelRequest) -> NodeResult:
         """Walk a branch, and forget what it trained."""
         known = {k: self.trained[k] for k in one.known}
         done = super().branch(one, met)

@@ -15,8 +15,8 @@ import torch
 
 from fedfloor.chance import generator
 from fedfloor.config import combined
-from fedfloor.engine import floor, ranks, separate
-from fedfloor.engine.engine import Engine, Live
+from fedfloor.engine import executor, ranks, separate
+from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
@@ -51,7 +51,7 @@ def execute(
     park: Park,
     report: Callable[[Line], None],
     interrupted: Callable[[], bool],
-    live: Live | None = None,
+    live: RemoteExecutor | None = None,
 ) -> str:
     """Run an experiment with a team of ranks; every rank calls it.
 
@@ -86,7 +86,7 @@ def execute(
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
     engine, costs = made.engine(experiment, method, park, team, memory, live=live is not None)
     if live is not None:
-        engine.floor, engine.factories = live, live
+        engine.executor, engine.factories = live, live
         live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}
@@ -127,7 +127,7 @@ class _Run:
         costs: Tariff | None,
         report: Callable[[Line], None],
         interrupted: Callable[[], bool],
-        live: Live | None = None,
+        live: RemoteExecutor | None = None,
     ) -> None:
         self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
         self.costs, self.report, self.interrupted, self.live = costs, report, interrupted, live
@@ -148,7 +148,7 @@ class _Run:
         if self.costs is not None and self.resources is None and self.method.needs.network:
             self.resources = self.costs.resources(start)
         census = (
-            floor.of(self.engine).census(self.engine, every, tick) if self.method.needs.census_now(number) else None
+            executor.of(self.engine).census(self.engine, every, tick) if self.method.needs.census_now(number) else None
         )
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,

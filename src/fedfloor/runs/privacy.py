@@ -17,7 +17,7 @@ from fedfloor.park.privacy import composed
 from fedfloor.park.survey import REVEALS
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
-from fedfloor.plan.schedule import Answers, Ask, Choose, Dry, Meet, Passed, Round
+from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, Round, SelectRequest
 from fedfloor.runs import folder
 
 log = logging.getLogger(__name__)
@@ -61,25 +61,25 @@ class _Asked(Dry):
     def __init__(self) -> None:
         self.found: list[tuple[int, int]] = []
 
-    def ask(self, asked: Ask) -> Answers:
+    def probe(self, request: ProbeRequest) -> Answers:
         """Note a question for class counts: those of the whole local set are the same at every tick."""
-        of = question(asked.node)
-        when = asked.tick if of.drifts else -1
-        self.found += [(device, when) for device in asked.node.devices] if of.counts else []
+        of = question(request.node)
+        when = request.tick if of.drifts else -1
+        self.found += [(device, when) for device in request.node.devices] if of.counts else []
         return {}
 
-    def choose(self, asked: Choose) -> list[Sequence[int]]:
+    def select(self, request: SelectRequest) -> list[Sequence[int]]:
         """Note the candidates whose census is read."""
-        if asked.node.reads_census:
-            self.found += [(device, asked.tick) for device in asked.node.candidates]
-        return super().choose(asked)
+        if request.node.reads_census:
+            self.found += [(device, request.tick) for device in request.node.candidates]
+        return super().select(request)
 
-    def meet(self, asked: Meet) -> Passed:
+    def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk branches that may ask something, which single visits do not."""
-        mine = [index for index, child in enumerate(asked.node.children) if not walk.is_visit(child)]
-        for one in asked.branches(mine):
-            self.branch(one, asked)
-        return Passed(asked.packet, asked.node)
+        mine = [index for index, child in enumerate(request.node.children) if not walk.is_visit(child)]
+        for one in request.branches(mine):
+            self.branch(one, request)
+        return NodeResult(request.packet, request.node)
 
 
 def tell(

@@ -11,7 +11,7 @@ from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Key, Passed
+from fedfloor.plan.schedule import Key, NodeResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Answer:
     samples: int = 0
 
 
-Driven = Generator[list[Ask], list[Answer], Passed]
+Driven = Generator[list[Ask], list[Answer], NodeResult]
 
 
 @dataclass(eq=False)

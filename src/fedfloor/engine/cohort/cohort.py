@@ -13,21 +13,21 @@ import torch
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
-from fedfloor.engine import attend, union
+from fedfloor.engine import local_update, union
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.cohort import data, forward, goals, size, visits, walk
 from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Uniting, Visiting, paid, work_of
 from fedfloor.engine.cohort.data import Pool, Resident
 from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.engine.cohort.measure import Chooser
 from fedfloor.engine.cohort.program import Order, Program, Spec
-from fedfloor.engine.engine import Engine, Still
-from fedfloor.engine.meeting import Meeting
+from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
 from fedfloor.errors import RunError
 from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Parallel
-from fedfloor.plan.schedule import Meet, Passed, Walking
+from fedfloor.plan.schedule import NodeResult, ParallelRequest, Walking
 
 if TYPE_CHECKING:
     from fedfloor.engine.ranks import Trainer
@@ -63,23 +63,25 @@ class Cohort:
 
     # -- walking ----------------------------------------------------------------------------------------------------
 
-    def walk(self, trainer: Trainer, walking: Walking) -> Passed:
+    def walk(self, trainer: Trainer, walking: Walking) -> NodeResult:
         """Drive a walk, as a rank does by itself."""
         driven = walk.driven(trainer, walking, self._room(trainer.engine))
-        passed = walk.answered(driven, lambda asks: self.done(asks, trainer.still))
+        passed = walk.answered(driven, lambda asks: self.done(asks, trainer.extractor))
         return replace(passed, receipts=paid(passed.receipts))
 
-    def branches(self, trainer: Trainer, asked: Meet, mine: Collection[int]) -> tuple[Meeting, list[Passed]]:
+    def branches(
+        self, trainer: Trainer, request: ParallelRequest, mine: Collection[int]
+    ) -> tuple[Aggregation, list[NodeResult]]:
         """Walk the branches ``mine`` of a ``Parallel``."""
-        room, met = self._room(trainer.engine), list[tuple[Meeting, list[Passed]]]()
+        room, met = self._room(trainer.engine), list[tuple[Aggregation, list[NodeResult]]]()
 
         def whole() -> Driven:
-            met.append((yield from walk.branches(trainer, asked, mine, room)))
-            return Passed({}, asked.node)
+            met.append((yield from walk.branches(trainer, request, mine, room)))
+            return NodeResult({}, request.node)
 
-        walk.answered(whole(), lambda asks: self.done(asks, trainer.still))
-        meeting, done = met[0]
-        return meeting, [replace(one, receipts=paid(one.receipts)) for one in done]
+        walk.answered(whole(), lambda asks: self.done(asks, trainer.extractor))
+        aggregation, done = met[0]
+        return aggregation, [replace(one, receipts=paid(one.receipts)) for one in done]
 
     def _room(self, engine: Engine) -> int:
         """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
@@ -92,7 +94,7 @@ class Cohort:
 
     # -- what is asked for ------------------------------------------------------------------------------------------
 
-    def done(self, asks: Sequence[Ask], still: Still) -> list[Answer]:
+    def done(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[Answer]:
         """Do what is asked for: what is alike together, the rest one by one."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, one in enumerate(asks):
@@ -100,11 +102,11 @@ class Cohort:
             groups.setdefault(kind, []).append(index)
         answers: dict[int, Answer] = {}
         for places in groups.values():
-            for index, answer in zip(places, self._alike([asks[index] for index in places], still), strict=True):
+            for index, answer in zip(places, self._alike([asks[index] for index in places], extractor), strict=True):
                 answers[index] = answer
         return [answers[index] for index in range(len(asks))]
 
-    def _alike(self, asks: list[Ask], still: Still) -> list[Answer]:
+    def _alike(self, asks: list[Ask], extractor: FrozenExtractor) -> list[Answer]:
         engine = asks[0].engine
         if isinstance(asks[0], Visiting):
             work = asks[0].work
@@ -115,7 +117,7 @@ class Cohort:
                 why = "their work has fields that a cohort does not implement"
             if why:
                 self._say(engine, f"visits are done one by one: {why}.")
-                return [self._alone(one, still) for one in asks if isinstance(one, Visiting)]
+                return [self._alone(one, extractor) for one in asks if isinstance(one, Visiting)]
         most = min(self._most or len(asks), self._stackable(engine, asks))
         if most < len(asks):
             self._say(engine, f"{len(asks)} devices do not fit side by side: {most} at a time.")
@@ -123,7 +125,7 @@ class Cohort:
         while len(answers) < len(asks):
             part = asks[len(answers) : len(answers) + most]
             try:
-                answers += self._together(part, still)
+                answers += self._together(part, extractor)
             except torch.cuda.OutOfMemoryError:
                 if len(part) == 1:
                     raise
@@ -139,14 +141,14 @@ class Cohort:
             self._fitting[batch] = size.stackable(self.room_bytes, engine, batch)
         return self._fitting[batch]
 
-    def _together(self, asks: Sequence[Ask], still: Still) -> list[Answer]:
+    def _together(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[Answer]:
         united = [one for one in asks if isinstance(one, Uniting)]
         if united:
             return visits.united(self, united)
-        return visits.visited(self, [one for one in asks if isinstance(one, Visiting)], still)
+        return visits.visited(self, [one for one in asks if isinstance(one, Visiting)], extractor)
 
-    def _alone(self, ask: Visiting, still: Still) -> Answer:
-        sent, receipt = attend.attended(ask.engine, ask.work, ask.packet, ask.key, still)
+    def _alone(self, ask: Visiting, extractor: FrozenExtractor) -> Answer:
+        sent, receipt = local_update.local_update(ask.engine, ask.work, ask.packet, ask.key, extractor)
         own = ask.engine.network.flat
         packet = {name: value.clone() if value is own else value for name, value in sent.items()}
         told = Trained(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)

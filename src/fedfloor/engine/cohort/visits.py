@@ -1,4 +1,4 @@
-"""Visits of the same work, stacked: what :func:`fedfloor.engine.attend.attended` does, for many devices at once."""
+"""Visits of the same work, stacked: :func:`fedfloor.engine.local_update.local_update` for many devices at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
-from fedfloor.engine import attend, features, scopes, union
+from fedfloor.engine import features, local_update, scopes, union
 from fedfloor.engine.cohort import data, goals, order, size
 from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting, work_of
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.program import Order, Program, Spec
-from fedfloor.engine.engine import Engine, Still
+from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.gradient import BLOCK
 from fedfloor.parts import objectives
 from fedfloor.parts.mix import weigh
@@ -71,12 +71,12 @@ class _Guests:
     abouts: list[Visit]
 
 
-def visited(cohort: Programs, asks: Sequence[Visiting], still: Still) -> list[Answer]:
+def visited(cohort: Programs, asks: Sequence[Visiting], extractor: FrozenExtractor) -> list[Answer]:
     """Train on several devices side by side; return what becomes of each, in order."""
     work, engine = asks[0].work, asks[0].engine
     goal = objectives.objective(work.objective, work.settings)
     headed = goal.on_features or features.once(engine, work)
-    guests = _headed(asks, goal, still) if headed else _arrived(cohort, asks, goal)
+    guests = _headed(asks, goal, extractor) if headed else _arrived(cohort, asks, goal)
     part = scopes.trained(engine.network, goal, work)
     held = (part.start, part.stop) if headed else (0, guests.weights.shape[1])
     of = goals.term(goal)
@@ -129,7 +129,7 @@ def _about(ask: Visiting, goal: Objective, start: Tensor | None, steps: int, gra
     return Visit(start, kept, engine.network, beside, ask.work, steps, gradient)
 
 
-def _headed(asks: Sequence[Visiting], goal: Objective, still: Still) -> _Guests:
+def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtractor) -> _Guests:
     """Let devices train the classifier on features that are extracted once."""
     work, network = asks[0].work, asks[0].engine.network
     found: list[tuple[Visiting, Visit, Tensor, Tensor]] = []
@@ -139,7 +139,7 @@ def _headed(asks: Sequence[Visiting], goal: Objective, still: Still) -> _Guests:
         samples = engine.samples(one.key.device, one.key.tick)
         about = _about(one, goal, one.packet["w"] if goal.needs_start else None, work.batches(len(samples)), None, 0)
         if goal.on_features:
-            about = attend.before_features(engine, goal, work, samples, about, one.key, still)
+            about = local_update.before_features(engine, goal, work, samples, about, one.key, extractor)
             x, y = goal.features(about)
         else:
             x, y = features.extracted(network, samples), samples.y

@@ -13,14 +13,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from fedfloor.engine import scopes
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Owed, Uniting, Visiting
-from fedfloor.engine.meeting import Meeting
 from fedfloor.engine.probe import no_vector
 from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
 from fedfloor.plan import schedule
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Meet, Passed, Visit, Walking, is_lost
+from fedfloor.plan.schedule import NodeResult, ParallelRequest, TrainRequest, Walking, is_lost
 
 if TYPE_CHECKING:
     from fedfloor.engine.ranks import Trainer
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 Do = Callable[[list[Ask]], list[Answer]]
 
 
-def answered(driven: Driven, do: Do) -> Passed:
+def answered(driven: Driven, do: Do) -> NodeResult:
     """Go to the end of a walk, and do what is asked for on the way."""
     answers = None
     while True:
         try:
-            asked = next(driven) if answers is None else driven.send(answers)
+            request = next(driven) if answers is None else driven.send(answers)
         except StopIteration as stop:
-            return cast(Passed, stop.value)
-        answers = do(asked)
+            return cast(NodeResult, stop.value)
+        answers = do(request)
 
 
-def lockstep(walks: Sequence[Driven]) -> Generator[list[Ask], list[Answer], list[Passed]]:
+def lockstep(walks: Sequence[Driven]) -> Generator[list[Ask], list[Answer], list[NodeResult]]:
     """Go through several branches at the same time; return what came out of each."""
-    done: dict[int, Passed] = {}
+    done: dict[int, NodeResult] = {}
     answers: dict[int, list[Answer] | None] = dict.fromkeys(range(len(walks)))
     while answers:
-        asked: dict[int, list[Ask]] = {}
+        request: dict[int, list[Ask]] = {}
         for index, answer in answers.items():
             try:
-                asked[index] = next(walks[index]) if answer is None else walks[index].send(answer)
+                request[index] = next(walks[index]) if answer is None else walks[index].send(answer)
             except StopIteration as stop:
                 done[index] = stop.value
-        got = iter((yield [one for asks in asked.values() for one in asks])) if asked else iter(())
-        answers = {index: list(islice(got, len(asks))) for index, asks in asked.items()}
+        got = iter((yield [one for asks in request.values() for one in asks])) if request else iter(())
+        answers = {index: list(islice(got, len(asks))) for index, asks in request.items()}
     return [done[index] for index in range(len(walks))]
 
 
@@ -66,59 +66,59 @@ def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
     result: Any = None
     while True:
         try:
-            asked = walking.send(result)
+            request = walking.send(result)
         except StopIteration as stop:
-            return cast(Passed, stop.value)
-        if isinstance(asked, Visit):
-            result = yield from _visit(trainer, asked)
-        elif isinstance(asked, Meet):
-            result = yield from _meet(trainer, asked, room)
+            return cast(NodeResult, stop.value)
+        if isinstance(request, TrainRequest):
+            result = yield from _visit(trainer, request)
+        elif isinstance(request, ParallelRequest):
+            result = yield from _meet(trainer, request, room)
         else:
-            result = trainer.do(asked)
+            result = trainer.do(request)
 
 
 def branches(
-    trainer: Trainer, asked: Meet, mine: Collection[int], room: int
-) -> Generator[list[Ask], list[Answer], tuple[Meeting, list[Passed]]]:
+    trainer: Trainer, request: ParallelRequest, mine: Collection[int], room: int
+) -> Generator[list[Ask], list[Answer], tuple[Aggregation, list[NodeResult]]]:
     """Walk the branches ``mine`` of a ``Parallel``, as many at a time as there is room for, in plan order."""
-    node, packet, done = asked.node, asked.packet, list[Passed]()
-    meeting = Meeting(node, packet, scopes.met(trainer.engine.network, node))
-    parts, width = asked.branches(mine), max(1, min(room, len(mine)))
+    node, packet, done = request.node, request.packet, list[NodeResult]()
+    aggregation = Aggregation(node, packet, scopes.met(trainer.engine.network, node))
+    parts, width = request.branches(mine), max(1, min(room, len(mine)))
     for first in range(0, len(parts), width):
         some = parts[first : first + width]
         walks = [
-            driven(trainer.apart(one.known), one.walk.node(one.node, packet, asked.tick), max(1, room // width))
+            driven(trainer.apart(one.known), one.walk.node(one.node, packet, request.tick), max(1, room // width))
             for one in some
         ]
         for branch, one in zip(some, (yield from lockstep(walks)), strict=True):
             no_vector(one.answers)
-            meeting.add(branch.index, one.packet, sum(trainer.round.samples_of(k) for k in one.trained))
+            aggregation.add(branch.index, one.packet, sum(trainer.round.samples_of(k) for k in one.trained))
             done.append(replace(one, packet={}))
-    return meeting, done
+    return aggregation, done
 
 
-def _meet(trainer: Trainer, asked: Meet, room: int) -> Driven:
+def _meet(trainer: Trainer, request: ParallelRequest, room: int) -> Driven:
     cohort = trainer.engine.cohort
-    if cohort is not None and cohort.unites(trainer.engine, asked.node, asked.packet):
-        return (yield from _together(trainer, asked))
-    meeting, done = yield from branches(trainer, asked, range(len(asked.node.children)), room)
-    return trainer.met(asked, meeting, done)
+    if cohort is not None and cohort.unites(trainer.engine, request.node, request.packet):
+        return (yield from _together(trainer, request))
+    aggregation, done = yield from branches(trainer, request, range(len(request.node.children)), room)
+    return trainer.met(request, aggregation, done)
 
 
-def _visit(trainer: Trainer, asked: Visit) -> Generator[list[Ask], list[Answer], tuple[Packet, Receipt]]:
-    key = asked.key
-    (got,) = yield [Visiting(trainer.engine, asked.node.work, asked.packet, key)]
-    owed = Owed(key.device, key.visit, key.tick, got.samples, asked.size, got.memory, lambda: got.told()[0])
+def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Ask], list[Answer], tuple[Packet, Receipt]]:
+    key = request.key
+    (got,) = yield [Visiting(trainer.engine, request.node.work, request.packet, key)]
+    owed = Owed(key.device, key.visit, key.tick, got.samples, request.size, got.memory, lambda: got.told()[0])
     return got.packet, cast(Receipt, owed)
 
 
-def _together(trainer: Trainer, asked: Meet) -> Driven:
+def _together(trainer: Trainer, request: ParallelRequest) -> Driven:
     """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
-    engine, node, packet, keys = trainer.engine, asked.node, asked.packet, asked.visit_keys()
+    engine, node, packet, keys = trainer.engine, request.node, request.packet, request.visit_keys()
     held, size = trainer.round.samples_of, scopes.sent_bytes(engine.network, "all", packet)
     went = [key for key in keys if not is_lost(key, engine.loss_chance)]
     if not went:
-        return Passed(packet, node, [schedule.lost(key, held(key.device), size) for key in keys])
+        return NodeResult(packet, node, [schedule.lost(key, held(key.device), size) for key in keys])
     (got,) = yield [Uniting(engine, node, packet, tuple(went))]
     place = {key.device: index for index, key in enumerate(went)}
 
@@ -132,4 +132,4 @@ def _together(trainer: Trainer, asked: Meet) -> Driven:
         for k in keys
     ]
     engine.memory.visits.update(list(place))
-    return Passed(got.packet, node, receipts, frozenset(place))
+    return NodeResult(got.packet, node, receipts, frozenset(place))

@@ -18,7 +18,7 @@ from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.outcome import Receipt
 
 
-class Meeting:
+class Aggregation:
     """The branches of one ``Parallel``, of which this rank walks some.
 
     Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally.
@@ -128,7 +128,7 @@ class Meeting:
         return max(rates, default=0.0)
 
 
-def learnt(
+def branch_statistics(
     receipts: Sequence[Receipt], sizes: Mapping[int, int], heard: Mapping[int, Mapping[str, Any]]
 ) -> mix.Branch | None:
     """Return what is known of a branch by its receipts; None where every visit in it was lost.

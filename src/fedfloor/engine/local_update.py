@@ -8,7 +8,7 @@ from functools import partial
 from torch import nn
 
 from fedfloor.engine import features, head, networks, scopes
-from fedfloor.engine.engine import Engine, Still
+from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.tree import Packet
@@ -24,7 +24,9 @@ from fedfloor.tasks.classification import CLASSIFICATION
 OWN = "own"  # a device's own model among what it keeps
 
 
-def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still) -> tuple[Packet, Receipt]:
+def local_update(
+    engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
+) -> tuple[Packet, Receipt]:
     """Train the model of a packet where it arrived; return what goes on, and the receipt but for its bytes.
 
     Args:
@@ -32,7 +34,7 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
         work: what is done.
         packet: what arrived.
         key: of the visit; device −1 is the cloud.
-        still: the round's extractor; its name is noted.
+        extractor: the round's extractor; its name is noted.
 
     Raises:
         SettingError: work that the network or the packet does not fit.
@@ -50,7 +52,7 @@ def attended(engine: Engine, work: Work, packet: Packet, key: Key, still: Still)
     start, gradient = flat.clone() if goal.needs_start else None, partial(full, engine.network, samples, engine.task)
     about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient, task=engine.task)
     if goal.on_features:
-        about = before_features(engine, goal, work, samples, about, key, still)
+        about = before_features(engine, goal, work, samples, about, key, extractor)
     got = _trained(engine, work, goal, samples, about, key)
     engine.memory.visits[device] += 1
     digest = None
@@ -91,14 +93,14 @@ def _at_home(
 
 
 def before_features(
-    engine: Engine, goal: Objective, work: Work, samples: Samples, about: Visit, key: Key, still: Still
+    engine: Engine, goal: Objective, work: Work, samples: Samples, about: Visit, key: Key, extractor: FrozenExtractor
 ) -> Visit:
     """Let an objective that trains on features look at the extractor."""
     scopes.trained(engine.network, goal, work)
     features.require_head(engine, f"'{work.objective}'")
-    eye = features.Extractor(engine, samples, key, still.name)
-    if still.frozen and goal.refers:
-        still.name = eye.name
+    eye = features.Extractor(engine, samples, key, extractor.name)
+    if extractor.frozen and goal.refers:
+        extractor.name = eye.name
     return replace(about, extractor=eye)
 
 

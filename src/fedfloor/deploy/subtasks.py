@@ -18,8 +18,8 @@ from fedfloor.deploy import packing, ranges
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.engine import limit, scopes
-from fedfloor.engine.branches import said
-from fedfloor.engine.engine import Engine, Errand
+from fedfloor.engine.branches import branches_to_json
+from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import Packet, TreeSum
@@ -28,7 +28,7 @@ from fedfloor.parts import mix
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Passed
+from fedfloor.plan.schedule import NodeResult
 from fedfloor.ranges import RefusedError
 
 Told = dict[str, Any]
@@ -69,8 +69,8 @@ def read_standing(about: Mapping[str, Any]) -> Standing:
         raise RefusedError("header", f"it does not say what devices keep: {error}") from error
 
 
-def errand(one: Errand, mine: Sequence[int], names: Names) -> tuple[Told, dict[str, NDArray[Any]]]:
-    """Return an errand as a message says it: its header's ``about`` and its arrays."""
+def subtask(one: Subtask, mine: Sequence[int], names: Names) -> tuple[Told, dict[str, NDArray[Any]]]:
+    """Return an subtask as a message says it: its header's ``about`` and its arrays."""
     known = {k for index in mine for k in walk.devices(one.node.children[index])}
     heard = {
         str(k): {what: said for what, said in some.items() if not isinstance(said, Tensor)}
@@ -85,8 +85,8 @@ def errand(one: Errand, mine: Sequence[int], names: Names) -> tuple[Told, dict[s
     return about, packing.arrays(one.start, slice(0, one.start["w"].numel()))
 
 
-def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand, list[int]]:
-    """Return the errand of a message, and which branches are meant.
+def read_subtask(message: Message, engine: Engine, names: Names) -> tuple[Subtask, list[int]]:
+    """Return the subtask of a message, and which branches are meant.
 
     Raises:
         RefusedError: there is none, or it does not fit the model.
@@ -100,14 +100,14 @@ def read_errand(message: Message, engine: Engine, names: Names) -> tuple[Errand,
         tick, frozen = int(about["tick"]), bool(about["frozen"])
         updates = limit.from_json(about["updates"])
     except (KeyError, ValueError, TypeError, AttributeError, SettingError) as error:
-        raise RefusedError("header", f"it holds no errand: {error}") from error
+        raise RefusedError("header", f"it holds no subtask: {error}") from error
     if not all(0 <= index < len(node.children) for index in mine):
         raise RefusedError("header", "it does not name branches of a Parallel.")
     start = packing.tensors(message.arrays)
     if "w" not in start or start["w"].shape != flat.shape or start["w"].dtype != flat.dtype:
         raise RefusedError("shape", "its model is not the experiment's: compare the experiment files.")
     walk.check(node, engine.park.devices)
-    return Errand(node, start, message.round, tick, visits, heard, frozen, updates), mine
+    return Subtask(node, start, message.round, tick, visits, heard, frozen, updates), mine
 
 
 def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, NDArray[Any]]]:
@@ -153,16 +153,16 @@ class Walked:
     """
 
     blobs: list[Blob]
-    passed: list[Passed]
+    passed: list[NodeResult]
     ends: list[End]
 
 
-def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine) -> Walked:
+def taken(message: Message, subtask: Subtask, mine: Sequence[int], engine: Engine) -> Walked:
     """Return what an edge showed, once it is known to be of its own devices and in range.
 
     Args:
         message: its answer.
-        errand: what it was asked.
+        subtask: what it was asked.
         mine: which of its branches the edge walked.
         engine: the cloud's.
 
@@ -172,12 +172,12 @@ def taken(message: Message, errand: Errand, mine: Sequence[int], engine: Engine)
     try:
         with ranges.of("header"):
             blobs = _blobs(message)
-            passed = _passed(errand, mine, json.loads(bytes(blobs[0])), engine)
-            ends = _ends(errand, mine, blobs, passed, engine)
-            for end in ends if _bounded(errand.node) else []:
-                if why := limit.flaw(engine.network, errand.start["w"], end.packet(errand.start)["w"]):
+            passed = _passed(subtask, mine, json.loads(bytes(blobs[0])), engine)
+            ends = _ends(subtask, mine, blobs, passed, engine)
+            for end in ends if _bounded(subtask.node) else []:
+                if why := limit.flaw(engine.network, subtask.start["w"], end.packet(subtask.start)["w"]):
                     raise RefusedError("range", why)
-            return Walked([said(passed), *blobs[1:]], passed, ends)
+            return Walked([branches_to_json(passed), *blobs[1:]], passed, ends)
     except RefusedError:
         raise
     except Exception as error:  # whatever shape it has: an edge ends nobody's run
@@ -201,16 +201,16 @@ def _blobs(message: Message) -> list[Blob]:
     return found
 
 
-def _passed(errand: Errand, mine: Sequence[int], told: Any, engine: Engine) -> list[Passed]:
+def _passed(subtask: Subtask, mine: Sequence[int], told: Any, engine: Engine) -> list[NodeResult]:
     """Return the branches as an edge walked them."""
-    before, found = Counter(errand.visits), dict[int, Passed]()
+    before, found = Counter(subtask.visits), dict[int, NodeResult]()
     branches = iter(ranges.rows(told, len(mine), "its branches"))
-    for index, child in enumerate(errand.node.children):
+    for index, child in enumerate(subtask.node.children):
         if index in mine:
             chosen, receipts, answers = ranges.rows(next(branches), 3, "a branch")
             known = schedule.resolved(child, iter(_chosen(child, chosen)))
-            found[index] = Passed(
-                {}, known, _receipts(errand, known, receipts, before, engine),
+            found[index] = NodeResult(
+                {}, known, _receipts(subtask, known, receipts, before, engine),
                 answers=_answers(child, answers, engine), chosen=tuple(map(tuple, chosen)),
             )  # fmt: skip
         before.update(walk.visits(child))
@@ -229,17 +229,17 @@ def _chosen(child: Node, chosen: Any) -> list[list[int]]:
 
 
 def _receipts(
-    errand: Errand, resolved: Node, receipts: Any, before: Counter[int], engine: Engine
+    subtask: Subtask, resolved: Node, receipts: Any, before: Counter[int], engine: Engine
 ) -> list[Receipt]:  # fmt: skip
     """Return the receipts of a branch, one for each visit, in plan order."""
     expected = schedule.in_order(resolved)
     times, found = Counter(one.site.index for one in expected), list[Receipt]()
-    ticks = errand.tick, errand.tick + walk.span(resolved)
+    ticks = subtask.tick, subtask.tick + walk.span(resolved)
     for visit, row in zip(expected, ranges.rows(receipts, len(expected), "its receipts"), strict=True):
         k = visit.site.index
         known = ranges.Known(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
-            engine.memory.visits[k] + times[k], scopes.sent_bytes(engine.network, visit.work.scope, errand.start),
+            engine.memory.visits[k] + times[k], scopes.sent_bytes(engine.network, visit.work.scope, subtask.start),
         )  # fmt: skip
         found.append(ranges.receipt(row, known))
     return found
@@ -260,10 +260,10 @@ def _answers(child: Node, told: Any, engine: Engine) -> dict[int, dict[str, Any]
 
 
 def _ends(
-    errand: Errand, mine: Sequence[int], blobs: Sequence[Blob], passed: Sequence[Passed], engine: Engine
+    subtask: Subtask, mine: Sequence[int], blobs: Sequence[Blob], passed: Sequence[NodeResult], engine: Engine
 ) -> list[End]:
     """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
-    node, start = errand.node, errand.start
+    node, start = subtask.node, subtask.start
     rule, part = mix.rule(node.mix, node.settings), scopes.met(engine.network, node)
     within = part or slice(0, start["w"].numel())
     samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}
@@ -290,12 +290,12 @@ def _ends(
     return found
 
 
-def trained(one: Passed) -> set[int]:
+def trained(one: NodeResult) -> set[int]:
     """Return the devices whose visits in a branch were not lost."""
     return {receipt.device for receipt in one.receipts if not receipt.lost}
 
 
-def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) -> None:
+def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine) -> None:
     """Refuse an edge's answer whose updates are longer than any that its own check can have accepted.
 
     Each update that it states must be about in range, and what comes out no farther from the start than the updates of
@@ -304,14 +304,14 @@ def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) 
 
     Args:
         walked: what it shows.
-        errand: what it was asked.
+        subtask: what it was asked.
         known: the limit, which knows the updates of all edges.
         engine: the cloud's.
 
     Raises:
         RefusedError: it is.
     """
-    network, start, scope = engine.network, errand.start, next(iter(walk.scopes(errand.node)), "all")
+    network, start, scope = engine.network, subtask.start, next(iter(walk.scopes(subtask.node)), "all")
     before = limit.parts(network, scope, start, start)
     farthest = [0.0] * len(before)
     for one in walked.passed:
@@ -326,7 +326,7 @@ def check_lengths(walked: Walked, errand: Errand, known: Limit, engine: Engine) 
                 if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
                     raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
-    for end in walked.ends if _bounded(errand.node) else []:
+    for end in walked.ends if _bounded(subtask.node) else []:
         for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
             if part.length > most * (1 + ROUNDING) + ROUNDING * HARMLESS * part.own:
                 raise RefusedError("length", "its models are farther from the start than its updates together.")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.engine.attend import attended
-from fedfloor.engine.engine import Engine, Floor, Still
+from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
+from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
 from fedfloor.engine.tree import Packet
 from fedfloor.plan.nodes import Broadcast, Probe, Work
@@ -20,16 +20,16 @@ from fedfloor.plan.schedule import Key
 log = logging.getLogger(__name__)
 
 
-class Here:
+class LocalExecutor:
     """Devices that are simulated in this process."""
 
     at_once = False
 
     def visit(
-        self, engine: Engine, work: Work, packet: Packet, key: Key, still: Still
+        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
         """Train on the device's samples."""
-        return attended(engine, work, packet, key, still)
+        return local_update(engine, work, packet, key, extractor)
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         """Do nothing: whoever is simulated has the model."""
@@ -52,9 +52,9 @@ class Here:
         log.warning("device %d is refused: %s", device, why)
 
 
-HERE = Here()
+LOCAL = LocalExecutor()
 
 
-def of(engine: Engine) -> Floor:
+def of(engine: Engine) -> Executor:
     """Return where an engine's visits take place."""
-    return engine.floor or HERE
+    return engine.executor or LOCAL
