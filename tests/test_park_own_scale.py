@@ -20,7 +20,7 @@ from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.experiment import EngineSettings, EvaluateSettings, MethodSettings
 from fedfloor.inference import inputs
-from fedfloor.inference.predict import predict
+from fedfloor.inference.classes import predict
 from fedfloor.inference.trained import load_model
 from fedfloor.park.build import build
 from fedfloor.park.normalise import mean_and_deviation, prepared

@@ -123,6 +123,8 @@ def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str)
 
     try:
         return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(data, strict=True))
+    except SettingError as error:  # of its own checks
+        raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where, got = ".".join(map(str, first["loc"])), shown(first["input"])

@@ -56,6 +56,7 @@ class Sheet:
         cell: how a column is named in messages.
         clock: the times before :func:`settled` has them; None after, or where there are none.
         order: in which order the dates' numbers stand, where that was decided by :func:`settled`.
+        dated: whether times are dates, and no numbers.
     """
 
     path: Path
@@ -68,6 +69,7 @@ class Sheet:
     cell: str = "column '{}'"
     clock: Clock | None = None
     order: str | None = None
+    dated: bool = False
 
     @property
     def title(self) -> str:
@@ -120,7 +122,8 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
         where = f"{sheets[0].title}, column '{column}'"
         log.info("%s: dates are read %s: the first one is %s.", where, order, day(float(time[0])))
     parts = np.split(time, ends[:-1])
-    return [replace(sheet, time=part, clock=None, order=order) for sheet, part in zip(sheets, parts, strict=True)]
+    dated, both = form != NUMBERS, zip(sheets, parts, strict=True)
+    return [replace(sheet, time=part, clock=None, order=order, dated=dated) for sheet, part in both]
 
 
 def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:

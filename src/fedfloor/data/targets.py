@@ -77,7 +77,7 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         if rows.target is None:
             raise SettingError(f"{name}: its labels are classes, and data.task = 'regression' predicts numbers.")
         target = rows.target[cut.last]
-        found = task.fitted(target[train], reading.bins or ())
+        found = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
         return Asked(found, names_of(found.edges, reading.classes), found.bin(target), target)
     if isinstance(task, Forecasting):
         return _forecast(name, task, rows, cut, inputs)
@@ -89,6 +89,16 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
             f"windows. {ONE_CLASS}"
         )
     return Asked(task, classes, y)
+
+
+def _named(task: Regression, many: int, reading: Reading, inputs: Inputs) -> Regression:
+    """Return the task with the name and the unit of its target, where the data have them and it has none."""
+    if many > 1 or task.names:
+        return task
+    if reading.remaining:
+        return replace(task, names=("rows left",), unit=task.unit or "rows")
+    label = inputs.names.get("label")
+    return replace(task, names=(label,)) if label else task
 
 
 def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, inputs: Inputs) -> Asked:

@@ -264,6 +264,17 @@ def day(moment: float) -> str:
     return str(np.datetime64(int(moment // 86400), "D"))
 
 
+def written(moment: float, *, dated: bool) -> str:
+    """Return a moment as tables write it: a number, or date and time in ISO 8601.
+
+    >>> written(86400.5, dated=True), written(86400.0, dated=True), written(12.0, dated=False)
+    ('1970-01-02T00:00:00.500', '1970-01-02T00:00:00', '12')
+    """
+    if not dated:
+        return f"{moment:.15g}"
+    return str(np.datetime64(round(moment * 1000), "ms")).removesuffix(".000")
+
+
 def _moment(text: str, given: str | None, decimal: str) -> tuple[Form, tuple[float, ...]] | None:
     if given is None or "%" not in given:
         try:

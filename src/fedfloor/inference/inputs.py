@@ -21,6 +21,7 @@ from fedfloor.inference.arrays import fitting
 from fedfloor.inference.samples import UNKNOWN, Samples, named
 from fedfloor.inference.tables import MATRIX, table
 from fedfloor.inference.trained import Trained
+from fedfloor.inference.truth import of_array
 
 TABLES = (*own.TABLES, *own.WHOLE, MATRIX)
 READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
@@ -90,7 +91,7 @@ def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> Sample
             raise SettingError(
                 f"{path}: this model takes the sensors {', '.join(trained.sensors.columns)}. Give .csv or .npz."
             )
-        return table(path, trained.sensors, trained.classes)
+        return table(path, trained.sensors, trained.classes, trained.task)
     if ending in TABLES:
         raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
     x = pictures.picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
@@ -108,8 +109,12 @@ def _archive(path: Path, trained: Trained) -> Samples:
     labels = arrays.pop("y", None)
     ((key, x),) = arrays.items()
     batch = fitting(x, trained.shape, trained.sensors, f"{path}, array {key}")
-    y = np.full(len(batch), UNKNOWN) if labels is None else _labels(labels, len(batch), trained, f"{path}, array y")
-    return Samples(path, batch, [(i, i) for i in range(len(batch))], y)
+    y, target, where = np.full(len(batch), UNKNOWN), None, f"{path}, array y"
+    if trained.task.targets:
+        target = of_array(labels, len(batch), trained.task.targets, where)
+    elif labels is not None:
+        y = _labels(labels, len(batch), trained, where)
+    return Samples(path, batch, [(i, i) for i in range(len(batch))], y, target=target)
 
 
 def _samples_and_labels(path: Path, names: Sequence[str]) -> list[str]:

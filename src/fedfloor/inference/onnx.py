@@ -26,6 +26,8 @@ from fedfloor.inference.trained import Trained
 from fedfloor.park.own_scale import scaled
 from fedfloor.parts.decision import Decision
 from fedfloor.runs.folder import write
+from fedfloor.tasks.answer import Answer
+from fedfloor.tasks.classification import CLASSIFICATION
 
 if TYPE_CHECKING:
     import onnx
@@ -45,29 +47,29 @@ class Exported:
         file: where it lies.
         size_bytes: of the file.
         opset: version of ONNX's operators.
-        probabilities: largest difference from PyTorch, not counting sensors at the edges: where logits are in the
-            thousands, probabilities of classes that are level turn on the last digits.
-        logits: largest difference; a logit's is a share of its sample's largest |logit|,
-            or of 1 where that is larger.
+        differences: largest difference from PyTorch of each output, as a share of
+            :meth:`~fedfloor.tasks.answer.Answer.sizes`. Sensors at the edges do not count for probabilities: where
+            logits are in the thousands, those of classes that are level turn on the last digits.
         samples: how many samples were compared.
     """
 
     file: Path
     size_bytes: int
     opset: int
-    probabilities: float
-    logits: float
+    differences: dict[str, float]
     samples: int
 
 
 def export(trained: Trained, out: Path) -> Exported:
-    """Write a model as ONNX: ``x`` [n, *shape] as it stands in files → ``probabilities`` [n, F], ``logits`` [n, F].
+    """Write a model as ONNX: ``x`` [n, *shape] as it stands in files → the parts of its task's answer.
 
-    A model with a decision gives ``decision`` int64 [n], too: the number of the class decided for.
+    These are ``probabilities`` and ``logits`` [n, F] of classes, ``value`` [n, T] of a regression or [n, S, H] of a
+    forecast, with ``low`` and ``high`` where quantiles are learnt, all in the targets' unit. A model with a decision
+    gives ``decision`` int64 [n], too: the number of the class decided for.
 
-    ``x`` is uint8 for pictures, float32 for sensors. Class names, columns and window stand in the file's metadata. Of a
-    model with ``normalise = "device"`` ``mean`` and ``std`` [C] are inputs, too: the statistics of the device it runs
-    on, which are no one else's.
+    ``x`` is uint8 for pictures, float32 for sensors. The task with its unit, the names of classes, columns and window
+    stand in the file's metadata. Of a model with ``normalise = "device"`` ``mean`` and ``std`` [C] are inputs, too: the
+    statistics of the device it runs on, which are no one else's.
 
     Args:
         trained: the model.
@@ -85,12 +87,13 @@ def export(trained: Trained, out: Path) -> Exported:
     batches = samples(trained)
     given = [{"x": x} | _statistics(trained) for x in batches]
     expected = [_torch(trained, one) for one in given]
-    model = _translated(trained, given[1])
+    names = [*expected[0].parts(), *(() if trained.decision is None else ("decision",))]
+    model = _translated(trained, given[1], names)
     _describe(model, trained)
     data = model.SerializeToString()
-    probabilities, logits = _compare(trained, data, given, expected)
+    differences = _compare(trained, data, given, expected)
     write(out, data)
-    return Exported(out, len(data), OPSET, probabilities, logits, sum(len(x) for x in batches))
+    return Exported(out, len(data), OPSET, differences, sum(len(x) for x in batches))
 
 
 def samples(trained: Trained) -> list[NDArray[Any]]:
@@ -127,16 +130,16 @@ def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
     }
 
 
-def _torch(trained: Trained, given: Inputs) -> tuple[NDArray[Any], NDArray[Any]]:
+def _torch(trained: Trained, given: Inputs) -> Answer:
     x = given["x"] if trained.own is None else scaled(given["x"], given["mean"], given["std"])
     try:
-        probabilities, logits = trained.outputs(x)
+        answer = trained.answered(x)
     except Exception as error:  # it may be the user's own code
         raise SettingError(
             f"network '{trained.name}' does not take a batch of {len(x)} samples: {_first(error)} "
             "What is exported must take any number of samples."
         ) from error
-    return probabilities.numpy(), logits.numpy()
+    return answer.changed(lambda _, part: part.numpy())
 
 
 class Deciding(nn.Module):
@@ -167,7 +170,7 @@ class Deciding(nn.Module):
         return probabilities, logits, torch.where(alarm, self.positive, others)
 
 
-def _translated(trained: Trained, given: Inputs) -> onnx.ModelProto:
+def _translated(trained: Trained, given: Inputs, names: list[str]) -> onnx.ModelProto:
     """Return the model in ONNX, any number of samples at a time."""
     module: nn.Module = trained.raw if trained.own is None else AtDevice(trained.raw)
     shapes: tuple[Any, ...] = ({0: torch.export.Dim("n")}, *({} for _ in range(len(given) - 1)))
@@ -177,7 +180,7 @@ def _translated(trained: Trained, given: Inputs) -> onnx.ModelProto:
         with _quiet():
             program = torch.onnx.export(
                 module, tuple(map(torch.from_numpy, given.values())), dynamo=True, opset_version=OPSET, verbose=False,
-                input_names=list(given), output_names=_outputs(trained), dynamic_shapes=shapes,
+                input_names=list(given), output_names=names, dynamic_shapes=shapes,
             )  # fmt: skip
     except Exception as error:  # the exporter's own errors are many
         raise SettingError(
@@ -187,10 +190,6 @@ def _translated(trained: Trained, given: Inputs) -> onnx.ModelProto:
     if program is None:
         raise SettingError(f"network '{trained.name}' cannot be exported: PyTorch's exporter returned nothing.")
     return program.model_proto
-
-
-def _outputs(trained: Trained) -> list[str]:
-    return ["probabilities", "logits", *(() if trained.decision is None else ("decision",))]
 
 
 @contextlib.contextmanager
@@ -239,6 +238,9 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
     del model.metadata_props[:]
     model.producer_name, model.producer_version = "fedfloor", __version__
     about: dict[str, Any] = {"classes": list(trained.classes), "shape": list(trained.shape)}
+    if trained.task != CLASSIFICATION:
+        names = {"names": list(trained.task.called())}
+        about = {"task": trained.task.describe() | names, "shape": list(trained.shape)}
     about |= {"model": trained.name, "round": trained.round}
     if trained.threshold is not None:
         about["decide"] = dict(zip(("positive", "threshold"), trained.threshold, strict=True))
@@ -255,9 +257,7 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
         entry.key, entry.value = key, value if isinstance(value, str) else json.dumps(value)
 
 
-def _compare(
-    trained: Trained, data: bytes, batches: list[Inputs], expected: list[tuple[NDArray[Any], NDArray[Any]]]
-) -> tuple[float, float]:
+def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: list[Answer]) -> dict[str, float]:
     """Return how far ONNX Runtime is from PyTorch, as :class:`Exported` says it.
 
     Raises:
@@ -272,24 +272,25 @@ def _compare(
     try:
         onnx.checker.check_model(data, full_check=True)
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        got = [session.run(_outputs(trained), given) for given in batches]
+        got = [session.run(None, given) for given in batches]
     except Exception as error:  # their errors have no common base
         raise SettingError(
             f"network '{trained.name}' was translated, but ONNX Runtime does not run it: {_first(error)} Not written."
         ) from error
-    worst, decision = [0.0, 0.0], trained.decision
+    decision = trained.decision
     if decision is not None and any((decided != decision.of(p)).any() for p, _, decided in got):
         raise SettingError(f"network '{trained.name}' decides differently in ONNX Runtime. Not written.")
-    for (p, z, *_), (p_torch, z_torch) in zip(got, expected, strict=True):
-        # sums of large numbers err by a share of the largest: a dead sensor's 0 may be 1,000 deviations from its mean
-        size = np.maximum(1, np.abs(z_torch).max(axis=1, keepdims=True))
-        usual = trained.sensors is None or p is not got[-1][0]
-        gaps = np.abs(p - p_torch) * usual, np.abs(z - z_torch) / size
-        worst = [float(np.max([old, gap.max()])) for old, gap in zip(worst, gaps, strict=True)]  # nan stays nan
-    if not max(worst) <= TOLERANCE:
+    worst = dict.fromkeys(expected[0].parts(), 0.0)
+    for number, (found, answer) in enumerate(zip(got, expected, strict=True)):
+        edge = trained.sensors is not None and number == len(got) - 1
+        sizes = answer.sizes()
+        for (name, part), one in zip(answer.parts().items(), found, strict=False):
+            gap = np.abs(one.astype(np.float64) - part) / sizes[name] * (not (edge and name == "probabilities"))
+            worst[name] = float(np.max([worst[name], gap.max()]))  # nan stays nan
+    if not max(worst.values()) <= TOLERANCE:
+        told = ", ".join(f"{gap:.1e} in {name}" for name, gap in worst.items())
         raise SettingError(
-            f"network '{trained.name}' does not give the same in ONNX Runtime: probabilities differ by {worst[0]:.1e}, "
-            f"logits by {worst[1]:.1e}; {TOLERANCE:.0e} is allowed. Not written. Does it draw random numbers, or does "
-            "a sum in it grow very large?"
+            f"network '{trained.name}' does not give the same in ONNX Runtime: differences of {told}; {TOLERANCE:.0e} "
+            "is allowed. Not written. Does it draw random numbers, or does a sum in it grow very large?"
         )
-    return worst[0], worst[1]
+    return worst

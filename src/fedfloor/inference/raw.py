@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,30 +10,32 @@ from torch import Tensor, nn
 
 from fedfloor.errors import SettingError
 from fedfloor.park.regimes import Regimes
+from fedfloor.tasks.answer import Answer
+
+Answers = Callable[[Tensor, Tensor], Answer]
 
 
 class Raw(nn.Module):
     """A network that takes numbers as they stand in files: value = (scale·x − mean)/std, a hole is the mean.
 
     Args:
-        network: takes values [n, …], gives logits [n, F].
+        network: takes values [n, …], gives outputs.
+        answers: outputs and values → what they mean, as :meth:`~fedfloor.tasks.task.Task.answer`.
         scale: factor from a stored number to its value.
         mean, std: [C], per channel.
         holes: whether numbers may be missing (NaN).
         dims: number of dimensions of a batch.
-        temperature: T that logits are divided by before they become probabilities.
     """
 
     factor: Tensor
     shift: Tensor
 
     def __init__(
-        self, network: nn.Module, scale: float, mean: Tensor, std: Tensor, *, holes: bool, dims: int,
-        temperature: float = 1.0,
-    ) -> None:  # fmt: skip
+        self, network: nn.Module, answers: Answers, scale: float, mean: Tensor, std: Tensor, *, holes: bool, dims: int
+    ) -> None:
         super().__init__()
         form = (1, -1, *(1,) * (dims - 2))
-        self.network, self.holes, self.temperature = network, holes, temperature
+        self.network, self.holes, self.answers = network, holes, answers
         self.register_buffer("factor", (scale / std).view(form))  # one multiplication, one addition: as in training
         self.register_buffer("shift", (-mean / std).view(form))
 
@@ -41,13 +43,16 @@ class Raw(nn.Module):
         """Return stored numbers [n, …] as the network takes them."""
         return x.to(self.factor.dtype) * self.factor + self.shift
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities [n, F] and logits [n, F] of stored numbers [n, …]."""
+    def answer(self, x: Tensor) -> Answer:
+        """Return the answer for stored numbers [n, …]."""
         values = self.values(x)
         if self.holes:
             values = torch.where(torch.isnan(values), 0.0, values)  # the mean, by now
-        logits = self.network(values)
-        return torch.softmax(logits if self.temperature == 1 else logits / self.temperature, 1), logits
+        return self.answers(self.network(values), values)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return the parts of the answer for stored numbers [n, …]."""
+        return tuple(self.answer(x).parts().values())
 
 
 class RegimeRaw(Raw):
@@ -69,8 +74,7 @@ class RegimeRaw(Raw):
     def __init__(self, raw: Raw, regimes: Regimes, dims: int) -> None:
         clusters, kind = regimes.clusters, raw.factor.dtype
         middle, width = (torch.tensor(one.mean(axis=0), dtype=kind) for one in (regimes.mean, regimes.deviation))
-        kept = {"holes": raw.holes, "temperature": raw.temperature}
-        super().__init__(raw.network, 1.0, middle, width, dims=dims, **kept)  # type: ignore[arg-type]
+        super().__init__(raw.network, raw.answers, 1.0, middle, width, holes=raw.holes, dims=dims)
         self.register_buffer("places", torch.tensor(clusters.columns))
         for name, values in (("centre", clusters.mean), ("spread", clusters.deviation), ("centres", clusters.centres),
                              ("means", regimes.mean), ("deviations", regimes.deviation)):  # fmt: skip

@@ -27,6 +27,8 @@ class Samples:
         devices: who took each, where a table says so.
         first: int64 [n], the first row of each, where samples may share rows.
         left_out: what of the file has no answer, and why; each a sentence that names the place.
+        target: float32 [n, T], the numbers that are asked for, NaN where they are not known; None where classes are.
+        times: when each was taken, as a table has it.
     """
 
     file: Path
@@ -36,6 +38,8 @@ class Samples:
     devices: Sequence[str] | None = None
     first: NDArray[np.int64] | None = None
     left_out: tuple[str, ...] = ()
+    target: NDArray[np.float32] | None = None
+    times: Sequence[str] | None = None
 
 
 def within(path: Path) -> str:

@@ -9,16 +9,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from fedfloor.errors import RunError, SettingError, require
-from fedfloor.inference import inputs, onnx, unlike
-from fedfloor.inference import predict as predicting
-from fedfloor.inference.predict import Prediction
+import numpy as np
+
+from fedfloor.errors import RunError, SettingError
+from fedfloor.inference import answers, classes, inputs, onnx, unlike
+from fedfloor.inference.predict import Found, Row, answered
 from fedfloor.inference.samples import Samples
 from fedfloor.inference.trained import Trained, load_model
 from fedfloor.names import count
 from fedfloor.runs.folder import write
+from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.terminal import show
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         RunError: some files are no samples of it; the others are answered, and these are named at the end.
     """
     trained = load_model(run, how.own, how.which)
-    require(1 <= how.top <= len(trained.classes), "--top", how.top, f"from 1 to {len(trained.classes)}")
+    told = classes if trained.task == CLASSIFICATION else answers
+    told.check(trained, how.top)
     if how.table is not None:
         _check_writable("--csv", how.table)
     paths = inputs.files(given)
@@ -86,25 +88,21 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
             yield part
 
     parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert, failed=failed, device=how.device)
-    found = predicting.predict(trained, watched(parts), how.top, follow, failed)
+    found = told.found(trained, answered(trained, watched(parts), follow, failed), how.top)
     if len(failed) == len(paths):
         raise SettingError("\n".join(failed.values()))
     if how.table is not None:
-        write(how.table, _text(found))
-    counts = {row["class"]: row["samples"] for row in predicting.by_class(found)}
-    warnings += [text for text in [unlike.mix(trained, counts, run if run.is_dir() else run.parent)] if text]
-    groups = {
-        "by_file": predicting.by(found, lambda one: str(one.file), "file"),
-        "by_device": predicting.by(found, lambda one: one.device, "device"),
-    }
+        write(how.table, _csv(found.table()))
+    warnings += found.warnings(run if run.is_dir() else run.parent)
     if as_json:
-        missed = {
+        missed: Row = {
             "failed": [{"file": str(path), "error": error} for path, error in failed.items()],
             "left_out": left, "warnings": warnings,
         }  # fmt: skip
-        _show_json(trained, found, groups | missed)
+        about: Row = {"model": trained.name, "round": trained.round, "samples": len(found)}
+        show(found.documents(), as_json=True, **about, **found.summary(), **found.groups(people=False), **missed)
     else:
-        _print_all(trained, found, groups, how)
+        _print(trained, found, how)
     for text in warnings:
         log.warning("%s", text)
     if failed or left:
@@ -113,56 +111,29 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         raise RunError("\n".join(of_files + of_rows))
 
 
-def _show_json(trained: Trained, found: Sequence[Prediction], more: dict[str, Any]) -> None:
-    """Print predictions, their summary and ``more`` as one JSON document."""
-    right, known = predicting.accuracy(found)
-    summary: dict[str, Any] = {
-        "samples": len(found), "accuracy": right, "labelled": known, "by_class": predicting.by_class(found), **more
-    }  # fmt: skip
-    if trained.threshold is not None:
-        summary["decide"] = dict(zip(("positive", "threshold"), trained.threshold, strict=True))
-    show(predicting.documents(found), as_json=True, model=trained.name, round=trained.round, **summary)
-
-
-def _print_all(
-    trained: Trained, found: Sequence[Prediction], groups: dict[str, list[dict[str, Any]]], how: How
-) -> None:
-    """Print predictions, their summaries by file and device, the threshold and the accuracy."""
-    _print(trained, found, how)
-    for name, rows in groups.items():
-        if len(found) > FIRST and 1 < len(rows) <= FIRST:
-            show(rows, as_json=False, title=name.replace("_", " "))
-    if trained.threshold is not None:
-        name, least = trained.threshold
-        print(f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose")
-    right, known = predicting.accuracy(found)
-    if right is not None:
-        print(f"accuracy: {right:.4f} on {count(known, 'sample')} with a label")
+def _print(trained: Trained, found: Found, how: How) -> None:
+    """Print answers, their summaries by file and device, and what is known about all of them."""
+    few = len(found) if how.every else min(FIRST, len(found))
+    title = f"{trained.name}, trained for {count(trained.round, 'round')}"
+    show(found.rows(few), as_json=False, title=title)
+    if few < len(found):
+        print(f"and {len(found) - few:,} more: --all prints them, --csv FILE writes them.")
+    if len(found) > FIRST:
+        found.overview()
+        for name, rows in found.groups(people=True).items():
+            if 1 < len(rows) <= FIRST:
+                show(rows, as_json=False, title=name.replace("_", " "))
+    for line in found.closing():
+        print(line)
     if how.table is not None:
         print(f"table: {how.table}")
 
 
-def _print(trained: Trained, found: Sequence[Prediction], how: How) -> None:
-    few = found if how.every else found[:FIRST]
-    title = f"{trained.name}, trained for {count(trained.round, 'round')}"
-    show(predicting.rows(few), as_json=False, title=title)
-    if len(few) < len(found):
-        print(f"and {len(found) - len(few):,} more: --all prints them, --csv FILE writes them.")
-    if len(found) > FIRST:
-        show(predicting.by_class(found), as_json=False, title=f"{len(found):,} samples")
-
-
-def _text(found: Sequence[Prediction]) -> str:
+def _csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    top = len(found[0].best) if found else 1
-    more = [name for k in range(2, top + 1) for name in (f"predicted_{k}", f"probability_{k}")]
-    writer.writerow(["file", "device", "first", "last", "label", "predicted", "probability", *more])
-    for one in found:
-        place = one.place or ("", "")
-        writer.writerow(
-            [one.file, one.device or "", *place, one.label or "", *(cell for pair in one.best for cell in pair)]
-        )
+    writer.writerow(rows[0] if rows else ())
+    writer.writerows(["" if cell is None else cell for cell in row.values()] for row in rows)
     return text.getvalue()
 
 
@@ -188,16 +159,21 @@ def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False, whi
     _check_writable("--out", where)
     done = onnx.export(trained, where)
     kind = "uint8" if trained.sensors is None else "float32"
-    row = asdict(done) | {"file": str(done.file), "input": f"x: {kind} {['n', *trained.shape]}".replace("'", "")}
+    row = {key: one for key, one in asdict(done).items() if key != "differences"} | done.differences
+    row |= {"file": str(done.file), "input": f"x: {kind} {['n', *trained.shape]}".replace("'", "")}
     if trained.own is not None:
         row["input"] += f", mean and std: float32 [{trained.shape[0]}] of the device it runs on;"
     if as_json:
         show([row | {"tolerance": onnx.TOLERANCE}], as_json=True)
         return
     print(f"model: {done.file} ({done.size_bytes:,} bytes, opset {done.opset})")
-    print(f"takes {row['input']} as it stands in files; gives probabilities and logits [n, {len(trained.classes)}]"
-          f"{'' if trained.decision is None else ', and the decision [n]'}")  # fmt: skip
+    answer = trained.answered(np.zeros((1, *trained.shape), np.uint8 if trained.sensors is None else np.float32))
+    gives = [f"{name} {['n', *part.shape[1:]]}".replace("'", "") for name, part in answer.parts().items()]
+    gives += [] if trained.decision is None else ["the decision [n]"]
+    print(f"takes {row['input']} as it stands in files; gives {', '.join(gives)}")
+    if answer.phrase:
+        print(f"answer: {answer.phrase}")
+    gaps = ", ".join(f"{gap:.1e} in {name}" for name, gap in done.differences.items())
     print(
-        f"ONNX Runtime and PyTorch differ by at most {done.probabilities:.1e} in probabilities, {done.logits:.1e} in "
-        f"logits ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)"
+        f"ONNX Runtime and PyTorch differ by at most {gaps} ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)"
     )

@@ -19,9 +19,13 @@ from fedfloor.data.files import content
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
 from fedfloor.data.sheet import Sheet, read
+from fedfloor.data.times import written
 from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors
 from fedfloor.inference.samples import UNKNOWN, Samples, named, within
+from fedfloor.inference.truth import labels, rows_ahead
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.task import Task
 
 MATRIX = ".dat"
 NAMED = 5  # places in a file that are left out, before they are only counted
@@ -31,7 +35,7 @@ log = logging.getLogger(__name__)
 Numbers = NDArray[np.int64]
 
 
-def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
+def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = CLASSIFICATION) -> Samples:
     """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns must be there.
 
     Rows without a value that the model needs, and devices with too few rows, are left out and named.
@@ -40,6 +44,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
         path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
         sensors: the columns, windows, and what is done about missing values.
         classes: F names.
+        task: what is asked: labels are classes or numbers, or the rows after a sample are what is forecast.
 
     Raises:
         SettingError: a mistake in the table, or nothing left to answer; the message names file, row and column.
@@ -81,10 +86,18 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...]) -> Samples:
         rows, first = rows[whole], first[whole]
     last = rows[:, -1]  # a window has the label and the device of its last row
     taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
+    target, y = None, np.full(len(last), UNKNOWN)
+    if not task.targets:
+        y = _labels(sheet, last, classes, columns.label, sensors.coding.get("bins"))
+    elif task.ahead:
+        channels = [sensors.columns.index(one) for one in task.called()]
+        target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
+    else:
+        target = labels(sheet, last, task.targets, columns.label)
     return Samples(
-        path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)),
-        _labels(sheet, last, classes, columns.label, sensors.coding.get("bins")),
-        None if devices is None else [devices[row] for row in last], first, tuple(left),
+        path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)), y,
+        None if devices is None else [devices[row] for row in last], first, tuple(left), target,
+        None if sheet.time is None else [written(sheet.time[row], dated=sheet.dated) for row in last],
     )  # fmt: skip
 
 

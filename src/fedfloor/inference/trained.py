@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,10 @@ from fedfloor.outside import load
 from fedfloor.park.own_scale import fixed_scales
 from fedfloor.parts.decision import Decision
 from fedfloor.parts.objectives import objective
+from fedfloor.tasks.answer import Answer
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.kinds import TASKS
+from fedfloor.tasks.task import Task
 from fedfloor.threads import one_thread
 
 MOST = 10**8  # numbers in a sample
@@ -39,7 +44,7 @@ class Trained:
     Attributes:
         name: of its network, as in ``[model] name``.
         round: how many rounds it was trained.
-        classes: F names, in the order of its outputs.
+        classes: F names of the task's bins; of a classification in the order of its outputs.
         shape: of one sample: (C, H, W) of a picture, (C,) of a row of sensors, (C, L) of a window of L rows.
         sensors: what its channels measure; None where samples are pictures.
         raw: the network in evaluation mode, with its normalisation.
@@ -47,6 +52,7 @@ class Trained:
         scaled: whether pictures of other sizes are scaled, as they were in training.
         own: how samples are normalised device by device, before ``raw``; None where they are not.
         decision: what becomes of its probabilities; None: the likeliest class.
+        task: what it is asked for.
     """
 
     name: str
@@ -59,6 +65,7 @@ class Trained:
     scaled: bool = False
     own: OwnScale | None = None
     decision: Decision | None = None
+    task: Task = CLASSIFICATION
 
     @property
     def threshold(self) -> tuple[str, float] | None:
@@ -68,7 +75,9 @@ class Trained:
         return self.classes[self.decision.positive], self.decision.threshold
 
     def predict(self, x: NDArray[Any], device: str = "") -> NDArray[np.floating[Any]]:
-        """Return the classes' probabilities [n, F].
+        """Return the classes' probabilities [n, F]; of another task the first part of :meth:`answer`.
+
+        These are the numbers [n, T] of a regression and the next rows [n, S, H] of a forecast, in their units.
 
         Args:
             x: samples [n, *shape] as they stand in files: uint8 pictures, or sensors' values as numbers.
@@ -78,22 +87,39 @@ class Trained:
         Raises:
             SettingError: samples of another shape or type.
         """
-        batch = fitting(x, self.shape, self.sensors, "x")
-        return self.outputs(batch if self.own is None else self.own.of_device(batch, device))[0].numpy()
+        first: NDArray[np.floating[Any]] = next(iter(self.answer(x, device).parts().values()))
+        return first
 
-    def outputs(self, x: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Return probabilities and logits [n, F] of fitting samples [n, *shape], normalised if that is ``own``."""
-        parts = []
+    def answer(self, x: NDArray[Any], device: str = "") -> Answer:
+        """Return the answer for samples, as arrays: with intervals, where quantiles are learnt.
+
+        Args:
+            x, device: as of :meth:`predict`.
+
+        Raises:
+            SettingError: samples of another shape or type.
+        """
+        batch = fitting(x, self.shape, self.sensors, "x")
+        found = self.answered(batch if self.own is None else self.own.of_device(batch, device))
+        return found.changed(lambda _, part: part.numpy())
+
+    def outputs(self, x: NDArray[Any]) -> tuple[Tensor, ...]:
+        """Return the parts of :meth:`answered`; of a classification probabilities and logits [n, F]."""
+        return tuple(self.answered(x).parts().values())
+
+    def answered(self, x: NDArray[Any]) -> Answer:
+        """Return the answer for fitting samples [n, *shape], normalised if that is ``own``."""
+        if not len(x):
+            return self.answered(np.zeros((1, *self.shape), x.dtype)).changed(lambda _, part: part[:0])
+        found = []
         with torch.inference_mode(), one_thread():
             for first in range(0, len(x), BLOCK):
                 part = torch.from_numpy(np.ascontiguousarray(x[first : first + BLOCK]))
                 if self.channels_last and part.dim() == 4:
                     part = part.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-                parts.append(self.raw(part))
-        if not parts:
-            empty = torch.zeros(0, len(self.classes), dtype=self.raw.factor.dtype)
-            return empty, empty
-        return torch.cat([one[0] for one in parts]), torch.cat([one[1] for one in parts])
+                found.append(self.raw.answer(part))
+        several = [one.parts() for one in found]
+        return found[0].changed(lambda name, _: torch.cat([parts[name] for parts in several]))
 
 
 @dataclass(frozen=True)
@@ -152,6 +178,7 @@ class Header:
     inputs: InputsHeader | None = None
     made: MadeHeader = MadeHeader()
     decide: Decision | None = None
+    task: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.classes or not self.shape or min(self.shape) < 1 or math.prod(self.shape) > MOST:
@@ -184,6 +211,8 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])
+    task = _task(header, sensors, str(path))
+    outputs = task.outputs(len(header.classes), task.targets, shape)
     outside = [(what, spec) for what, spec in (("model", header.model), ("objective", header.made.objective[0]))
                if ":" in spec]  # fmt: skip
     if outside and not own:
@@ -198,12 +227,12 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
         goal = objective(*header.made.objective)
         if not outside:  # without memory first: a header may state any size
             with torch.device("meta"):
-                bare = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)[0]
+                bare = assembled(header.model, shape, outputs, header.made.classifier, goal.adapt)[0]
             numbers = sum(one.numel() for one in bare.parameters())
             if numbers > (held := sum(one.numel() for one in tensors.values())):
                 raise SettingError(f"it has {numbers} numbers, and the file {held}.")
         with torch.random.fork_rng(devices=[]):
-            parts = assembled(header.model, shape, len(header.classes), header.made.classifier, goal.adapt)
+            parts = assembled(header.model, shape, outputs, header.made.classifier, goal.adapt)
             network = Network(*parts)
     except (SettingError, RuntimeError) as error:  # sizes that no machine has are a RuntimeError
         raise SettingError(f"{path}: its network cannot be made: {error}") from error
@@ -211,8 +240,10 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
     kind, scale = network.flat.dtype, header.normalise.scale
     centre, spread = (torch.tensor(values, dtype=kind) for values in (header.normalise.mean, header.normalise.std))
     holes = sensors is not None and sensors.missing == "mean"
-    heat = 1.0 if header.decide is None else header.decide.temperature
-    raw = Raw(network.module, scale, centre, spread, holes=holes, dims=len(shape) + 1, temperature=heat)
+    answers = (
+        task.answer if header.decide is None else partial(CLASSIFICATION.answer, temperature=header.decide.temperature)
+    )
+    raw = Raw(network.module, answers, scale, centre, spread, holes=holes, dims=len(shape) + 1)
     if header.normalise.kind == "regime":
         raw = by_regimes(raw, header.normalise.regimes or {}, shape, str(path))
     raw.eval().requires_grad_(False)
@@ -221,7 +252,29 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
     fixed = None if sensors is None else fixed_scales(sensors.coding)
     scale_of = OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None
     known, last = (header.model, header.round, header.classes, shape, sensors), network.channels_last
-    return Trained(*known, raw, last, scaled, scale_of, header.decide)
+    return Trained(*known, raw, last, scaled, scale_of, header.decide, task)
+
+
+def _task(header: Header, sensors: Sensors | None, place: str) -> Task:
+    """Return the task of a model's header, whatever may stand there.
+
+    Raises:
+        SettingError: it is none, or one that no training can have left.
+    """
+    if header.task is None:
+        return CLASSIFICATION
+    noun, advice = "the task of a model", "Train it again with this version."
+    kind = header.task.get("kind")
+    if not isinstance(kind, str) or kind not in TASKS:
+        raise SettingError(f"{place}: not {noun} (kind = {shown(kind)}; known: {', '.join(TASKS)}). {advice}")
+    try:
+        task = parsed(TASKS[kind], json.dumps(header.task), place, noun, advice)
+        task.check_fitted(len(header.classes), () if sensors is None else sensors.columns)
+        if header.decide is not None and task != CLASSIFICATION:
+            raise ValueError("a decision between classes")
+    except ValueError as error:
+        raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
+    return task
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfloor.figures import Counts, Predictions, ranking
+from fedfloor.tasks.answer import Classes
 from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ class Classification(Task):
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
         """Return the log-odds of the classes by which the headline ranks samples."""
         return log_odds(out, bins) if bins else super().scores(out, y, bins)
+
+    def answer(self, out: Tensor, x: Tensor, temperature: float = 1.0) -> Classes:  # noqa: ARG002
+        """Return probabilities and logits.
+
+        Args:
+            out: logits z [n, F].
+            x: samples.
+            temperature: T of the probabilities softmax(z/T).
+        """
+        return Classes((out if temperature == 1 else out / temperature).softmax(1), out)
 
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfloor.errors import require
 from fedfloor.figures import Counts, Predictions
+from fedfloor.tasks.answer import Answer, Numbers
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Reduction, Task
 
@@ -65,6 +66,11 @@ class Forecasting(Task):
         """H."""
         return self.horizon
 
+    @property
+    def targets(self) -> int:
+        """S·H."""
+        return len(self.center)
+
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         """Return S·H, or as many for each level."""
         return self._numbers.outputs(bins, targets, shape)
@@ -95,6 +101,26 @@ class Forecasting(Task):
         """Return the confusion table of the bins, the loss, and the errors beside the naive ones."""
         found = self._numbers.judged(table, loss, y, scores, scored)
         return found if found.errors is None else replace(found, errors=replace(found.errors, naive=self.naive))
+
+    def called(self) -> tuple[str, ...]:
+        """Return the sensors' names."""
+        return self.sensors
+
+    def answer(self, out: Tensor, x: Tensor) -> Numbers:  # noqa: ARG002
+        """Return the next H rows of each sensor, with their intervals where quantiles are learnt."""
+        return self._numbers.numbers(self.values(out).unflatten(1, (-1, self.horizon)), self.sensors)
+
+    def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions:
+        """Return the errors of paths [n, S, H] beside the true rows [n, S·H], and the naive errors."""
+        found = self._numbers.judge(answer, target)
+        return found if found.errors is None else replace(found, errors=replace(found.errors, naive=self.naive))
+
+    def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
+        """Refuse scales, edges or sensors that no training samples can have given."""
+        self._numbers.check_fitted(bins, columns)
+        many = len(self.sensors)
+        if len(self.center) != many * self.horizon or len(set(self.sensors)) != many or set(self.sensors) - {*columns}:
+            raise ValueError(f"{many} of the model's sensors, {self.horizon} rows ahead, in {len(self.center)} targets")
 
     def fitted(self, targets: NDArray[Any], edges: Sequence[float] = (), naive: Sequence[float] = ()) -> Forecasting:
         """Return the task with scale and bins of the training targets [N, T], and the naive errors of these.

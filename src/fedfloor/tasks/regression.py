@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,6 +12,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require
 from fedfloor.figures import Counts, Errors, Predictions
+from fedfloor.tasks.answer import Answer, Numbers
 from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Regression(Task):
         levels: τ of ``quantile``, ascending, an odd number of them.
         bins: into how many ranges of equal frequency the training targets are divided, where ``[data] bins`` name none.
         unit: of the targets, for people.
+        names: of the targets, for people; left out, the label's column has it.
         center, scale: μ and σ of each target, [T]; taken from the training samples.
         edges: between the bins, ascending; taken from the training samples.
     """
@@ -56,12 +59,13 @@ class Regression(Task):
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     bins: int = 5
     unit: str = ""
+    names: tuple[str, ...] = ()
     center: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     edges: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("levels", "center", "scale", "edges"):
+        for name in ("levels", "names", "center", "scale", "edges"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.cap is None or math.isfinite(self.cap), "data.task.cap", self.cap, "a finite number")
         require(0 < self.delta < math.inf, "data.task.delta", self.delta, "a finite number above 0")
@@ -70,6 +74,11 @@ class Regression(Task):
         inside = all(0 < one < 1 for one in self.levels)
         wanted = "an odd number of shares that ascend, such as [0.05, 0.5, 0.95]"
         require(ascend and inside and len(self.levels) % 2 == 1, "data.task.levels", list(self.levels), wanted)
+
+    @property
+    def targets(self) -> int:
+        """T."""
+        return len(self.center)
 
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
         """Return T, or T outputs for each level."""
@@ -100,10 +109,14 @@ class Regression(Task):
         return found if reduction == "none" else found.mean() if reduction == "mean" else found.sum()
 
     def values(self, out: Tensor) -> Tensor:
-        """Return the predicted numbers, [n, T, levels], in the targets' unit; [n, T, 1] of other losses."""
+        """Return the predicted numbers, [n, T, levels], in the targets' unit; [n, T, 1] of other losses.
+
+        Quantiles ascend: where the outputs cross they are put in order, which never raises the pinball loss
+        (Chernozhukov, Fernández-Val and Galichon, Econometrica 78 (2010) 1093).
+        """
         center, scale = self._scaling(out)
         found: Tensor = out.unflatten(1, (-1, self._each)) * scale[:, None] + center[:, None]
-        return found
+        return found if self._each == 1 else found.sort(dim=2).values
 
     def predicted(self, out: Tensor) -> Tensor:
         """Return the bin of the first predicted number."""
@@ -127,6 +140,42 @@ class Regression(Task):
         found = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
         return Predictions(table, loss, errors=Errors(scores[:, :many].astype(np.float64), found, self.cap))
 
+    def answer(self, out: Tensor, x: Tensor) -> Numbers:  # noqa: ARG002
+        """Return the predicted numbers, with their interval where quantiles are learnt."""
+        return self.numbers(self.values(out), self.called(), self.unit, self.cap)
+
+    def numbers(self, values: Tensor, names: tuple[str, ...], unit: str = "", above: float | None = None) -> Numbers:
+        """Return numbers [n, …, levels] as an answer."""
+        last = values.shape[-1] - 1
+        level = self.levels[-1] - self.levels[0] if last else None
+        low, high = (values[..., 0], values[..., last]) if last else (None, None)
+        return Numbers(values[..., last // 2], low, high, names, unit, level, self.scale, above)
+
+    def called(self) -> tuple[str, ...]:
+        """Return the targets' names."""
+        many = len(self.center)
+        return self.names or (("value",) if many == 1 else tuple(f"value {k + 1}" for k in range(many)))
+
+    def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions:
+        """Return the errors of numbers [n, …] beside the true ones [n, T]."""
+        ends = [answer.parts()[name] for name in ("low", "value", "high") if name in answer.parts()]
+        found = np.stack([np.asarray(one, np.float64).reshape(target.shape) for one in ends], 2)
+        errors = Errors(target.astype(np.float64), found, self.cap)
+        return Predictions(np.zeros((1, 1), np.int64), math.nan, errors=errors)
+
+    def check_fitted(self, bins: int, columns: Sequence[str]) -> None:  # noqa: ARG002
+        """Refuse scales, edges or names that no training samples can have given."""
+        many, edges = len(self.center), self.edges
+        if not 1 <= many == len(self.scale) or not all(map(math.isfinite, (*self.center, *self.scale))):
+            raise ValueError(f"{many} means and {len(self.scale)} deviations of targets, all finite")
+        if min(self.scale) <= 0:
+            raise ValueError("a deviation of a target that is not above 0")
+        ascend = all(map(math.isfinite, edges)) and all(map(operator.lt, edges, edges[1:]))
+        if not ascend or len(edges) + 1 != bins:
+            raise ValueError(f"{len(edges)} edges between {bins} ranges, finite and ascending")
+        if self.names and len(self.names) != many:
+            raise ValueError(f"{len(self.names)} names of {many} targets")
+
     def fitted(self, targets: NDArray[Any], edges: Sequence[float] = ()) -> Regression:
         """Return the task with scale and bins of the training targets [N, T].
 
@@ -142,6 +191,10 @@ class Regression(Task):
                 f"every training sample has the target {own[0, column]:g}{capped}: there is nothing to learn. Look at "
                 "the label's column, the split, or the cap."
             )
+        require(
+            not self.names or len(self.names) == own.shape[1],
+            "data.task.names", list(self.names), f"as many as there are targets, {own.shape[1]}",
+        )  # fmt: skip
         cuts = np.quantile(own[:, 0], np.linspace(0, 1, self.bins + 1)[1:-1])
         above = own[:, 0][own[:, 0] > own[:, 0].min()].min()  # an edge where most targets are the lowest one
         found = tuple(edges) or tuple(np.unique(np.maximum(cuts, above).astype(np.float32)).tolist())

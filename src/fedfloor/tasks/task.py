@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfloor.figures import Counts, Predictions
+from fedfloor.tasks.answer import Answer
 
 if TYPE_CHECKING:  # settings name a task, and reading them does not wait for PyTorch
     from numpy.typing import NDArray
@@ -39,6 +40,15 @@ class Task(ABC):
     def ahead(self) -> int:
         """How many rows after a window its targets are."""
         return 0
+
+    @property
+    def targets(self) -> int:
+        """How many numbers a sample's target has, as far as training samples were seen; 0 where it is its bin."""
+        return 0
+
+    def called(self) -> tuple[str, ...]:
+        """Return the names of what is predicted: targets, or sensors."""
+        return ()
 
     @abstractmethod
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
@@ -93,6 +103,39 @@ class Task(ABC):
         """
         del y, scores, scored
         return Predictions(table, loss)
+
+    @abstractmethod
+    def answer(self, out: Tensor, x: Tensor) -> Answer:
+        """Return what a person, a machine's control or an ONNX file gets, in the targets' unit.
+
+        It is made of operations that ONNX has, on any number of samples.
+
+        Args:
+            out: the network's outputs, [n, outputs].
+            x: the samples as they went into the network, [n, *shape].
+        """
+
+    def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions | None:
+        """Return what figures are worked out from, of answers whose truth is known; None where there is no such.
+
+        Args:
+            answer: of n samples, made of arrays.
+            target: the true numbers [n, targets].
+        """
+        del answer, target
+        return None
+
+    def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
+        """Refuse what no training samples can have given: a model's file may come from anywhere.
+
+        Args:
+            bins: F of the model.
+            columns: its sensors; none where samples are pictures.
+
+        Raises:
+            ValueError: so it is.
+        """
+        del bins, columns
 
     def fitted(self, targets: NDArray[Any]) -> Task:
         """Return the task with what it takes from the training samples' targets [N, targets], such as their scale."""

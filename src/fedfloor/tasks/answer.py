@@ -1,0 +1,158 @@
+"""Answers: what a model is to whoever uses it, a person, a machine's control, or a program that reads ONNX."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+A = TypeVar("A", bound="Answer")
+Part = Any  # a Tensor, or the same numbers as an NDArray
+Words = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(ABC):
+    """What a model answers for n samples. Its parts have the samples as their first axis; other fields state what they
+    mean."""
+
+    def parts(self) -> dict[str, Part]:
+        """Return what it is made of, by name; ONNX files give these, in this order."""
+        named = {key.name: getattr(self, key.name) for key in fields(self)}
+        return {name: part for name, part in named.items() if hasattr(part, "shape")}
+
+    def changed(self: A, change: Callable[[str, Part], Part]) -> A:
+        """Return it with each part replaced, given its name and what it is."""
+        return replace(self, **{name: change(name, part) for name, part in self.parts().items()})
+
+    @abstractmethod
+    def sizes(self) -> Mapping[str, NDArray[Any] | float]:
+        """Return what rounding errors of each part are a share of, above 0; of an answer made of arrays."""
+
+    @abstractmethod
+    def document(self, i: int) -> Words:
+        """Return the answer for sample i as JSON; a row of a table has it flat, as :func:`flat` makes it."""
+
+    @abstractmethod
+    def cells(self, i: int) -> Words:
+        """Return the answer for sample i as a few short cells."""
+
+    def truth(self, true: Sequence[float]) -> Words:
+        """Return the true numbers of a sample [targets] in the form of :meth:`document`."""
+        del true
+        return {}
+
+    @property
+    def phrase(self) -> str:
+        """What is answered, in words, with its unit."""
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Classes(Answer):
+    """Which class.
+
+    Args:
+        probabilities: [n, F].
+        logits: [n, F].
+    """
+
+    probabilities: Part
+    logits: Part
+
+    def sizes(self) -> Mapping[str, NDArray[Any] | float]:
+        """Return 1 of probabilities; of logits, sums of large numbers, each sample's largest, or 1 if that is more."""
+        return {"probabilities": 1.0, "logits": np.maximum(1, np.abs(self.logits).max(axis=1, keepdims=True))}
+
+    def document(self, i: int) -> Words:
+        """Return the number of the likeliest class and its probability."""
+        best = int(self.logits[i].argmax())
+        return {"class": best, "probability": float(self.probabilities[i, best])}
+
+    def cells(self, i: int) -> Words:
+        """Return the document."""
+        return self.document(i)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers(Answer):
+    """One or several numbers in their unit.
+
+    Args:
+        value: [n, T], or [n, S, H] where each is a path of H rows ahead.
+        low, high: of the same shape, between them the number lies with probability ``level``; None without quantiles.
+        names: of the T or S numbers.
+        unit: of all of them, if they have one.
+        level: the interval's nominal coverage.
+        scale: standard deviations of the training targets, [T] or [S·H].
+        above: values above it counted as it in training: a prediction near it is "this much or more". None: no such.
+    """
+
+    value: Part
+    low: Part | None
+    high: Part | None
+    names: tuple[str, ...]
+    unit: str = ""
+    level: float | None = None
+    scale: tuple[float, ...] = ()
+    above: float | None = None
+
+    def sizes(self) -> Mapping[str, NDArray[Any] | float]:
+        """Return the targets' deviations in training, or a number's own size where it is larger."""
+        spread = np.array(self.scale, np.float32).reshape(1, *self.value.shape[1:])
+        return {name: np.maximum(spread, np.abs(part)) for name, part in self.parts().items()}
+
+    def document(self, i: int) -> Words:
+        """Return ``predicted``, and ``low`` and ``high`` where there is an interval, each by name."""
+        said = {"predicted": self.value, "low": self.low, "high": self.high}
+        return {key: self._named(part[i].tolist()) for key, part in said.items() if part is not None}
+
+    def cells(self, i: int) -> Words:
+        """Return each number with its interval; of a path, the next row's and the last one's."""
+        return {name: self._cell(i, k) for k, name in enumerate(self.names)}
+
+    def truth(self, true: Sequence[float]) -> Words:
+        """Return ``true``, by name."""
+        return {"true": self._named(np.asarray(true, np.float64).reshape(self.value.shape[1:]).tolist())}
+
+    @property
+    def phrase(self) -> str:
+        """The numbers' names and unit, how far ahead they are, the interval, and the cap."""
+        ahead = f", the next {self.value.shape[2]} rows" if self.value.ndim > 2 else ""
+        span = "" if self.level is None else f", with the interval of {100 * self.level:.4g} %"
+        cap = "" if self.above is None else f"; {self.above:g} stands for that and more"
+        return f"{', '.join(self.names)}{f' in {self.unit}' if self.unit else ''}{ahead}{span}{cap}"
+
+    def _named(self, values: list[Any]) -> dict[str, Any]:
+        return dict(zip(self.names, values, strict=True))
+
+    def _cell(self, i: int, k: int) -> str:
+        ends: list[Any] = [(i, k)] if self.value.ndim == 2 else [(i, k, h) for h in {0, self.value.shape[2] - 1}]
+        shown = []
+        for at in ends:
+            span = "" if self.low is None or self.high is None else f" ({self.low[at]:.4g} to {self.high[at]:.4g})"
+            shown.append(f"{self.value[at]:.4g}{span}")
+        return " → ".join(shown)
+
+
+def flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document as the columns of a table.
+
+    >>> flat({"score": 1.5, "predicted": {"oil": [7.0, 8.0]}, "low": {"life": 3.0}})
+    {'score': 1.5, 'predicted oil +1': 7.0, 'predicted oil +2': 8.0, 'low life': 3.0}
+    """
+    found: dict[str, Any] = {}
+    for key, one in document.items():
+        if isinstance(one, Mapping):
+            found |= {f"{key} {name}": value for name, value in flat(one).items()}
+        elif isinstance(one, list):
+            found |= {f"{key} +{h}": value for h, value in enumerate(one, start=1)}
+        else:
+            found[key] = one
+    return found
