@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.models.network import Network
+from fedfloor.models.parcel import width
 
 SIDE = {"cuda": 8192, "cpu": 1024}  # of the matrices
 COPIED = {"cuda": 1 << 30, "cpu": 1 << 26}  # bytes
@@ -101,4 +102,4 @@ def of(network: Network, shape: tuple[int, ...], trained: slice | None = None) -
     for handle in handles:
         handle.remove()
     numbers = network.trained if trained is None else trained.stop - trained.start
-    return Work(3 * total, PASSES * numbers * network.flat.element_size())
+    return Work(3 * total, PASSES * numbers * width(network.flat))

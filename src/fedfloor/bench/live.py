@@ -114,7 +114,7 @@ def _visits(floor: _Floor, repeats: int) -> Row:
             first_s = seconds
         elif visit > 1:
             over.append(1000 * seconds)
-    size = packet["w"].numel() * packet["w"].element_size() / 1e6
+    size = engine.network.size / 1e6
     figures = {"least_ms": min(over), "overhead_ms": statistics.median(over), "most_ms": max(over)}
     told = {name: round(one, 1) for name, one in figures.items()}
     return {"payload_mb": round(size, 2), **told, "first_visit_s": round(first_s, 1)}

@@ -17,7 +17,7 @@ from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import answers as answers_of
 from fedfloor.deploy import facts as facts_of
-from fedfloor.deploy import joining, packing, ranges, subtasks
+from fedfloor.deploy import joining, ranges, subtasks
 from fedfloor.deploy.asking import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.direct import Direct, Edges
@@ -31,10 +31,11 @@ from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
 from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
-from fedfloor.engine.tree import Packet
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
+from fedfloor.models import parcel
+from fedfloor.models.parcel import Packet
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.normalised import Step
 from fedfloor.park.park import Park
@@ -187,7 +188,7 @@ class Cloud:
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         """Hand the model to devices through their edges."""
-        arrays = packing.arrays({"w": packet["w"]}, packing.part(engine.network, node.scope))
+        arrays = engine.network.parcel(node.scope).pack({"w": packet["w"]})
         self._by_edge(engine, "keep", node.devices, {}, arrays, node.scope)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
@@ -196,7 +197,7 @@ class Cloud:
         Raises:
             RunError: nobody does.
         """
-        arrays = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
+        arrays = parcel.pack(packet) if "w" in packet else {}
         about = {"tick": tick, "what": node.what, "settings": self._parts.reference(dict(node.settings))}
         found: dict[int, Any] = {}
         for answer, some in zip(*self._by_edge(engine, "ask", devices, about, arrays), strict=True):

@@ -30,6 +30,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.models import parcel
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Broadcast, Probe
@@ -185,9 +186,10 @@ class Edge:
 
     def _hand(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
-        model, within = self.engine.network.flat.clone(), packing.part(self.engine.network, message.scope)
-        packing.check_visit(message.arrays, self.engine.network, within, objectives.objective("plain", {}))
-        self.factory.hand(self.engine, node, packing.whole(message.arrays, {"w": model}, within))
+        network = self.engine.network
+        model, cut = network.flat.clone(), network.parcel(message.scope)
+        packing.check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
+        self.factory.hand(self.engine, node, cut.unpack(message.arrays, {"w": model}))
         return "kept", {}, {}
 
     def _ask(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -195,7 +197,7 @@ class Edge:
         devices = [int(k) for k in about["devices"]]
         settings = dict(self._names.resolved(about["settings"]))
         node, packet = Probe(tuple(devices), str(about["what"]), settings=settings), message.arrays
-        said = self.factory.answers(self.engine, node, packing.tensors(packet), int(about["tick"]), devices)
+        said = self.factory.answers(self.engine, node, parcel.unpack(packet), int(about["tick"]), devices)
         vectors = {str(k): one.numpy() for k, one in said.items() if hasattr(one, "numpy")}
         return "answers", {"answers": {str(k): one for k, one in said.items() if str(k) not in vectors}}, vectors
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.deploy import answers, packing, ranges
+from fedfloor.deploy import answers, ranges
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
@@ -20,8 +20,9 @@ from fedfloor.deploy.settings import Deadlines
 from fedfloor.deploy.tally import KINDS, Failure, failed
 from fedfloor.engine import limit
 from fedfloor.engine.engine import Engine, FrozenExtractor
-from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError
+from fedfloor.models import parcel
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
@@ -65,30 +66,28 @@ class Factory:
         """Send the model to a device; return what it sends back, or None where nothing comes."""
         if key.device < 0:
             raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
-        within = packing.part(engine.network, work.scope)
+        cut = engine.network.parcel(work.scope)
         model = packet["w"]
         about = self._about(engine, key.device) | {
             "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
-            "rest": packing.rest(model, within), "kept": list((self.kept or {}).get(key.device, ())),
+            "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
-        answer = self._ask(
-            key.device, "visit", self.deadlines.visit_s, about, packing.arrays(packet, within), work.scope
-        )
+        answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet), work.scope)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
-            within, about = slice(0, model.numel()), about | {"rest": ""}
-            answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, packing.arrays(packet, within))
-        return None if answer is None else self._came(engine, work, answer, packet, within, key)
+            cut, about = engine.network.parcel("all"), about | {"rest": ""}
+            answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet))
+        return None if answer is None else self._came(engine, work, answer, packet, cut, key)
 
     def _came(
-        self, engine: Engine, work: Work, answer: Message, packet: Packet, within: slice, key: Key
+        self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
     ) -> tuple[Packet, Receipt] | None:
         """Take an update in if it is one."""
         held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
         try:
             if answer.kind != "update":
                 raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
-            fits(answer.arrays, packing.like(packet, within))
-            sent = packing.whole(answer.arrays, packet, within)
+            fits(answer.arrays, cut.like(packet))
+            sent = cut.unpack(answer.arrays, packet)
             if why := limit.flaw(engine.network, packet["w"], sent["w"]):
                 raise RefusedError("range", why)
             with ranges.of("receipt"):
@@ -106,7 +105,7 @@ class Factory:
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         """Send the model to devices that only keep it; who does not hear it pulls it with the next visit."""
-        sent = packing.arrays({"w": packet["w"]}, packing.part(engine.network, node.scope))
+        sent = engine.network.parcel(node.scope).pack({"w": packet["w"]})
 
         def give(device: int) -> None:
             self._ask(device, "keep", self.deadlines.visit_s, self._about(engine, device), sent, node.scope)
@@ -115,7 +114,7 @@ class Factory:
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Ask devices; return what those answer who do, and as the question wants it."""
-        sent = packing.arrays(packet, slice(0, packet["w"].numel())) if "w" in packet else {}
+        sent = parcel.pack(packet) if "w" in packet else {}
         settings, found = self.names.reference(dict(node.settings)), dict[int, Any]()
 
         def ask(device: int) -> None:

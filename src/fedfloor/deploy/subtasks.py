@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.deploy import answers as answers_of
-from fedfloor.deploy import packing, ranges
+from fedfloor.deploy import ranges
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.engine import limit, scopes
@@ -22,8 +22,10 @@ from fedfloor.engine.branches import branches_to_json
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.team import Blob
-from fedfloor.engine.tree import Packet, TreeSum
+from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import SettingError
+from fedfloor.models import parcel
+from fedfloor.models.parcel import Packet
 from fedfloor.parts import mix
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
@@ -82,7 +84,7 @@ def subtask(one: Subtask, mine: Sequence[int], names: Names) -> tuple[Told, dict
         "heard": heard, "visits": {str(k): n for k, n in one.visits.items() if n},
         "updates": limit.to_json(one.updates),
     }  # fmt: skip
-    return about, packing.arrays(one.start, slice(0, one.start["w"].numel()))
+    return about, parcel.pack(one.start)
 
 
 def read_subtask(message: Message, engine: Engine, names: Names) -> tuple[Subtask, list[int]]:
@@ -103,7 +105,7 @@ def read_subtask(message: Message, engine: Engine, names: Names) -> tuple[Subtas
         raise RefusedError("header", f"it holds no subtask: {error}") from error
     if not all(0 <= index < len(node.children) for index in mine):
         raise RefusedError("header", "it does not name branches of a Parallel.")
-    start = packing.tensors(message.arrays)
+    start = parcel.unpack(message.arrays)
     if "w" not in start or start["w"].shape != flat.shape or start["w"].dtype != flat.dtype:
         raise RefusedError("shape", "its model is not the experiment's: compare the experiment files.")
     walk.check(node, engine.park.devices)
@@ -239,7 +241,7 @@ def _receipts(
         k = visit.site.index
         known = ranges.Known(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
-            engine.memory.visits[k] + times[k], scopes.sent_bytes(engine.network, visit.work.scope, subtask.start),
+            engine.memory.visits[k] + times[k], engine.network.parcel(visit.work.scope).size(subtask.start),
         )  # fmt: skip
         found.append(ranges.receipt(row, known))
     return found

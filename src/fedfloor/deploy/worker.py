@@ -23,6 +23,7 @@ from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
+from fedfloor.models import parcel
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.parts.work import WorkSettings
@@ -62,7 +63,7 @@ class Worker:
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)
         self._keeps = method.needs.remembers or method.objective.remembers or not method.built_in
-        self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.flat.nbytes)
+        self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.size)
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
 
     def reply(self, message: Message) -> Reply:
@@ -93,16 +94,16 @@ class Worker:
     def _visit(self, message: Message) -> Reply:
         about, network = message.about, self.engine.network
         work = self._bounded(about.get("work"))
-        within = packing.part(network, message.scope)
+        cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
-        packing.check_visit(message.arrays, network, within, goal)
+        packing.check_visit(message.arrays, network, cut, goal)
         rest = about.get("rest", "")
-        if rest and (self._held is None or packing.rest(self._held, within) != rest):
+        if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
         if goal.remembers:
             self._may_keep(work, about)
         around = {"w": self._held if self._held is not None else network.flat}
-        packet = packing.whole(message.arrays, around, within)
+        packet = cut.unpack(message.arrays, around)
         if not rest:
             self._held = packet["w"] if goal.remembers or message.about.get("frozen") else None
         key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
@@ -110,7 +111,7 @@ class Worker:
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         seconds = time.perf_counter() - began
         self._keep(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
-        return "update", {"receipt": receipt.row(), "seconds": seconds}, packing.arrays(sent, within)
+        return "update", {"receipt": receipt.row(), "seconds": seconds}, cut.pack(sent)
 
     def _bounded(self, value: object) -> Work:
         """Return the work of a message if it is no more than the experiment can require.
@@ -147,11 +148,11 @@ class Worker:
     def _hand(self, message: Message) -> Reply:
         """Hold the model, or a part of it, that is handed out, so that later visits need not bring it."""
         network = self.engine.network
-        within = packing.part(network, message.scope)
-        packing.check_visit(message.arrays, network, within, objectives.objective("plain", {}))
+        cut = network.parcel(message.scope)
+        packing.check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
         if self._held is not None or message.scope == "all":
             around = {"w": self._held if self._held is not None else network.flat}
-            self._held = packing.whole(message.arrays, around, within)["w"]
+            self._held = cut.unpack(message.arrays, around)["w"]
         return "kept", {}, {}
 
     def _keep(self, digest: str | None, about: Mapping[str, Any], newest: int) -> None:
@@ -181,11 +182,10 @@ class Worker:
                 raise RefusedError("header", f"a profile keeps nothing, but objective '{work.objective}' does.")
         if asked.extracts and self._features not in (None, settings):
             raise RefusedError("work", f"the method of this device's experiment does not ask for such a '{node.what}'.")
-        packet = packing.tensors(message.arrays)
+        packet = parcel.unpack(message.arrays)
         if packet:
-            packing.check_visit(
-                {"w": message.arrays["w"]}, network, slice(0, network.flat.numel()), objectives.objective("plain", {})
-            )
+            goal = objectives.objective("plain", {})
+            packing.check_visit({"w": message.arrays["w"]}, network, network.parcel("all"), goal)
         said = asked.answer(self.engine, self.device, packet, int(about["tick"]))
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}

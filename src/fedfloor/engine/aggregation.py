@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.engine.tree import Packet, TreeSum
+from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import SettingError
+from fedfloor.models.parcel import Packet
 from fedfloor.parts import mix
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel

@@ -19,8 +19,8 @@ from fedfloor.engine.limit import Limit, Longest
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Blob, Team
-from fedfloor.engine.tree import Packet
 from fedfloor.models.network import Network
+from fedfloor.models.parcel import Packet
 from fedfloor.network import air
 from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import Normalise, mean_and_deviation

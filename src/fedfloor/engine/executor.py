@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
-from fedfloor.engine.tree import Packet
+from fedfloor.models.parcel import Packet
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key

@@ -30,8 +30,8 @@ from fedfloor.plan.outcome import Receipt
 if TYPE_CHECKING:  # a device that has not yet trained does without PyTorch
     from torch import Tensor
 
-    from fedfloor.engine.tree import Packet
     from fedfloor.models.network import Network
+    from fedfloor.models.parcel import Packet
 
 KNOWN = 3  # devices that a median needs
 FADED = 0.9  # what a device's greatest length still counts after a further update

@@ -11,9 +11,9 @@ from fedfloor.engine import features, head, networks, scopes
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
-from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import SettingError
+from fedfloor.models.parcel import Packet
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work

@@ -14,8 +14,8 @@ from fedfloor.engine import executor
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob, Team
-from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError
+from fedfloor.models.parcel import Packet
 from fedfloor.plan.nodes import Probe
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from fedfloor import ranges
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.tree import Packet
+from fedfloor.models.parcel import Packet
 from fedfloor.network.payload import Asked
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Scalar

@@ -14,8 +14,8 @@ from fedfloor.engine import local_update
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.question import Question, Sizes
-from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError, shown, unknown
+from fedfloor.models.parcel import Packet
 from fedfloor.network.payload import Asked
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park

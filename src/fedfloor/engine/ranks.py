@@ -30,7 +30,8 @@ from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, Subtask
 from fedfloor.engine.limit import Limit, offenders, parts, update
 from fedfloor.engine.probe import ask, no_vector
 from fedfloor.engine.team import Alone, Blob
-from fedfloor.engine.tree import Packet, kept
+from fedfloor.engine.tree import kept
+from fedfloor.models.parcel import Packet
 from fedfloor.parts import sampling
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Select, Train, Work
@@ -301,7 +302,7 @@ class Trainer(Driver):
         engine, node, packet = self.engine, request.node, request.packet
         keys = [(key, is_lost(key, engine.loss_chance)) for key in request.visit_keys()]
         told = iter(union.step(engine, node, packet, [key for key, gone in keys if not gone]))
-        size = scopes.sent_bytes(engine.network, "all", packet)
+        size = engine.network.parcel("all").size(packet)
         receipts = [
             schedule.lost(key, self._size(key.device), size)
             if gone
@@ -324,7 +325,7 @@ class Trainer(Driver):
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
     def _sent(self, work: Work, packet: Packet) -> int:
-        return scopes.sent_bytes(self.engine.network, work.scope, packet) if work.sends else 0
+        return self.engine.network.parcel(work.scope).size(packet) if work.sends else 0
 
     def _is_lost(self, node: Train, beside: Beside, key: Key) -> bool:
         engine = self.engine

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedfloor.engine.tree import Packet
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
+from fedfloor.models.parcel import Packet
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Work
@@ -68,12 +68,3 @@ def met(network: Network, node: Node) -> slice | None:
     """Return the part of the flat model that is mixed where a node's branches meet; None for the whole model."""
     found = set[str]().union(*map(walk.scopes, walk.children(node)))
     return network.part(found.pop()) if len(found) == 1 and "all" not in found else None
-
-
-def sent_bytes(network: Network, scope: str, packet: Packet) -> int:
-    """Return how many bytes travel to a visit of this scope, and on from it."""
-    if scope == "all":
-        return sum(value.numel() * value.element_size() for value in packet.values())
-    part = network.part(scope)
-    numbers: int = part.stop - part.start
-    return numbers * packet["w"].element_size()

@@ -8,13 +8,15 @@ n sums.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-Packet = Mapping[str, Tensor]
+from fedfloor.models import parcel
+from fedfloor.models.parcel import Packet
+
 Sums = dict[str, Tensor]
 
 
@@ -80,7 +82,7 @@ class TreeSum:
         heads, parts = [], []
         for (level, i), (weight, sums) in self._nodes.items():
             heads.append([level, i, weight, sorted(sums) if sums else None])
-            parts += [sums[name].cpu().numpy().data.cast("B") for name in sorted(sums)] if sums else []
+            parts += [one.data.cast("B") for _, one in sorted(parcel.pack(sums or {}).items())]
         return [json.dumps(heads).encode(), *parts]
 
     def take(self, parts: Sequence[memoryview], like: Packet) -> None:

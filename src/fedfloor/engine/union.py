@@ -18,8 +18,8 @@ from fedfloor.chance import generator
 from fedfloor.engine import chain
 from fedfloor.engine.backward import gradients
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import check_finite, stepper
+from fedfloor.models.parcel import Packet
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix, weigh

@@ -16,6 +16,7 @@ from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.models import classifier as classifiers
 from fedfloor.models.fit import as_found, check
 from fedfloor.models.order import pool_first
+from fedfloor.models.parcel import Parcel
 from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import loaded
 
@@ -159,6 +160,20 @@ class Network:
                     found.append(slice(start, stop))
             start = stop
         return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of the model."""
+        return self.parcel("all").size({"w": self.flat})
+
+    def parcel(self, scope: str) -> Parcel:
+        """Return what travels to visits of a scope and from them: with ``"all"`` the model, frozen numbers and all.
+
+        Raises:
+            SettingError: as of :meth:`part`.
+        """
+        numbers = self.flat.numel()
+        return Parcel(slice(0, numbers) if scope == "all" else self.part(scope), numbers)
 
     def part(self, scope: str) -> slice:
         """Return the part of the flat vector that a scope names: ``"all"`` that is trained, or the ``"classifier"``.

@@ -16,6 +16,7 @@ from fedfloor.engine.questions import QUESTIONS, SURVEY
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
+from fedfloor.models.parcel import Parcel, width
 from fedfloor.network import air, settings, sites, uplink
 from fedfloor.network.air import Air
 from fedfloor.network.payload import Asked, Payload
@@ -71,8 +72,9 @@ class Tariff:
         part of the model would come to is not known. Questions state their own prices
         (:mod:`fedfloor.engine.questions`).
         """
-        radio, size = self.sites.network.radio, sum(one.numel() * one.element_size() for one in packet.values())
-        number = next(iter(packet.values())).element_size()
+        model = packet["w"]
+        radio, size = self.sites.network.radio, Parcel(slice(0, model.numel()), model.numel()).size(packet)
+        number = width(model)
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
         if radio is not None and radio.payload_nats is not None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
+from fedfloor.models.parcel import Packet
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, NodeResult

@@ -22,9 +22,9 @@ from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.engine.cohort.measure import Chooser
 from fedfloor.engine.cohort.program import Order, Program, Spec
 from fedfloor.engine.engine import Engine, FrozenExtractor
-from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
 from fedfloor.errors import RunError
+from fedfloor.models.parcel import Packet
 from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.schedule import NodeResult, ParallelRequest, Walking

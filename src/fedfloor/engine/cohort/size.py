@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedfloor.engine.cohort.asks import Ask, Uniting, work_of
 from fedfloor.engine.engine import Engine
+from fedfloor.models.parcel import width
 
 ON_PROCESSORS = 1 << 30  # bytes, where nobody said how many
 FREE_SHARE = 0.6  # of an accelerator's free memory
@@ -19,7 +20,7 @@ UNFOLDED = 2.0  # activations are kept for the backward pass, and their gradient
 def models(room_bytes: int | None, engine: Engine) -> int:
     """Return how many branches there is room for at a time."""
     flat = engine.network.flat
-    return max(1, _room(room_bytes, flat.device) // (COPIES * flat.numel() * flat.element_size()))
+    return max(1, _room(room_bytes, flat.device) // (COPIES * engine.network.size))
 
 
 def batch(engine: Engine, ask: Ask) -> int:
@@ -35,7 +36,7 @@ def stackable(room_bytes: int | None, engine: Engine, batch: int) -> int:
     """Return how many models there is room for side by side, each with a mini-batch of activations; at least 1."""
     flat = engine.network.flat
     numbers = COPIES * flat.numel() + UNFOLDED * batch * activations(engine)
-    return max(1, int(_room(room_bytes, flat.device) / (numbers * flat.element_size())))
+    return max(1, int(_room(room_bytes, flat.device) / (numbers * width(flat))))
 
 
 def rounded(many: int) -> int:

@@ -16,8 +16,8 @@ from fedfloor.engine import scopes
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Owed, Uniting, Visiting
 from fedfloor.engine.probe import no_vector
-from fedfloor.engine.tree import Packet
 from fedfloor.engine.visit import Trained
+from fedfloor.models.parcel import Packet
 from fedfloor.plan import schedule
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import NodeResult, ParallelRequest, TrainRequest, Walking, is_lost
@@ -115,7 +115,7 @@ def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Ask], list
 def _together(trainer: Trainer, request: ParallelRequest) -> Driven:
     """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
     engine, node, packet, keys = trainer.engine, request.node, request.packet, request.visit_keys()
-    held, size = trainer.round.samples_of, scopes.sent_bytes(engine.network, "all", packet)
+    held, size = trainer.round.samples_of, engine.network.parcel("all").size(packet)
     went = [key for key in keys if not is_lost(key, engine.loss_chance)]
     if not went:
         return NodeResult(packet, node, [schedule.lost(key, held(key.device), size) for key in keys])
