@@ -22,7 +22,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
-from fedfloor.runs import pricing
+from fedfloor.runs import checks, pricing
 from floor import bits
 
 WORK = {"epochs": 1, "batch_size": 4, "lr": 0.05}
@@ -79,7 +79,7 @@ class Job:
     def __post_init__(self) -> None:
         data = self.here.dataset
         adapt = self.method.objective.adapt
-        net = models.build(self.model, data.shape, len(data.classes), self.seed, None, adapt)
+        net = models.build(self.model, data.shape, data.outputs, self.seed, None, adapt)
         if net.flat.dtype != self.kind:
             net = Network(net.module.to(self.kind), net.classifier)
         memory = DeviceMemory(self.folder)
@@ -87,6 +87,7 @@ class Job:
         self.costs = pricing.tariff(config.from_table({"seed": self.seed, **network}), self.here, net.trained)
         sites = None if self.costs is None else self.costs.sites
         self.engine = Engine(self.here, net, self.team, memory, self.seed, loss_chance=self.loss, sites=sites)
+        checks.parts_there(self.engine, self.method)
         self.start = {"w": net.flat.clone()}
         self.outcomes: list[Outcome] = []
 

@@ -11,6 +11,7 @@ import numpy as np
 from fedfloor.data.dataset import Missing
 from fedfloor.data.times import check_format
 from fedfloor.errors import SettingError, require
+from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import TASKS
 from fedfloor.tasks.regression import Regression
@@ -265,7 +266,9 @@ class Reading:
     remaining: Literal[True] | None = None
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
-    task: Literal["classification", "regression", "forecasting"] | Regression | Forecasting | None = None
+    task: Literal["classification", "regression", "forecasting"] | Classification | Regression | Forecasting | None = (
+        None
+    )
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

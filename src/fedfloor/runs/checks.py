@@ -128,20 +128,26 @@ def is_priced(experiment: Experiment) -> bool:
 
 
 def parts_there(engine: Engine, method: Combined) -> None:
-    """Refuse an objective of another task, and a network without the parts that a method trains in any of its rounds.
+    """Refuse what is of another task, and a network without the parts that a method trains in any of its rounds.
 
     Raises:
-        SettingError: the objective is for classes; or the network's classifier is not known, or, where devices keep
-            features, does not come last.
+        SettingError: the objective, or what devices keep, is for classes; or the network's classifier is not known, or,
+            where devices keep features, does not come last.
     """
     if method.objective.needs_classes and engine.task.kind != "classification":
+        name, given = spoken(method.objective)
         raise SettingError(
-            f"objective '{spoken(method.objective)[0]}' is defined for classes, and data.task is '{engine.task.kind}'. "
+            f"objective '{given.get('samples', name)}' is defined for classes, and data.task is '{engine.task.kind}'. "
             "Choose another objective (method.objective) or another method."
         )
     for scope in sorted(method.needs.scopes):
         engine.network.part(scope)
     if method.needs.remembers and "classifier" in method.needs.scopes:
+        if engine.task.kind != "classification":
+            raise SettingError(
+                f"method '{method.name}': its devices keep features by class, and data.task is '{engine.task.kind}'. "
+                f"Let them keep none (methods.{method.name}.memory = 0), or choose another method."
+            )
         features.require_head(engine, f"of method '{method.name}'")
 
 
