@@ -33,6 +33,14 @@ from fedfloor.runs import boosting, launch, made
 from fedfloor.runs.references import work
 
 REFERENCES = ("local-only", "pooled", "scikit-learn")
+LIFE = """
+rounds = 2
+data = { name = "machines", window = { length = 8, step = 4 }, task = { kind = "regression", cap = 60 } }
+park = { devices = 4 }
+model = { name = "mlp-sensor" }
+work = { lr = 0.01 }
+methods.scikit-learn.rate = 0.3
+"""
 TABLE = """
 name = "plant"
 rounds = 3
@@ -177,6 +185,39 @@ def test_scikit_learn_is_a_fit_by_hand(command: Command) -> None:
     line = last(command.folder / "all" / "scikit-learn-seed3")
     assert (line["round"], line["accuracy"]) == (3, pytest.approx(expected))
     assert expected > 0.6
+
+
+def test_scikit_learn_of_a_regression_is_a_fit_by_hand(command: Command) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    (command.folder / "life.toml").write_text(LIFE)
+    given = ("compare", "life.toml", "--ranks", "1", "--methods", "fedavg", "--references", "--json", "--seeds", "3")
+    said = command(*given, "--out", "life")
+    assert said.code == 0, said.err
+    assert [row["method"] for row in said.document["rows"]] == ["fedavg", *REFERENCES]
+    park = launch.build_park(config.read(command.folder / "life.toml", ["seed=3"]))
+    mean, std = park.standard
+    train, test = (
+        boosting.columns(((x - mean[:, None]) / std[:, None]).astype(np.float32))
+        for x in (park.pooled()[0], park.test()[0])
+    )
+    life, wanted = (np.minimum(y[:, 0], 60.0) for y in (park.pooled()[1], park.test()[1]))
+    model = HistGradientBoostingRegressor(random_state=3, learning_rate=0.3).fit(train, life)
+    expected = float(np.sqrt(np.mean((model.predict(test) - wanted) ** 2)))
+    line = last(command.folder / "life" / "scikit-learn-seed3")
+    assert line["figures"]["RMSE"] == pytest.approx(expected, rel=0.02)  # it is fitted to scaled targets
+    assert expected < 0.8 * wanted.std()
+    said = command(*given, "--out", "levels", "--set", 'data.task={ kind = "regression", loss = "quantile" }')
+    assert said.code == 0, said.err
+    low, high = (
+        HistGradientBoostingRegressor(loss="quantile", quantile=level, random_state=3, learning_rate=0.3)
+        .fit(train, park.pooled()[1][:, 0])
+        .predict(test)
+        for level in (0.05, 0.95)
+    )
+    inside = float(((low <= park.test()[1][:, 0]) & (park.test()[1][:, 0] <= high)).mean())
+    figures = last(command.folder / "levels" / "scikit-learn-seed3")["figures"]
+    assert figures["coverage"] == pytest.approx(inside, abs=0.01)
 
 
 def test_windows_become_statistics_of_each_sensor() -> None:
@@ -368,8 +409,8 @@ def test_they_are_judged_by_the_headline_too(command: Command, headline: str) ->
     assert engine.park.dataset.classes == ("bad", "ok")
     rows = boosting.table(engine.wrap(x, y))
     by_hand = {
-        "AUROC of bad": roc_auc_score(y == 0, model.predict_proba(rows)[:, 0]),
-        "recall of bad": recall_score(y == 0, model.predict(rows) == 0),
+        "AUROC of bad": roc_auc_score(y == 0, np.exp(model(rows)[:, 0])),
+        "recall of bad": recall_score(y == 0, model(rows).argmax(1) == 0),
     }
     assert named["scikit-learn"] == {next(iter(named["fedavg"])): pytest.approx(by_hand[headline])}
 

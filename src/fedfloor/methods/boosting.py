@@ -18,7 +18,8 @@ class GradientBoosting(Method):
     ::
 
         one row per sample: a row of sensors as it is; of a window the mean, standard deviation, minimum, maximum and
-        last value of each sensor; then HistGradientBoostingClassifier of scikit-learn, fitted once
+        last value of each sensor; then HistGradientBoostingClassifier of scikit-learn, fitted once, or
+        HistGradientBoostingRegressor, fitted once for each output
 
     The table is normalised as for the network. It is no federated method, and no plan: ``fedfloor compare
     --references`` fits it (:mod:`fedfloor.runs.boosting`).
@@ -28,8 +29,8 @@ class GradientBoosting(Method):
     Ke et al., LightGBM, NeurIPS 2017, as in scikit-learn; the defaults are scikit-learn's.
 
     Args:
-        iterations: trees per class, at most: with more than 10,000 rows, it stops once a tenth of them that is held
-            out gets no better.
+        iterations: trees per class or output, at most: with more than 10,000 rows, it stops once a tenth of them that
+            is held out gets no better.
         rate: η of each tree.
         leaves: of a tree, at most.
     """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedfloor.config import combined
@@ -26,10 +27,12 @@ from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import prepare
 
+if TYPE_CHECKING:
+    from fedfloor.tasks.task import Boosted
+
 log = logging.getLogger(__name__)
 
 PIECE = 1 << 14  # samples that are turned into a table's rows at a time
-LEAST = 1e-15  # a class that training lacks has no probability, and its logarithm would be infinite
 
 
 def refusal(experiment: Experiment, park: Park) -> str:
@@ -38,7 +41,8 @@ def refusal(experiment: Experiment, park: Park) -> str:
         return "the data are pictures, and it learns from tables of numbers"
     if not isinstance(experiment.data.stream, Static):
         return "devices hold a stream, and there is no one table of it (data.stream)"
-    return ""
+    targets = park.dataset.target_test
+    return park.dataset.task.unboosted(0 if targets is None else targets.shape[1])
 
 
 def start(
@@ -97,27 +101,23 @@ def columns(x: NDArray[Any]) -> NDArray[np.float32]:
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def fitted(engine: Engine, method: GradientBoosting) -> Any:
-    """Return the classifier, fitted to all devices' training samples."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
+def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
+    """Return what answers as a network would, fitted to all devices' training samples."""
+    samples, dataset = engine.samples(-1), engine.park.dataset
+    settings = {
+        "max_iter": method.iterations, "learning_rate": method.rate, "max_leaf_nodes": method.leaves,
+        "random_state": engine.seed,
+    }  # fmt: skip
+    return engine.task.boosted(table(samples), samples.y.cpu().numpy(), len(dataset.classes), settings)
 
-    samples = engine.samples(-1)
-    model = HistGradientBoostingClassifier(
-        max_iter=method.iterations, learning_rate=method.rate, max_leaf_nodes=method.leaves, random_state=engine.seed
-    )
-    return model.fit(table(samples), samples.y.cpu().numpy())
 
-
-def evaluated(engine: Engine, model: Any, headline: Figure = ACCURACY) -> Score:
-    """Evaluate a fitted classifier on the test samples, by the figure that the run is judged by."""
-    park, classes = engine.park, engine.park.dataset.classes
-    x, y = park.test()[0], park.dataset.y_test
-    chance = np.zeros((len(y), len(classes)))
-    chance[:, model.classes_] = model.predict_proba(table(engine.wrap(x, y)))
-    found = chance.argmax(1)
-    loss = -float(np.log(chance[np.arange(len(y)), y].clip(LEAST)).mean())
-    scored = headline.scored(classes)
-    scores = chance[:, scored]
+def evaluated(engine: Engine, model: Boosted, headline: Figure = ACCURACY) -> Score:
+    """Evaluate it on the test samples, by the figure that the run is judged by."""
+    dataset, task = engine.park.dataset, engine.task
+    samples, y = engine.wrap(*engine.park.test()), dataset.y_test
+    out = torch.from_numpy(model(table(samples))).to(samples.y.device)
+    loss, scored = float(task.losses(out, samples.y, "mean")), headline.scored(dataset.classes)
+    found, scores = (one.cpu().numpy() for one in (task.predicted(out), task.scores(out, samples.y, scored).float()))
     tested = predictions(engine, loss, y, found, scores, scored)
-    single = one_by_one(engine, y, found, scores, scored, park.dataset.owner_test)
+    single = one_by_one(engine, y, found, scores, scored, dataset.owner_test)
     return score(engine, loss, found == y, [tested], headline, tested.table, single)

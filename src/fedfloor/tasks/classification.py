@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
 
 from fedfloor.figures import Counts, Predictions, ranking
 from fedfloor.tasks.answer import Classes
@@ -13,6 +15,10 @@ from fedfloor.tasks.task import Reduction, Task
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from fedfloor.tasks.task import Boosted, Rows
+
+LEAST = 1e-15  # a class that training lacks has no chance, and its logarithm would be infinite
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,23 @@ class Classification(Task):
     ) -> Predictions:
         """Return the confusion table, the loss, and how the samples are ranked by the classes asked for."""
         return Predictions(table, loss, {c: ranking(scores[:, i], y == c) for i, c in enumerate(scored)})
+
+    def unboosted(self, targets: int) -> str:  # noqa: ARG002
+        """Return nothing."""
+        return ""
+
+    def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
+        """Fit a classifier; its outputs are the logarithms of the classes' chances."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        model = HistGradientBoostingClassifier(**settings).fit(rows, y)
+
+        def outputs(rows: Rows) -> NDArray[np.float64]:
+            chance = np.zeros((len(rows), bins))
+            chance[:, model.classes_] = model.predict_proba(rows)
+            return np.log(np.maximum(chance, LEAST))
+
+        return outputs
 
 
 def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:

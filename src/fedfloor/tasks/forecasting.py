@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,6 +17,8 @@ from fedfloor.tasks.task import Reduction, Task
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from fedfloor.tasks.task import Boosted, Rows
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,14 @@ class Forecasting(Task):
         many = len(self.sensors)
         if len(self.center) != many * self.horizon or len(set(self.sensors)) != many or set(self.sensors) - {*columns}:
             raise ValueError(f"{many} of the model's sensors, {self.horizon} rows ahead, in {len(self.center)} targets")
+
+    def unboosted(self, targets: int) -> str:
+        """Return nothing, or that there are too many targets for a fit of each."""
+        return self._numbers.unboosted(targets)
+
+    def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
+        """Fit the regression's regressors."""
+        return self._numbers.boosted(rows, y, bins, settings)
 
     def fitted(self, targets: NDArray[Any], edges: Sequence[float] = (), naive: Sequence[float] = ()) -> Forecasting:
         """Return the task with scale and bins of the training targets [N, T], and the naive errors of these.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from fedfloor.tasks.task import Boosted, Rows
+
 EARLY, LATE, STEEPEST = 13.0, 10.0, 50.0  # of NASA's score, in the target's unit
+MOST_FITS = 100  # of scikit-learn, one for each output
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,27 @@ class Regression(Task):
             raise ValueError(f"{len(edges)} edges between {bins} ranges, finite and ascending")
         if self.names and len(self.names) != many:
             raise ValueError(f"{len(self.names)} names of {many} targets")
+
+    def unboosted(self, targets: int) -> str:
+        """Return nothing, or that there are too many targets for a fit of each."""
+        many = targets * self._each
+        return "" if many <= MOST_FITS else f"{many} outputs would be fitted one by one, and at most {MOST_FITS} are"
+
+    def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:  # noqa: ARG002
+        """Fit a regressor to each target, for ``quantile`` to each level; the other losses count squares here."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        wanted = y if self.cap is None else np.minimum(y, np.float32(self.cap))
+        wanted = (wanted - np.array(self.center)) / np.array(self.scale)
+        levels: list[dict[str, Any]] = [{}]
+        if self.loss == "quantile":
+            levels = [{"loss": "quantile", "quantile": level} for level in self.levels]
+        models = [
+            HistGradientBoostingRegressor(**level, **settings).fit(rows, column)
+            for column in wanted.T
+            for level in levels
+        ]
+        return lambda rows: np.stack([model.predict(rows) for model in models], 1)
 
     def fitted(self, targets: NDArray[Any], edges: Sequence[float] = ()) -> Regression:
         """Return the task with scale and bins of the training targets [N, T].

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,8 +11,12 @@ from fedfloor.figures import Counts, Predictions
 from fedfloor.tasks.answer import Answer
 
 if TYPE_CHECKING:  # settings name a task, and reading them does not wait for PyTorch
+    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
+
+    Rows = NDArray[np.float32]
+    Boosted = Callable[[Rows], NDArray[np.float64]]
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -141,6 +145,28 @@ class Task(ABC):
         """Return the task with what it takes from the training samples' targets [N, targets], such as their scale."""
         del targets
         return self
+
+    def unboosted(self, targets: int) -> str:  # noqa: ARG002
+        """Return why :meth:`boosted` has nothing to fit; nothing where it does.
+
+        Args:
+            targets: numbers that a sample's target has; 0 where it is its bin.
+        """
+        return f"a task of the kind '{self.kind}' has no target that trees could be fitted to"
+
+    def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
+        """Fit histogram gradient boosting of scikit-learn, as a reference, and return it as a network would answer.
+
+        Args:
+            rows: float32 [N, C], the samples as a table.
+            y: their targets: int64 [N] where these are bins, else float32 [N, targets].
+            bins: F.
+            settings: of scikit-learn's ``HistGradientBoosting…``.
+
+        Returns:
+            rows [n, C] → outputs float64 [n, outputs].
+        """
+        raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
         """Return it as JSON: its kind and settings."""
