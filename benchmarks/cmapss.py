@@ -1,0 +1,248 @@
+"""Remaining life of turbofan engines: C-MAPSS FD001 and FD003 at four sites of 50 engines.
+
+    python benchmarks/cmapss.py --out RUNS --results results/cmapss      # goes on where it was stopped
+    python benchmarks/cmapss.py --list
+    python benchmarks/cmapss.py --page results/cmapss.md                 # Markdown from the cells' files
+
+First every method's grid of three settings is run with a seed of its own for 8 rounds on validation engines (a fifth of
+every site's, held out whole; all their windows count), and the one with the lowest RMSE after the last round is taken;
+a run that diverges has none. Then five other seeds train 15 rounds on all 200 engines, and the model of the last round
+is judged by the last window of each test engine. The data are looked for in $FEDFLOOR_DATA/cmapss. A finished cell is a
+JSON file and is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+import fedfloor
+from fedfloor import config
+from fedfloor.config import combined
+from fedfloor.engine import separate
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
+from fedfloor.errors import DivergedError
+from fedfloor.experiment import Experiment
+from fedfloor.runs import checkpoint, made
+from fedfloor.runs.folder import write
+from fedfloor.runs.orders import Limits, Orders
+from fedfloor.runs.parks import build_park
+
+ROUNDS, TUNED_ROUNDS, EPOCHS, BATCH, MOMENTUM = 15, 8, 2, 64, 0.9
+TUNED_WITH, SEEDS = 100, (0, 1, 2, 3, 4)
+T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # of Student's distribution with n − 1 degrees of freedom
+Table = dict[str, Any]
+RATES: tuple[Table, ...] = tuple({"work": {"lr": {"kind": "cosine", "start": one}}} for one in (0.01, 0.03, 0.1))
+
+
+class Contender(NamedTuple):
+    """A method of the table.
+
+    Args:
+        title: in the page.
+        method: by name.
+        grid: settings that are tried on validation engines.
+        base: settings besides.
+        after: whose chosen rate it is run with, where its grid has none.
+    """
+
+    title: str
+    method: str
+    grid: tuple[Table, ...] = RATES
+    base: Mapping[str, Any] = {}
+    after: str = ""
+
+
+def _own(method: str, **settings: tuple[float, ...]) -> tuple[Table, ...]:
+    ((key, values),) = settings.items()
+    return tuple({"methods": {method: {key: one}}} for one in values)
+
+
+CONTENDERS = {
+    "fedavg": Contender("FedAvg", "fedavg"),
+    "centralized": Contender("centralised", "centralized"),
+    "local-only": Contender("local only", "local-only"),
+    "scikit-learn": Contender(
+        "gradient boosting, pooled", "scikit-learn",
+        tuple({"methods": {"scikit-learn": {"rate": one}}} for one in (0.03, 0.1, 0.3)),
+    ),
+    "fedprox": Contender("FedProx", "fedprox", _own("fedprox", mu=(0.001, 0.01, 0.1)), after="fedavg"),
+    "fedsr": Contender("FedSR", "fedsr", base={"methods": {"fedsr": {"laps": 1}}}),
+    "fedadam": Contender(
+        "FedAdam", "fedadam", _own("fedadam", server_rate=(0.00316, 0.01, 0.0316)), after="fedavg"
+    ),
+    "scaffold": Contender("SCAFFOLD", "scaffold"),
+}  # fmt: skip
+ORDER = (("fedavg", "centralized"), ("local-only", "scikit-learn"), ("fedprox", "fedsr"), ("scaffold", "fedadam"))
+
+
+class Cell(NamedTuple):
+    """A run: a contender, which of its settings, with which seed; ``tune`` on validation engines."""
+
+    contender: str
+    setting: int
+    seed: int
+    tune: bool
+
+    @property
+    def name(self) -> str:
+        """A file's name."""
+        return f"{self.contender}-{f'setting{self.setting}' if self.tune else f'seed{self.seed}'}"
+
+
+def merged(*tables: Mapping[str, Any]) -> Table:
+    """Return tables laid over each other, the last one on top."""
+    found: Table = {}
+    for one in tables:
+        for key, value in one.items():
+            both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping) and "kind" not in value
+            found[key] = merged(found[key], value) if both else value
+    return found
+
+
+def experiment(cell: Cell, results: Path) -> Experiment:
+    """Return what a cell runs."""
+    own = CONTENDERS[cell.contender]
+    base = {
+        "name": f"cmapss-{cell.name}", "seed": cell.seed, "rounds": TUNED_ROUNDS if cell.tune else ROUNDS,
+        "data": {
+            "name": "cmapss", "window": {"length": 30, "step": 1},
+            "cmapss": {"subsets": ["FD001", "FD003"], "engines": 50},
+        },
+        "model": {"name": "cnn-sensor-gn"}, "method": {"name": own.method},
+        "work": {"epochs": EPOCHS, "batch_size": BATCH, "momentum": MOMENTUM},
+        "evaluate": {"on": "validation", "validation": 0.2} if cell.tune else {"on": "test"},
+    }  # fmt: skip
+    rate = CONTENDERS[own.after].grid[chosen(own.after, results) or 0] if own.after else {}
+    return config.from_table(merged(base, rate, own.base, own.grid[cell.setting]))
+
+
+def chosen(contender: str, results: Path) -> int | None:
+    """Return which of a contender's settings had the lowest RMSE on validation engines; None before all are there."""
+    found = [read(Cell(contender, at, TUNED_WITH, True), results) for at in range(len(CONTENDERS[contender].grid))]
+    if not all(found):
+        return None
+    return int(np.argmin([rmse(one) for one in found if one]))
+
+
+def rmse(found: Table) -> float:
+    """Return a cell's RMSE after the last round; infinite where it diverged."""
+    return float(found["rounds"][-1]["RMSE"]) if found["rounds"] else float("inf")
+
+
+def cells(results: Path) -> Iterator[Cell]:
+    """Yield all cells in the order in which they are of use; a contender's own ones follow from its grid."""
+    for group in ORDER:
+        for one in group:
+            for at in range(len(CONTENDERS[one].grid)):
+                yield Cell(one, at, TUNED_WITH, True)
+        for seed in SEEDS:
+            for one in group:
+                yield Cell(one, chosen(one, results) or 0, seed, False)
+
+
+def read(cell: Cell, results: Path) -> Table | None:
+    """Return a finished cell."""
+    path = results / f"{cell.name}.json"
+    found: Table | None = json.loads(path.read_text()) if path.exists() else None
+    return found
+
+
+def carry_out(cell: Cell, out: Path, results: Path) -> bool:
+    """Run a cell and write its file; return whether it was not interrupted."""
+    what, folder = experiment(cell, results), out / cell.name
+    began, used = time.monotonic(), time.process_time()
+    found: Table = {
+        "contender": cell.contender, "setting": CONTENDERS[cell.contender].grid[cell.setting], "seed": cell.seed,
+        "on": what.evaluate.on, "version": fedfloor.__version__,
+    }  # fmt: skip
+    try:
+        if not trained(cell, what, folder):
+            return False
+    except DivergedError as error:
+        found |= {"rounds": [], "diverged": str(error)}
+    else:
+        lines = [json.loads(text) for text in (folder / "ledger.jsonl").read_text().splitlines()]
+        evaluation = json.loads((folder / "evaluation.json").read_text())
+        found |= {
+            "rounds": [{"round": line["round"]} | line["figures"] for line in lines],
+            "subsets": {one["name"]: one["figures"] for one in evaluation["factories"]},
+            "sites": {one["name"]: one["figures"] for one in evaluation["devices"]},
+        }
+        if cell.contender == "local-only" and not cell.tune:
+            found["everywhere"] = everywhere(what, folder)
+    wall, processor = time.monotonic() - began, time.process_time() - used
+    results.mkdir(parents=True, exist_ok=True)
+    write(
+        results / f"{cell.name}.json",
+        json.dumps(found | {"wall_s": round(wall, 1), "processor_s": round(processor, 1)}) + "\n",
+    )
+    return True
+
+
+def trained(cell: Cell, what: Experiment, folder: Path) -> bool:
+    """Run a cell in its folder; return whether it was not interrupted."""
+    if cell.contender == "scikit-learn":
+        from fedfloor.runs import boosting
+
+        orders = Orders(folder, False, False, Limits())
+        boosting.start(what, orders, 1, lambda _: None, build_park(what), lambda: False)
+        return True
+    run = fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
+    return run.stopped != "interrupted"
+
+
+def everywhere(what: Experiment, folder: Path) -> Table:
+    """Return the mean figures of the sites' own models on the test engines of all sites."""
+    park = build_park(what)
+    park = replace(park, dataset=replace(park.dataset, owner_test=None))
+    point = checkpoint.latest(folder / "checkpoint", folder / "memory")
+    if point is None:
+        raise SystemExit(f"{folder}: no checkpoint")
+    engine: Engine = made.engine(
+        what, combined(what), park, Alone(), DeviceMemory(folder / "memory", point.memory, point.visits)
+    )[0]
+    return dict(separate.evaluate(engine, engine.network.flat.clone(), what.evaluate.figure).figures)
+
+
+def main() -> int:
+    """Run all cells, list them, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/cmapss"), help="folder of the runs")
+    parser.add_argument("--results", type=Path, default=Path("results/cmapss"), help="folder of the cells' files")
+    parser.add_argument("--only", default="", help="cells whose names hold this")
+    parser.add_argument("--list", action="store_true", help="print which cells are done")
+    parser.add_argument("--page", type=Path, help="write the page, run nothing")
+    given = parser.parse_args()
+    for cell in cells(given.results):
+        if given.only not in cell.name:
+            continue
+        there = read(cell, given.results)
+        if given.list:
+            state = f"RMSE {rmse(there):.2f}" if there else "to do"
+            print(f"{cell.name}: {state}")
+        elif there is None:
+            print(f"{time.strftime('%H:%M:%S')} {cell.name}", flush=True)
+            if not carry_out(cell, given.out, given.results):
+                return 130
+            got = read(cell, given.results) or {}
+            print(f"{time.strftime('%H:%M:%S')}   RMSE {rmse(got):.2f} in {got['wall_s']:.0f} s, of which "
+                  f"{got['processor_s']:.0f} s on the processor", flush=True)  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
