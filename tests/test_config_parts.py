@@ -102,7 +102,7 @@ class Still(Server):
 
 @dataclass(frozen=True)
 class Model(Server):
-    def step(self, model, mean, moments):
+    def step(self, model, mean, moments, rng):
         return mean
 
 

@@ -71,13 +71,14 @@ class Aggregation:
             self._models[index] = torch.from_numpy(np.frombuffer(part, kind)).to(self.start["w"].device)
         self._sums.take(parts[1 + len(indices) :], self.start)
 
-    def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int) -> Packet:
+    def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
         """Return the one packet the branches' become.
 
         Args:
             known: what is known of each branch; None where every visit was lost.
             classes: number of classes.
             trained: how many numbers at the front of the model are trained.
+            rng: for rules that draw.
         """
         start = self.start["w"] if self.part is None else self.start["w"][self.part]
         packet = self._sums.mean({**self.start, "w": start})
@@ -87,7 +88,8 @@ class Aggregation:
                 return dict(self.start)
             models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
             trained = trained if self.part is None else len(start)
-            met = mix.Meeting(start.cpu(), [one.cpu() for one in models], branches, self._rate(), classes, trained)
+            models = [one.cpu() for one in models]
+            met = mix.Meeting(start.cpu(), models, branches, self._rate(), classes, trained, rng)
             packet["w"] = self._checked(self._rule.mixed(met), start).to(start.device)
         if self.part is None:
             return packet

@@ -22,6 +22,7 @@ from functools import partial
 from threading import Lock
 from typing import cast
 
+from fedfloor.chance import generator
 from fedfloor.engine import executor, scopes, union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics
 from fedfloor.engine.branches import branches_from_json, branches_to_json, in_turn_or_at_once, sent
@@ -79,7 +80,8 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
         engine.team.fail(error)
         raise
     packet = {name: value.cpu() for name, value in kept(passed.packet, engine.network.flat).items()}
-    return Outcome(packet, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)))
+    rng = generator(engine.seed, "server", round_number)
+    return Outcome(packet, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)), rng)
 
 
 def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:
@@ -278,7 +280,10 @@ class Trainer(Driver):
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(one.receipts, sizes, heard) for one in branches]
         aggregation.check_asked(known, away=self._may_lack_answers())
-        packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained)
+        first = whole.receipts[0] if whole.receipts else None
+        place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))
+        rng = generator(engine.seed, "mix", self.round.number, *place)
+        packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained, rng)
         memory.visits.update(receipt.device for receipt in whole.receipts if not receipt.lost)
         memory.held.update({one.device: one.memory for one in whole.receipts if one.memory is not None})
         if self.limit is not None:

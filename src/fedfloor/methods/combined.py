@@ -213,7 +213,9 @@ class Combined(Method):
         """Step along the trained part; frozen parameters and statistics take the mean."""
         trained = int(state.notes["trained"])
         mean = outcome.packet["w"].clone()
-        stepped, after = server.step(self.server, state.packet["w"][:trained], mean[:trained].clone(), moments)
+        stepped, after = server.step(
+            self.server, state.packet["w"][:trained], mean[:trained].clone(), moments, outcome.rng
+        )
         mean[:trained] = stepped
         return mean, after
 

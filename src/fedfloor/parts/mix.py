@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+import numpy as np
+
 from fedfloor.errors import SettingError, require
 from fedfloor.parts import named
 from fedfloor.plan.nodes import Scalar
@@ -42,6 +44,7 @@ class Meeting:
         classes: number of classes.
         trained: how many numbers at the front of a model are trained; frozen parameters and batch norm's statistics
             lie behind. None where all are.
+        rng: for rules that draw; keyed by the seed, the round and the branches' first visit, so equal on every rank.
     """
 
     start: Tensor
@@ -50,6 +53,7 @@ class Meeting:
     rate: float
     classes: int
     trained: int | None = None
+    rng: np.random.Generator | None = None
 
 
 class Mix(Protocol):

@@ -12,6 +12,7 @@ from fedfloor.parts import named
 from fedfloor.plan.nodes import Scalar
 
 if TYPE_CHECKING:  # methods name their server, and looking at methods does not wait for PyTorch
+    from numpy.random import Generator
     from torch import Tensor
 
     Moments = Mapping[str, Tensor]
@@ -20,13 +21,16 @@ if TYPE_CHECKING:  # methods name their server, and looking at methods does not 
 class Server(Protocol):
     """A server's optimiser, a frozen dataclass of its numbers."""
 
-    def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(
+        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: flat tensors by name, checkpointed), changing nothing that goes in.
 
         Args:
             model: w, the trained part of the global model the round started from, float32 [P].
             mean: what the round's models were mixed to, float32 [P].
             moments: what the last step returned, by name; empty before the first.
+            rng: for servers that draw, keyed by the seed and the round.
         """
         ...
 
@@ -55,7 +59,9 @@ class Sgd(Server):
         _check_rate(self.rate)
         _check_decay("momentum", self.momentum)
 
-    def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(
+        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: ``m`` [P] where there is momentum); see :func:`step`."""
         if self.momentum == 0:
             # w + (mean − w) would be rounded twice: FedAvg is the mean itself
@@ -86,7 +92,9 @@ class Adagrad(Server):
     def __post_init__(self) -> None:
         _check_adaptive(self.rate, self.tau, beta1=self.beta1)
 
-    def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(
+        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
         delta = mean - model
         v = delta.square().add_(_moment(moments, "v", model, self.tau**2))
@@ -118,7 +126,9 @@ class Adam(Server):
     def __post_init__(self) -> None:
         _check_adaptive(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
-    def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(
+        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
         delta = mean - model
         v = _moment(moments, "v", model, self.tau**2) * self.beta2
@@ -146,7 +156,9 @@ class Yogi(Server):
     def __post_init__(self) -> None:
         _check_adaptive(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
-    def step(self, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(
+        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
         delta = mean - model
         square = delta.square()
@@ -184,7 +196,9 @@ def words(server: Server) -> str:
     return ", ".join([name, *shown])
 
 
-def step(server: Server, model: Tensor, mean: Tensor, moments: Moments) -> tuple[Tensor, dict[str, Tensor]]:
+def step(
+    server: Server, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Take one step of a server's optimiser; nothing that goes in is changed.
 
     Args:
@@ -192,6 +206,7 @@ def step(server: Server, model: Tensor, mean: Tensor, moments: Moments) -> tuple
         model: w, the global model the round started from, float32 [P].
         mean: what the round's models were mixed to, float32 [P].
         moments: what the last step returned, by name; empty before the first.
+        rng: for servers that draw.
 
     Returns:
         The new global model [P], and the moments for the next step and the checkpoint.
@@ -199,7 +214,7 @@ def step(server: Server, model: Tensor, mean: Tensor, moments: Moments) -> tuple
     Raises:
         SettingError: the moments belong to a model of another size, or a server of your own returns something else.
     """
-    after = server.step(model, mean, moments)
+    after = server.step(model, mean, moments, rng)
     if not isinstance(after, tuple) or len(after) != 2 or getattr(after[0], "shape", None) != model.shape:
         raise SettingError(
             f"server {type(server).__name__}: step must return (new model of {model.numel()} numbers, "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedfloor.plan.nodes import Node
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 
@@ -75,6 +76,7 @@ class Outcome:
         receipts: one per visit, in plan order.
         answers: device → question → answer, what each ``Probe`` asked.
         ticks: how far the park's clock moved.
+        rng: for servers that draw, keyed by the seed and the round.
     """
 
     packet: Mapping[str, Tensor]
@@ -82,3 +84,4 @@ class Outcome:
     receipts: tuple[Receipt, ...] = ()
     answers: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     ticks: int = 1
+    rng: np.random.Generator | None = None
