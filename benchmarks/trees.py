@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -21,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def worker() -> None:
-    """Answer each line ``case number`` of standard input with the seconds of that round."""
+def worker(*, cpu: bool) -> None:
+    """Answer each line ``case number`` of standard input with the seconds of that round, of the processor if ``cpu``."""
     import torch
 
     from fedfloor.bench import simulation, super_node
@@ -36,10 +37,15 @@ def worker() -> None:
         name, _, number = line.strip().rpartition(" ")
         if name not in kept:
             kept.clear()  # one network at a time
-            kept[name] = _round(name, simulation, super_node, Alone)
-        began = time.perf_counter()
+            try:
+                kept[name] = _round(name, simulation, super_node, Alone)
+            except StopIteration:  # the tree does not have this case
+                print("nan", flush=True)
+                continue
+        clock = time.process_time if cpu else time.perf_counter
+        began = clock()
         kept[name](int(number))
-        print(time.perf_counter() - began, flush=True)
+        print(clock() - began, flush=True)
 
 
 def _round(name: str, simulation: object, super_node: object, alone: type) -> Callable[[int], object]:
@@ -55,10 +61,10 @@ def _round(name: str, simulation: object, super_node: object, alone: type) -> Ca
 class Tree:
     """A source tree's worker."""
 
-    def __init__(self, source: Path) -> None:
+    def __init__(self, source: Path, *, cpu: bool) -> None:
         self.source = source.resolve()
         settings = os.environ | {"PYTHONPATH": str(self.source), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "--worker"]
+        command = [sys.executable, __file__, "--worker", *(["--cpu"] if cpu else [])]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=settings)
 
@@ -78,20 +84,23 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7, help="rounds of each tree, after one to warm up")
     parser.add_argument("--seconds", type=float, default=0.0, help="at least so long for each case")
     parser.add_argument("--only", default="", help="cases whose names hold this")
+    parser.add_argument(
+        "--cpu", action="store_true", help="compare seconds of the processor: for a machine that others use, too"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        worker()
+        worker(cpu=given.cpu)
         return
     from fedfloor.bench import simulation, super_node
 
-    old, new = (Tree(one) for one in given.trees)
+    old, new = (Tree(one, cpu=given.cpu) for one in given.trees)
     cases = [f"FedAvg: {one.name}" for one in simulation.CASES] + [f"FedGS: {one.name}" for one in super_node.CASES]
     rows = []
     for case in (one for one in cases if given.only in one):
-        for tree in (old, new):
-            tree.round(case, 1)
+        if any(math.isnan(tree.round(case, 1)) for tree in (old, new)):
+            continue
         ratios: list[float] = []
         began, number = time.monotonic(), 1
         while len(ratios) < given.repeats or time.monotonic() - began < given.seconds:
