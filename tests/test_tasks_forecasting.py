@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import fedfloor
 from fedfloor import Experiment, run
 from fedfloor.checking import checked
 from fedfloor.data.own import load
 from fedfloor.errors import SettingError
+from fedfloor.runs.naive import repeated
 from fedfloor.runs.parks import load_data
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import made
@@ -105,3 +109,57 @@ def test_what_cannot_be_forecast_is_refused(
 ) -> None:
     with pytest.raises(SettingError, match=said):
         load_data(experiment(table, data, **task))
+
+
+# -- references that learn nothing -------------------------------------------------------------------------------------
+
+
+def naive(table: Path, out: Path, data: dict[str, object] | None = None, **task: object) -> dict[str, dict[str, float]]:
+    """Return the figures of FedAvg and of all references by name."""
+    what = replace(experiment(table, data, **task), rounds=1)
+    fedfloor.compare(what, ["fedavg"], out=out, ranks=1, references=True)
+    read = {one.parent.name: json.loads(one.read_text()) for one in out.glob("*/evaluation.json")}
+    return {name.removesuffix("-seed0"): one["figures"] for name, one in read.items()}
+
+
+def test_persistence_is_off_by_what_a_ramp_rises(table: Path, tmp_path: Path) -> None:
+    found = naive(table, tmp_path, sensors=["ramp"])
+    assert {*found} - {"scikit-learn"} == {"fedavg", "local-only", "pooled", "persistence"}
+    assert found["persistence"]["MAE"] == pytest.approx(2.5, rel=1e-5)  # (1 + 2 + 3 + 4)/4
+    assert found["persistence"]["MASE"] == pytest.approx(2.5, rel=1e-5)  # it rises by 1
+    told = json.loads((tmp_path / "persistence-seed0" / "evaluation.json").read_text())
+    assert [one["figures"]["MASE"] for one in told["devices"]] == pytest.approx([2.5] * 4, rel=1e-5)
+
+
+def test_seasonal_values_are_those_a_season_before(table: Path, tmp_path: Path) -> None:
+    found = naive(table, tmp_path / "a", {"window": {"length": 20, "step": 3}}, sensors=["ramp"], season=3)
+    assert found["seasonal"]["MAE"] == pytest.approx((3 + 3 + 3 + 6) / 4, rel=1e-5)  # ⌈h/3⌉·3 rows before
+    assert found["persistence"]["MAE"] == pytest.approx(2.5, rel=1e-5)
+    wave = naive(table, tmp_path / "b", {"window": {"length": 20, "step": 3}}, sensors=["wave"], season=19)
+    assert wave["seasonal"]["MAE"] < 0.25 * wave["persistence"]["MAE"]
+
+
+def test_a_season_longer_than_the_window_is_left_out_with_the_reason(
+    table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "seasonal" not in naive(table, tmp_path, season=19)
+    assert "a season of 19 rows (data.task.season) is longer than the window of 8 rows" in caplog.text
+
+
+def test_naive_forecasts_of_quantiles_have_the_interval_of_their_training_errors(table: Path, tmp_path: Path) -> None:
+    found = naive(table, tmp_path, sensors=["wave"], loss="quantile", levels=[0.1, 0.5, 0.9])["persistence"]
+    assert found["coverage"] == pytest.approx(0.8, abs=0.1)
+    ramp = naive(table, tmp_path / "ramp", sensors=["ramp"], loss="quantile")["persistence"]
+    assert ramp["interval width"] == pytest.approx(2.5, rel=1e-4)  # from the last value to what it is always off by
+
+
+def test_naive_forecasts_are_in_the_sensors_units_whatever_the_normalisation(table: Path, tmp_path: Path) -> None:
+    found = naive(table, tmp_path, {"normalise": "device"}, sensors=["ramp"])
+    assert found["persistence"]["MAE"] == pytest.approx(2.5, rel=1e-5)
+
+
+def test_missing_values_are_the_last_before_them() -> None:
+    task = Forecasting(horizon=2, sensors=("b",), center=(7.0, 8.0), scale=(1.0, 1.0))
+    data = SimpleNamespace(task=task, inputs=SimpleNamespace(columns=("a", "b")), scale=1.0)
+    x = np.array([[[1, 2, 3], [4, 5, np.nan]], [[1, 2, 3], [np.nan] * 3]])
+    assert repeated(x, 1, data).tolist() == [[5, 5], [7, 7]]  # type: ignore[arg-type]

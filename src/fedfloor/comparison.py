@@ -99,7 +99,8 @@ def compare(
         limits: when each run stops early.
         report: called with each new ledger line, behind its method and seed.
         references: also train locally only, on pooled data, and with scikit-learn on the pooled table (of sensors), as
-            far as the first method trains; see :mod:`fedfloor.runs.references`.
+            far as the first method trains; and forecast by values that repeat, where forecasts are asked for. See
+            :mod:`fedfloor.runs.references`.
 
     Raises:
         SettingError: something in the experiment, a method or a seed is wrong, or a run is there already.

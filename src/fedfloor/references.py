@@ -3,5 +3,7 @@
 LOCAL_ONLY = "local-only"
 POOLED = "pooled"
 SCIKIT_LEARN = "scikit-learn"
-REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN)
+PERSISTENCE = "persistence"
+SEASONAL = "seasonal"
+REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN, PERSISTENCE, SEASONAL)
 FOLDER = "references"  # in a run's folder: the references that were made beside it

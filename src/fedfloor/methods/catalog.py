@@ -32,6 +32,7 @@ from fedfloor.methods.ida import Ida
 from fedfloor.methods.kcenter import KCenter
 from fedfloor.methods.local_only import LocalOnly
 from fedfloor.methods.moon import Moon
+from fedfloor.methods.naive import Persistence, Seasonal
 from fedfloor.methods.qffl import QFFL
 from fedfloor.methods.rafed import RaFed
 from fedfloor.methods.ring import Ring
@@ -68,7 +69,9 @@ METHODS: dict[str, type[Method]] = {
     "centralized": Centralized,
 }
 # what methods are compared with, and no federation
-REFERENCES: dict[str, type[Method]] = {"local-only": LocalOnly, "scikit-learn": GradientBoosting}
+REFERENCES: dict[str, type[Method]] = {
+    "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,
+}  # fmt: skip
 
 
 def find(name: str, key: str = "") -> type[Method]:

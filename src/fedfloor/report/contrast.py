@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.references import LOCAL_ONLY, POOLED, SCIKIT_LEARN
+from fedfloor.references import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
 from fedfloor.report.groups import Group, judged
 from fedfloor.report.numbers import figure
 from fedfloor.report.table import Row, paired, seen_from
@@ -14,6 +14,8 @@ ABOUT = {
     POOLED: "pooled training (the same network, all data in one place)",
     LOCAL_ONLY: "local training only (the same network, each device by itself)",
     SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
+    PERSISTENCE: "persistence (the last value goes on)",
+    SEASONAL: "the seasonal forecast (the value a season before)",
 }
 # where the method is behind, and where it is ahead: the method, the reference, by how much, of which figure
 PLAIN = ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}")
@@ -27,6 +29,8 @@ OPENINGS = {
         "Federation brings a gain: {} is ahead of {} by {} of {}",
     ),
     SCIKIT_LEARN: PLAIN,
+    PERSISTENCE: PLAIN,
+    SEASONAL: PLAIN,
 }
 
 

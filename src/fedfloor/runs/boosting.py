@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,19 +12,16 @@ from numpy.typing import NDArray
 
 from fedfloor.config import combined
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import Score, one_by_one, predictions, score
-from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.evaluate import Score
 from fedfloor.engine.samples import Samples
-from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.methods.boosting import GradientBoosting
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Static
-from fedfloor.runs import folder, ledger, made, results
+from fedfloor.runs import roundless
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
-from fedfloor.runs.prepare import prepare
 
 if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted
@@ -63,24 +59,12 @@ def start(
     if why:
         log.warning("There is no scikit-learn reference: %s.", why)
         return None
-    out = orders.out
-    with folder.owned(out):
-        prepare(experiment, orders, park)
-        number = min(experiment.rounds, orders.limits.stop_after or experiment.rounds)
-        if (out / "evaluation.json").exists() and any(
-            line.round == number for line in ledger.read(out / "ledger.jsonl")
-        ):
-            return "finished"
-        ledger.cut(out / "ledger.jsonl", None)
-        began = time.perf_counter()
-        method = combined(experiment)
-        engine, _ = made.engine(experiment, method, park, Alone(), DeviceMemory(None))
-        got = evaluated(engine, fitted(engine, cast(GradientBoosting, method.method)), experiment.evaluate.figure)
-        line = ledger.line(number, got, (), "", time.perf_counter() - began, {})
-        results.write_evaluation(out, experiment, number, got)
-        ledger.append(out / "ledger.jsonl", line)
-        report(line)
-    return "finished"
+
+    def found(engine: Engine) -> Score:
+        method = cast(GradientBoosting, combined(experiment).method)
+        return evaluated(engine, fitted(engine, method), experiment.evaluate.figure)
+
+    return roundless.write(experiment, orders, report, park, found)
 
 
 def table(samples: Samples) -> NDArray[np.float32]:
@@ -113,11 +97,4 @@ def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
 
 def evaluated(engine: Engine, model: Boosted, headline: Figure = ACCURACY) -> Score:
     """Evaluate it on the test samples, by the figure that the run is judged by."""
-    dataset, task = engine.park.dataset, engine.task
-    samples, y = engine.wrap(*engine.park.test()), dataset.y_test
-    out = torch.from_numpy(model(table(samples))).to(samples.y.device)
-    loss, scored = float(task.losses(out, samples.y, "mean")), headline.scored(dataset.classes)
-    found, scores = (one.cpu().numpy() for one in (task.predicted(out), task.scores(out, samples.y, scored).float()))
-    tested = predictions(engine, loss, y, found, scores, scored)
-    single = one_by_one(engine, y, found, scores, scored, dataset.owner_test)
-    return score(engine, loss, found == y, [tested], headline, tested.table, single)
+    return roundless.scored(engine, torch.from_numpy(model(table(engine.wrap(*engine.park.test())))), headline)

@@ -1,4 +1,5 @@
-"""References beside methods: local training only, training on pooled data, and scikit-learn on the pooled table.
+"""References beside methods: local training only, training on pooled data, scikit-learn on the pooled table; of
+forecasts also values that repeat.
 
 They are runs like others, with the same park, first model and test samples, so that resuming, tables and reports need
 nothing of their own. What they train follows a comparison's first method: its rates, momentum and mini-batches, and as
@@ -23,11 +24,21 @@ from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.weighted import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
-from fedfloor.references import FOLDER, LOCAL_ONLY, REFERENCES, SCIKIT_LEARN
-from fedfloor.runs import boosting, forecast, launch
+from fedfloor.references import (
+    FOLDER,
+    LOCAL_ONLY,
+    PERSISTENCE,
+    POOLED,
+    REFERENCES,
+    SCIKIT_LEARN,
+    SEASONAL,
+)
+from fedfloor.runs import boosting, forecast, launch, naive
 from fedfloor.runs.compare import Task
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
+
+STARTS = {SCIKIT_LEARN: boosting.start, PERSISTENCE: naive.start, SEASONAL: naive.start}
 
 
 def beside(
@@ -61,8 +72,8 @@ def beside(
     found, short = list(work), Limits(stop_after=limits.stop_after)
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
-        for name in REFERENCES:
-            start = boosting.start if name == SCIKIT_LEARN else partial(_start, original)
+        for name in (LOCAL_ONLY, POOLED, SCIKIT_LEARN, *experiment.data.asked.repeats):
+            start = STARTS.get(name) or partial(_start, original)
             bare = _bare(original, name, {})
             found.append(Task(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, start))
     return sorted(found, key=lambda task: seeds.index(task.experiment.seed))  # those of a seed share a park
@@ -86,7 +97,7 @@ def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:
     """Return an experiment with a reference in the method's place: nothing travels, and nothing is lost."""
     own = dict(experiment.methods.get(name, {})) | table
-    method = MethodSettings(name, objective=None if name == SCIKIT_LEARN else _loss(experiment))
+    method = MethodSettings(name, objective=None if name in STARTS else _loss(experiment))
     return replace(
         experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(),
         faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False), decide=DecideSettings(),

@@ -73,6 +73,11 @@ class Forecasting(Task):
         """S·H."""
         return len(self.center)
 
+    @property
+    def repeats(self) -> Mapping[str, int]:
+        """The value before, and that of a season before where there is one."""
+        return {"persistence": 1} | ({"seasonal": self.season} if self.season is not None and self.season > 1 else {})
+
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         """Return S·H, or as many for each level."""
         return self._numbers.outputs(bins, targets, shape)

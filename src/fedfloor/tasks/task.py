@@ -54,6 +54,11 @@ class Task(ABC):
         """Return the names of what is predicted: targets, or sensors."""
         return ()
 
+    @property
+    def repeats(self) -> Mapping[str, int]:
+        """The references that repeat a sensor's values, by name, and how many rows before."""
+        return {}
+
     @abstractmethod
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         """Return how many numbers the network gives for a sample.
