@@ -23,7 +23,7 @@ from pathlib import Path
 
 
 def worker(*, cpu: bool) -> None:
-    """Answer each line ``case number`` of standard input with the seconds of that round, of the processor if ``cpu``."""
+    """Answer each line ``case number`` of standard input with the round's seconds, of the processor if ``cpu``."""
     import torch
 
     from fedfloor.bench import simulation, super_node
