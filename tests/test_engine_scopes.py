@@ -156,6 +156,8 @@ def test_a_penalty_sees_the_part_alone_and_where_it_begins() -> None:
 
 # -- where models meet -----------------------------------------------------------------------------------------------
 
+RNG = generator(0, "mix", 1)
+
 RULES = {
     "by_samples": ({}, True), "equal": ({}, True), "median": ({}, True), "trimmed_mean": ({"share": 0.2}, True),
     "krum": ({"outliers": 1}, True), "inverse_distance": ({}, False), "q_fair": ({"q": 1.0}, False),
@@ -181,7 +183,7 @@ def test_mixing_the_part_is_mixing_the_whole_restricted_to_it(rule: str) -> None
         aggregation = Aggregation(node, {"w": begin}, only)
         for index, (model, branch) in enumerate(zip(models, known, strict=True)):
             aggregation.add(index, {"w": model}, branch.samples)
-        mixed.append(aggregation.mixed(known, 3, 81)["w"])
+        mixed.append(aggregation.mixed(known, 3, 81, RNG)["w"])
     whole, got = mixed
     assert bits(got[:60]) == bits(begin[:60])
     assert bits(got[81:]) == bits(begin[81:])
@@ -208,7 +210,7 @@ def test_where_all_are_lost_the_start_comes_back() -> None:
         aggregation = Aggregation(Parallel(T[:2], mix=rule), begin, slice(60, 81))
         for index in range(2):
             aggregation.add(index, {"w": torch.ones(90)}, 0)
-        assert bits(aggregation.mixed([None, None], 3, 81)["w"]) == bits(begin["w"])
+        assert bits(aggregation.mixed([None, None], 3, 81, RNG)["w"]) == bits(begin["w"])
 
 
 def test_receipts_say_what_was_sent() -> None:
