@@ -20,7 +20,7 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import asking, broker, cloud, facts, gate, joining, live, names, ranges, topics
+from fedfloor.deploy import asking, broker, claims, cloud, facts, gate, joining, live, names, topics
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.asking import REPEATS, Line, _Open
@@ -424,12 +424,12 @@ def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
 def test_an_edge_does_not_raise_the_limit_by_claiming_more_steps() -> None:
     """The length that is allowed grows with rate · steps, which the cloud computes itself."""
     work = Work(epochs=2, batch_size=5, rate=0.1)  # 2 · 10/5 steps
-    known = ranges.Known(0, (0, 0), (0, 0), samples=10, work=work, trained=0, bytes=8)
+    known = claims.Known(0, (0, 0), (0, 0), samples=10, work=work, trained=0, bytes=8)
     row = [0, 0, 0, 4, 10, 1.0, 0.9, 0.5, 8, False, None, 0.0]
-    assert ranges.receipt([*row, [0.1 * 4, 3.0], ""], known).update == (0.1 * 4, 3.0)
+    assert claims.receipt([*row, [0.1 * 4, 3.0], ""], known).update == (0.1 * 4, 3.0)
     for effort in (1e9, 1e300, 0.0, -1.0, 0.1 * 5, nan, "0.4", None, True):
         with pytest.raises(RefusedError, match="rate"):
-            ranges.receipt([*row, [effort, 3.0], ""], known)
+            claims.receipt([*row, [effort, 3.0], ""], known)
 
 
 def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
@@ -482,7 +482,7 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
     assert Gate().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans
 
 
-def claims(park: Any, change: Any, device: int = 3) -> None:
+def misstated(park: Any, change: Any, device: int = 3) -> None:
     """Let a device change the receipts that it sends."""
     agent = park.agents[device]
     usual = agent._work
@@ -508,19 +508,19 @@ CLAIMS = [
 
 @pytest.mark.parametrize(("what", "value"), CLAIMS)
 def test_a_receipt_with_a_field_out_of_its_range_is_a_lost_visit(what: str, value: Any) -> None:
-    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    known = claims.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
     row: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
-    assert ranges.receipt(list(row), known).steps == 3
+    assert claims.receipt(list(row), known).steps == 3
     row[FIELDS.index(what)] = value
     with pytest.raises(RefusedError):
-        ranges.receipt(row, known)
+        claims.receipt(row, known)
 
 
 @pytest.mark.parametrize("row", [None, {}, [], [3] * 11, [3] * 14, [[]] * 12, "x" * 12])
 def test_what_is_no_receipt_is_refused(row: Any) -> None:
-    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    known = claims.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
     with pytest.raises(RefusedError):
-        ranges.receipt(row, known)
+        claims.receipt(row, known)
 
 
 @pytest.mark.parametrize(("method", "change"), [
@@ -534,7 +534,7 @@ def test_a_claim_out_of_range_costs_its_device_only(tmp_path: Path, method: str,
         return {"receipt": [change.get(place, one) for place, one in enumerate(about["receipt"])]}
 
     with park_of(tmp_path, what) as park:
-        claims(park, changed)
+        misstated(park, changed)
         got = park.run()
     assert got[0].lost == 1
     assert set(got[0].measured["failed"]) == {"d3"}  # type: ignore[index]

@@ -62,7 +62,7 @@ def test_the_term_draws_to_the_global_model_and_away_from_the_last_one(tmp_path:
         work = Work(epochs=10, batch_size=64, rate=0.1)
         train(of.network, of.samples(0), work, Contrastive(mu, dim=8), visit, KEY)
         z = features(visit, x, "5.classifier", of.network.flat)
-        nearer.append(float((z / z.norm(dim=1, keepdim=True) * goal.aside(x, visit)["apart"]).sum(1).mean()))
+        nearer.append(float((z / z.norm(dim=1, keepdim=True) * goal.per_sample(x, visit)["apart"]).sum(1).mean()))
     assert nearer[1] < nearer[0] - 0.1
 
 
@@ -82,19 +82,19 @@ asked: list[int] = []
 class Once(Contrastive):
     """Counts the samples it is asked about aside."""
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         asked.append(len(x))
-        return super().aside(x, visit)
+        return super().per_sample(x, visit)
 
 
 class EachTime(Contrastive):
     """Asks the frozen streams again in every mini-batch."""
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        return super().loss(module, x, y, replace(visit, aside=super().aside(x, visit)))
+        return super().loss(module, x, y, replace(visit, per_sample=super().per_sample(x, visit)))
 
 
 def test_passes_ask_once_and_end_where_asking_each_time_would(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from fedfloor.network.events import Branch, Clock, Steps
+from fedfloor.network.events import Clock, Process, Steps
 from fedfloor.network.price import Price
 from fedfloor.network.profile import Devices, Link, Network
 from fedfloor.network.sites import Sites
@@ -39,11 +39,11 @@ def test_processes_go_on_in_order_of_time_and_then_of_device() -> None:
             said.append((clock.now, name))
         return times[-1]
 
-    root = Branch(-1, None)
+    root = Process(-1, None)
 
     def whole() -> Steps:
         for order, (name, times) in enumerate({"b": (2.0, 3.0), "a": (2.0, 2.5), "c": (1.0, 3.0)}.items()):
-            one = Branch(order, None)
+            one = Process(order, None)
             one.steps = steps(name, *times)
             clock.at(0.0, one)
         yield 9.0

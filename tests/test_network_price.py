@@ -6,7 +6,7 @@ import pytest
 
 from fedfloor.network.price import Price
 from fedfloor.network.profile import Link
-from fedfloor.network.walk import Walk
+from fedfloor.network.walk import PriceWalk
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -185,7 +185,7 @@ def test_a_repeat_is_its_turns_written_out(tick: bool) -> None:
 
 def test_a_visit_with_a_field_that_is_not_known_takes_no_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, whole = star(0, 1, 3), priced(star(0, 1, 3))
-    monkeypatch.delattr(Walk, "_there_and_back")
+    monkeypatch.delattr(PriceWalk, "_there_and_back")
     with pytest.raises(AttributeError):
         priced(plan)
     assert priced(Parallel(tuple(extended(one) for one in plan.children))) == whole

@@ -56,13 +56,13 @@ def test_the_term_by_hand() -> None:
     network, arrived, previous = by_hand()
     x, y = torch.tensor([[3.0, 4.0]], dtype=torch.float64), torch.tensor([2])
     goal, visit = Contrastive(mu=2.0, temperature=0.5, dim=2), Visit(arrived, {"previous": previous}, network)
-    loss, logits = goal.loss(network.module, x, y, replace(visit, aside=goal.aside(x, visit)))
+    loss, logits = goal.loss(network.module, x, y, replace(visit, per_sample=goal.per_sample(x, visit)))
     term = -math.log(math.exp(1.92) / (math.exp(1.92) + math.exp(1.6)))
     assert float(loss.detach()) == pytest.approx(math.log(3) + 2 * term, rel=1e-12)
     assert logits.tolist() == [[0.0, 0.0, 0.0]]
     # at the device's first visit the term is left out
     first = Visit(arrived, {}, network)
-    assert goal.aside(x, first) == {}
+    assert goal.per_sample(x, first) == {}
     assert float(goal.loss(network.module, x, y, first)[0].detach()) == pytest.approx(math.log(3), rel=1e-12)
 
 
@@ -79,7 +79,7 @@ def test_a_batch_is_a_mean_of_pytorchs_cosines() -> None:
     said = torch.stack([cosine(z, glob), cosine(z, prev)], 1) / 0.2
     term = torch.nn.functional.cross_entropy(said, torch.zeros(5, dtype=torch.int64))  # how the authors write it
     plain = Plain().loss(network.module, x, y, visit)[0]
-    got = goal.loss(network.module, x, y, replace(visit, aside=goal.aside(x, visit)))[0]
+    got = goal.loss(network.module, x, y, replace(visit, per_sample=goal.per_sample(x, visit)))[0]
     # some ten roundings of 2^-24 in cosines that are divided by τ = 0.2
     assert float((got - plain).detach()) == pytest.approx(1.5 * float(term), abs=1e-5)
     assert float(term) > 0.1
@@ -110,7 +110,7 @@ def test_gradients_are_finite_differences(remembered: bool) -> None:
         network.flat + 0.3 * torch.randn(network.flat.shape, generator=rng, dtype=torch.float64) for _ in range(2)
     )
     visit = Visit(arrived, {"previous": last} if remembered else {}, network)
-    visit = replace(visit, aside=goal.aside(x, visit))
+    visit = replace(visit, per_sample=goal.per_sample(x, visit))
 
     def total() -> Tensor:
         return goal.loss(network.module, x, y, visit)[0]

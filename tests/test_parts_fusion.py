@@ -70,8 +70,8 @@ def test_the_loss_uses_the_arrived_models_features() -> None:
     arrived = torch.tensor([6.0, 9.0, 9.0, 0.9], dtype=torch.float64)  # only what makes the features matters
     goal, visit = Fusion("single"), Visit(arrived, {}, network)
     x, y = torch.ones(1, 1, dtype=torch.float64), torch.tensor([0])
-    about = replace(visit, aside=goal.aside(x, visit))
-    assert about.aside["other"].tolist() == [[6.0]]
+    about = replace(visit, per_sample=goal.per_sample(x, visit))
+    assert about.per_sample["other"].tolist() == [[6.0]]
     loss, logits = goal.loss(network.module, x, y, about)
     assert logits.tolist() == [[3.0, 0.0]]
     assert float(loss.detach()) == pytest.approx(float(torch.log1p(torch.tensor(-3.0).double().exp())), rel=1e-12)
@@ -95,7 +95,7 @@ def test_gradients_are_finite_differences(operator: str, layer: str | None) -> N
     arrived = network.flat + 0.3 * torch.randn(network.flat.shape, generator=rng, dtype=torch.float64)
     network.flat.add_(0.1 * torch.randn(network.flat.shape, generator=rng, dtype=torch.float64))  # γ is not 0 either
     visit = Visit(arrived, {}, network)
-    visit = replace(visit, aside=goal.aside(x, visit))
+    visit = replace(visit, per_sample=goal.per_sample(x, visit))
 
     def total() -> Tensor:
         return goal.loss(network.module, x, y, visit)[0]
@@ -261,11 +261,11 @@ def test_a_longer_visit_is_not_plain_and_trains_the_operator(operator: str) -> N
 class EachTime(Fusion):
     """Asks the frozen stream again in every mini-batch."""
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        return super().loss(module, x, y, replace(visit, aside=super().aside(x, visit)))
+        return super().loss(module, x, y, replace(visit, per_sample=super().per_sample(x, visit)))
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

@@ -93,7 +93,7 @@ def test_gradients_are_finite_differences(frozen: bool) -> None:
 
     def loss() -> Tensor:
         visit = Visit(None, {}, network)
-        return goal.loss(network.module, x, y, replace(visit, aside=goal.aside(x, visit)))[0]
+        return goal.loss(network.module, x, y, replace(visit, per_sample=goal.per_sample(x, visit)))[0]
 
     part, step = goal.trains(network), 1e-6
     gradient = torch.cat([one.permute(0, 2, 3, 1).flatten() if one.dim() == 4 else one.flatten()  # channels last

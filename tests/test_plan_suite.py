@@ -164,20 +164,20 @@ def test_what_a_driver_raises_is_never_taken_for_the_end_of_a_walk() -> None:
             raise StopIteration(7)
 
     with pytest.raises(StopIteration):
-        Broken().over(PLANS["a star: epochs"], schedule.Round(0, 1))
+        Broken().over(PLANS["a star: epochs"], schedule.RoundContext(0, 1))
 
 
 def test_what_is_no_node_is_refused() -> None:
     plan = nodes.Sequence((PLANS["a visit: epochs"], (PLANS["a visit: epochs"],)))  # type: ignore[arg-type]
     with pytest.raises(FedfloorError, match="a plan is made of nodes"):
-        schedule.Dry().over(plan, schedule.Round(0, 1))
+        schedule.Dry().over(plan, schedule.RoundContext(0, 1))
 
 
 def test_branches_that_nobody_walks_number_their_visits_as_if_walked() -> None:
     plan = Parallel((Train(device(1), STEP), nodes.Sequence((Train(device(1), STEP), Train(device(1), STEP)))))
-    walked_ = schedule.Dry().over(plan, schedule.Round(0, 1))
+    walked_ = schedule.Dry().over(plan, schedule.RoundContext(0, 1))
     assert [one.visit for one in walked_.receipts] == [0, 1, 2]
-    met = schedule.ParallelRequest(plan, {}, 0, schedule.Walk(schedule.Round(0, 1)))
+    met = schedule.ParallelRequest(plan, {}, 0, schedule.Walk(schedule.RoundContext(0, 1)))
     gone = [schedule.absent(one.node, 0, one.walk.visits, lambda k: 7) for one in met.branches()]
     assert [receipt.visit for one in gone for receipt in one.receipts] == [0, 1, 2]
 

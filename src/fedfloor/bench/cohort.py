@@ -182,7 +182,7 @@ def _row(case: Case, rounds: _Rounds, repeats: int, best: limits.Limits) -> Row:
 class _Rounds:
     """Rounds of a case as a run does them, with a cohort."""
 
-    def __init__(self, case: Case, here: place.Place, precision: Any, there: torch.device, folder: Path) -> None:
+    def __init__(self, case: Case, here: place.Placement, precision: Any, there: torch.device, folder: Path) -> None:
         self.method, self.there = case.method, there
         park = made.park(case.shape, case.classes, case.devices, case.samples, case.factories, case.skew)
         self.park: Park = replace(park, stream=Fifo(case.window)) if case.window else park

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedfloor.deploy import ranges
+from fedfloor import ranges
 from fedfloor.deploy.message import Arrays
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.question import Question
 from fedfloor.engine.questions import question
 from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Probe
@@ -31,16 +32,25 @@ def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engin
     Raises:
         RefusedError: the question cannot be answered with that.
     """
-    try:
-        asked = question(node)
-    except SettingError as error:
-        raise RefusedError("kind", str(error)) from error
+    asked = question_of(node, "kind")
     if asked.vector:
         return _vector(asked.length(engine), arrays, engine)
     if arrays:
         raise RefusedError("kind", f"arrays came; '{node.what}' is answered in words.")
     with ranges.of("answer"):
         return asked.checked(answer, device, engine)
+
+
+def question_of(node: Probe, reason: str) -> Question:
+    """Return the question that a message names.
+
+    Raises:
+        RefusedError: there is none of that name; it is counted under ``reason``.
+    """
+    try:
+        return question(node)
+    except SettingError as error:
+        raise RefusedError(reason, str(error)) from error
 
 
 def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:

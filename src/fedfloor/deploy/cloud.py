@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import ranges
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import answers as answers_of
+from fedfloor.deploy import claims, joining, subtasks
 from fedfloor.deploy import facts as facts_of
-from fedfloor.deploy import joining, ranges, subtasks
 from fedfloor.deploy.asking import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.direct import Direct, Edges
@@ -170,7 +171,7 @@ class Cloud:
             yield
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
-            self._failed(factory, request, "RunError", ranges.text(str(error)))
+            self._failed(factory, request, "RunError", claims.text(str(error)))
 
     def _failed(self, factory: int, request: str, error: str, text: str) -> None:
         """Note which of its devices' work an edge could not have done."""
@@ -327,19 +328,19 @@ class Cloud:
     def _note(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
         """Note what an edge states of itself; return how long it took, in s."""
         known = len(self._factory_of) or ranges.DEVICES
-        stated = ranges.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
+        stated = claims.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         if self._listed and not set(stated.failed) <= self._listed:
             raise RefusedError("device", "it states failures of devices that cloud.toml does not list.")
         self._here[factory] = set(stated.present)
         if answer.kind == "refused":
-            text = ranges.text(answer.about.get("text"))
+            text = claims.text(answer.about.get("text"))
             log.warning("%s refused: %s", self._names[factory], text)
             self._failed(factory, request, "RunError", text)
         return self._tally.note(self._names[factory], stated, down, up)
 
     def _broken(self, factory: int, request: str, answer: Message) -> FedfloorError:
         """Note that an edge could not do its part; return the error that ends the run where all edges fail."""
-        name, text, error = self._names[factory], ranges.text(answer.about.get("text")), str(answer.about.get("error"))
+        name, text, error = self._names[factory], claims.text(answer.about.get("text")), str(answer.about.get("error"))
         log.error("%s could not do its part: %s", name, text)
         self._failed(factory, request, error if error in KINDS else "RunError", text)
         return KINDS.get(error, RunError)(f"{name}: {text}")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.deploy import answers, ranges
+from fedfloor import ranges
+from fedfloor.deploy import answers, claims
 from fedfloor.deploy.asking import Line, side_by_side
 from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
@@ -91,8 +92,8 @@ class Factory:
             if why := limit.flaw(engine.network, packet["w"], sent["w"]):
                 raise RefusedError("range", why)
             with ranges.of("receipt"):
-                known = ranges.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
-                receipt = ranges.receipt(answer.about.get("receipt"), known)
+                known = claims.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
+                receipt = claims.receipt(answer.about.get("receipt"), known)
                 seconds = ranges.number(answer.about.get("seconds", 0.0), 0, self.deadlines.visit_s, "its seconds")
         except RefusedError as error:
             self._spoilt(key.device, "visit", error)
@@ -178,7 +179,7 @@ class Factory:
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
         )
         if answer is not None and answer.kind in ("failed", "refused"):  # nobody else's training hangs on it
-            text, error = ranges.text(answer.about.get("text")), str(answer.about.get("error"))
+            text, error = claims.text(answer.about.get("text")), str(answer.about.get("error"))
             log.error("device %s could not do its %s: %s", answer.sender, kind, text)
             failed(
                 self.failed,

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfloor import ranges
 from fedfloor.deploy import answers as answers_of
-from fedfloor.deploy import ranges
+from fedfloor.deploy import claims
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.engine import limit, scopes
@@ -239,11 +240,11 @@ def _receipts(
     ticks = subtask.tick, subtask.tick + walk.span(resolved)
     for visit, row in zip(expected, ranges.rows(receipts, len(expected), "its receipts"), strict=True):
         k = visit.site.index
-        known = ranges.Known(
+        known = claims.Known(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
             engine.memory.visits[k] + times[k], engine.network.parcel(visit.work.scope).size(subtask.start),
         )  # fmt: skip
-        found.append(ranges.receipt(row, known))
+        found.append(claims.receipt(row, known))
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedfloor.deploy.ranges import Measured
+from fedfloor.deploy.claims import Measured
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 
 KINDS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}

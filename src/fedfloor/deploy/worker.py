@@ -12,15 +12,14 @@ from torch import Tensor
 
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy import packing
+from fedfloor.deploy.answers import question_of
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import Names
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.questions import question
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.models import parcel
@@ -170,10 +169,7 @@ class Worker:
         if not isinstance(settings, dict):
             raise RefusedError("header", "the settings of its question are no table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
-        try:
-            asked = question(node)
-        except SettingError as error:
-            raise RefusedError("header", str(error)) from error
+        asked = question_of(node, "header")
         if asked.excess():
             raise RefusedError("header", asked.excess())
         if asked.trains:

@@ -21,7 +21,7 @@ from fedfloor.plan.schedule import Key
 def fits(layer: nn.Module, work: Work, objective: Objective) -> bool:
     """Return whether a visit comes to these steps: a linear layer, plain SGD, cross-entropy alone."""
     kind = type(objective)
-    plain = kind.loss is Plain.loss and kind.penalty is Objective.penalty and kind.aside is Objective.aside
+    plain = kind.loss is Plain.loss and kind.penalty is Objective.penalty and kind.per_sample is Objective.per_sample
     trained = type(layer) is nn.Linear and layer.bias is not None and all(p.requires_grad for p in layer.parameters())
     known = work.only("objective", "settings", "epochs", "steps", "batch_size", "rate", "scope")
     return plain and trained and known

@@ -16,7 +16,7 @@ Kind = Literal["auto", "ranks", "cohort"]
 Where = Literal["auto", "cpu", "cuda"]
 
 
-class Place(NamedTuple):
+class Placement(NamedTuple):
     """An engine's kind, ``ranks`` or ``cohort``, and the kind of device it trains on, ``cpu`` or ``cuda``."""
 
     kind: str
@@ -35,7 +35,7 @@ def accelerators() -> int:
     return torch.cuda.device_count()
 
 
-def placed(kind: Kind, device: Where) -> Place:
+def placed(kind: Kind, device: Where) -> Placement:
     """Return where and how training takes place here.
 
     ``auto`` is a cohort on CUDA where there is CUDA, else ranks on CPUs; ranks that are asked for by name stay on CPUs
@@ -45,7 +45,7 @@ def placed(kind: Kind, device: Where) -> Place:
         SettingError: CUDA is asked for, and there is none.
 
     >>> placed("ranks", "auto"), placed("cohort", "cpu")
-    (Place(kind='ranks', device='cpu'), Place(kind='cohort', device='cpu'))
+    (Placement(kind='ranks', device='cpu'), Placement(kind='cohort', device='cpu'))
     """
     if device == "auto":
         device = "cuda" if kind != "ranks" and accelerators() else "cpu"
@@ -56,10 +56,10 @@ def placed(kind: Kind, device: Where) -> Place:
         )
     if kind == "auto":
         kind = "cohort" if device == "cuda" else "ranks"
-    return Place(kind, device)
+    return Placement(kind, device)
 
 
-def device_of(place: Place, rank: int) -> torch.device:
+def device_of(place: Placement, rank: int) -> torch.device:
     """Return the device a rank trains on: ranks of a host take its CUDA devices in turn."""
     import torch
 
@@ -69,7 +69,7 @@ def device_of(place: Place, rank: int) -> torch.device:
     return torch.device("cuda", local % torch.cuda.device_count())
 
 
-def engaged(place: Place, precision: Precision, device: torch.device) -> Cohort | None:
+def engaged(place: Placement, precision: Precision, device: torch.device) -> Cohort | None:
     """Return the cohort, where there is one; matrix products on CUDA get their precision, in this whole process."""
     import torch
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -39,13 +39,13 @@ from fedfloor.plan.nodes import Node, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import (
     Answers,
-    Beside,
     Branch,
+    Concurrent,
     Driver,
     Key,
     NodeResult,
     ParallelRequest,
-    Round,
+    RoundContext,
     Walk,
     Walking,
     is_lost,
@@ -73,9 +73,9 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     scopes.check(engine.network, plan, packet)
     packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
     trainer = Trainer(engine, round_number, FrozenExtractor(walk.scopes(plan) == {"classifier"}), whole=True)
-    trainer.dealt = engine.team.size > 1 or engine.factories is not None
+    trainer.by_team = engine.team.size > 1 or engine.factories is not None
     try:
-        passed = trainer.drive(Walk(trainer.round, dealt=trainer.dealt).node(plan, packet, tick))
+        passed = trainer.drive(Walk(trainer.round, by_team=trainer.by_team).node(plan, packet, tick))
     except BaseException as error:
         engine.team.fail(error)
         raise
@@ -101,7 +101,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
 
 
 class Trainer(Driver):
-    """Trains what a walk yields.
+    """Carries out a walk's requests by training.
 
     Args:
         engine: this rank's.
@@ -110,16 +110,16 @@ class Trainer(Driver):
         whole: whether it is the cloud's walk: updates are then judged by factory, as edges would.
 
     Attributes:
-        dealt: whether it is the whole team that walks.
+        by_team: whether the whole team walks, as in :class:`~fedfloor.plan.schedule.Walk`.
         limit: on the length of updates, as it is known where the walk is; None: none.
     """
 
     def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:
         self.engine, self.extractor, self.whole = engine, extractor, whole
-        self.round = Round(
-            engine.seed, round_number, self._size, self._sent, self._is_lost, beside=engine.air is not None
+        self.round = RoundContext(
+            engine.seed, round_number, self._size, self._sent, self._is_lost, interference=engine.air is not None
         )
-        self.dealt = False
+        self.by_team = False
         self.limit = engine.limit.copy() if engine.limit is not None else None
 
     @property
@@ -129,14 +129,14 @@ class Trainer(Driver):
 
     def drive(self, walking: Walking) -> NodeResult:
         """Drive a walk to its end; with a cohort, what takes place at the same time is done together."""
-        if self.engine.cohort is not None and not self.dealt:
+        if self.engine.cohort is not None and not self.by_team:
             return self.engine.cohort.walk(self, walking)
         return super().drive(walking)
 
     def apart(self, known: Iterable[int] | None = None) -> Trainer:
         """Return the trainer of a branch; with ``known``, on a copy of the memory of these devices."""
         twin = copy.copy(self)
-        twin.dealt = twin.whole = False
+        twin.by_team = twin.whole = False
         if known is not None:
             twin.engine = copy.copy(self.engine)
             twin.engine.memory = self.engine.memory.seen_by(known)
@@ -162,7 +162,7 @@ class Trainer(Driver):
 
     def probe(self, request: schedule.ProbeRequest) -> Answers:
         """Ask devices, each rank its share."""
-        team = self.engine.team if self.dealt else Alone()
+        team = self.engine.team if self.by_team else Alone()
         return ask(self.engine, request.node, request.packet, request.tick, team)
 
     def broadcast(self, request: schedule.BroadcastRequest) -> None:
@@ -188,7 +188,7 @@ class Trainer(Driver):
         """Walk the branches of a ``Parallel``, by the team where it is the team that walks."""
         if union.fits(self.engine, request.node, request.packet):
             return self._together(request)  # on every rank alike: no message
-        if request.walk.dealt:
+        if request.walk.by_team:
             return self._deal(request)
         return self.met(request, *self.branches(request, range(len(request.node.children))))
 
@@ -211,7 +211,7 @@ class Trainer(Driver):
     def _subtask(self, request: ParallelRequest) -> Subtask:
         start = kept(request.packet, self.engine.network.flat)
         known = self.limit.known if self.limit is not None else {}
-        seen, heard = request.walk.visits, request.walk.heard
+        seen, heard = request.walk.visits, request.walk.answers
         return Subtask(request.node, start, self.round.number, request.tick, seen, heard, self.extractor.frozen, known)
 
     def branches(self, request: ParallelRequest, mine: Collection[int]) -> tuple[Aggregation, list[NodeResult]]:
@@ -231,8 +231,7 @@ class Trainer(Driver):
             if wait:
                 return replace(one, packet=kept(one.packet, self.engine.network.flat))
             with lock:
-                aggregation.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
-            return replace(one, packet={})
+                return self.add(aggregation, branch, one)
 
         at_once, done, parted = self.executor.at_once, dict[int, NodeResult](), request.branches(mine)
         unsettled = self.limit is not None and not self.limit.settled(node)
@@ -242,11 +241,15 @@ class Trainer(Driver):
                 first, rest, limits = group[:FIRST], group[FIRST:], self.limit.copy()
                 passed = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
                 for branch, one in zip(first, self._judged_together(passed, start, limits), strict=True):
-                    aggregation.add(branch.index, one.packet, sum(self._size(k) for k in one.trained))
-                    done[branch.index] = replace(one, packet={})
+                    done[branch.index] = self.add(aggregation, branch, one)
             passed = in_turn_or_at_once(go, rest, at_once=at_once)
             done.update(zip((branch.index for branch in rest), passed, strict=True))
         return aggregation, [done[branch.index] for branch in parted]
+
+    def add(self, aggregation: Aggregation, branch: Branch, result: NodeResult) -> NodeResult:
+        """Add a branch's packet, weighted by the samples of the devices trained in it; return the result without it."""
+        aggregation.add(branch.index, result.packet, sum(self._size(k) for k in result.trained))
+        return replace(result, packet={})
 
     def _by_factory(self, branches: list[Branch]) -> list[list[Branch]]:
         """Return branches by the edge that would judge them, each group in plan order."""
@@ -276,7 +279,7 @@ class Trainer(Driver):
         """Let all branches meet; what their devices keep is known from here on."""
         engine, memory = self.engine, self.engine.memory
         whole = schedule.joined(request, {}, branches)
-        heard = merged([request.walk.heard, whole.answers]) if whole.answers else request.walk.heard
+        heard = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(one.receipts, sizes, heard) for one in branches]
         aggregation.check_asked(known, away=self._may_lack_answers())
@@ -304,19 +307,28 @@ class Trainer(Driver):
 
     def _together(self, request: ParallelRequest) -> NodeResult:
         """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
-        engine, node, packet = self.engine, request.node, request.packet
-        keys = [(key, is_lost(key, engine.loss_chance)) for key in request.visit_keys()]
-        told = iter(union.step(engine, node, packet, [key for key, gone in keys if not gone]))
-        size = engine.network.parcel("all").size(packet)
-        receipts = [
-            schedule.lost(key, self._size(key.device), size)
-            if gone
-            else Receipt(key.device, key.visit, key.tick, *next(told), size, lost=False)
-            for key, gone in keys
+        keys, size = self.super_node(request)
+        figures = union.step(self.engine, request.node, request.packet, keys)
+        receipts = {
+            key.device: Receipt(key.device, key.visit, key.tick, *visit, size, lost=False)
+            for key, visit in zip(keys, figures, strict=True)
+        }
+        return self.united(request, receipts, {"w": self.engine.network.flat} if keys else request.packet)
+
+    def super_node(self, request: ParallelRequest) -> tuple[list[Key], int]:
+        """Return the keys of a super node's visits that are not lost, and the bytes that each of them sends."""
+        keys = [key for key in request.visit_keys() if not is_lost(key, self.engine.loss_chance)]
+        return keys, self.engine.network.parcel("all").size(request.packet)
+
+    def united(self, request: ParallelRequest, receipts: Mapping[int, Receipt], packet: Packet) -> NodeResult:
+        """Return the result of a super node, given the receipts of the devices whose visits were not lost."""
+        size = self.engine.network.parcel("all").size(request.packet)
+        rows = [
+            receipts[key.device] if key.device in receipts else schedule.lost(key, self._size(key.device), size)
+            for key in request.visit_keys()
         ]
-        trained = frozenset(key.device for key, gone in keys if not gone)
-        engine.memory.visits.update(trained)
-        return NodeResult({"w": engine.network.flat} if trained else packet, node, receipts, trained)
+        self.engine.memory.visits.update(receipts.keys())
+        return NodeResult(packet, request.node, rows, frozenset(receipts))
 
     def _may_lack_answers(self) -> bool:
         """Return whether devices may be away when they are asked, or their answers refused."""
@@ -332,11 +344,11 @@ class Trainer(Driver):
     def _sent(self, work: Work, packet: Packet) -> int:
         return self.engine.network.parcel(work.scope).size(packet) if work.sends else 0
 
-    def _is_lost(self, node: Train, beside: Beside, key: Key) -> bool:
+    def _is_lost(self, node: Train, concurrent: Concurrent, key: Key) -> bool:
         engine = self.engine
         if is_lost(key, engine.loss_chance):
             return True
-        return engine.air is not None and engine.air.lost(node, beside, key.place())
+        return engine.air is not None and engine.air.lost(node, concurrent, key.place())
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine

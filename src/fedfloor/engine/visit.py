@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
 from fedfloor.engine import backward, chain, fused, scopes
-from fedfloor.engine.asides import Asides, told
 from fedfloor.engine.chain import Gradients
+from fedfloor.engine.per_sample import PerSampleCache, call_objective
 from fedfloor.errors import DivergedError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
@@ -89,14 +89,14 @@ def train(
     rng = generator(key.seed, "batches", *key.place())
     part = scopes.trained(network, objective, work)
     visit = replace(visit, first=part.start)
-    visit = told(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
+    visit = call_objective(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
     large = fused.layers(network, work, objective) if shortcuts else []
     way, views = _way(network, network.module if module is None else module, part, objective, large, visit.task)
     behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
     statistics = behind.clone() if work.scope != "all" else behind
     weights = network.flat[part]
     step = stepper(weights, views, work)
-    asides = Asides(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
+    cache = PerSampleCache(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
     losses: list[list[Tensor]] = []
     outputs: list[Tensor] = []
@@ -108,12 +108,12 @@ def train(
             used = torch.from_numpy(order[: count * work.batch_size])
             for rows in used.split(samples.chunk(work.batch_size)):
                 x, y = samples.values(rows), samples.y[rows]
-                for bx, by, about in asides.batches(rows, x, y, work.batch_size, key):
+                for bx, by, about in cache.batches(rows, x, y, work.batch_size, key):
                     loss, logits, grown, extra = _gradients(way, objective, weights, bx, by, about, key)
                     step(grown, extra)
                     losses[-1].append(loss)
                     outputs.append(logits)
-            asides.known = True
+            cache.known = True
     if statistics is not behind:
         behind.copy_(statistics)
     right = visit.task.hits(torch.cat(outputs), samples.y[used]).sum()
@@ -183,7 +183,7 @@ def _gradients(
         term = objective.penalty(weights, visit)
         return (loss, logits, grown, None) if term is None else (loss + term[0], logits, grown, term[1])
 
-    return told(ask, len(y), key)
+    return call_objective(ask, len(y), key)
 
 
 def stepper(

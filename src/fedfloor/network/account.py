@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from fedfloor.network.air import Air, Sent
-from fedfloor.network.events import Branch, Clock
+from fedfloor.network.events import Clock, Process
 from fedfloor.network.routes import Hop
 from fedfloor.network.sites import Sites
 from fedfloor.plan.nodes import Train
@@ -52,7 +52,7 @@ class Account:
         self.busy = [0.0] * len(self.of.samples)
         self.moves: list[Move] = []
 
-    def take(self, hop: Hop, time: float, size: int, branch: Branch, sent: Sent | None = None) -> float:
+    def take(self, hop: Hop, time: float, size: int, process: Process, sent: Sent | None = None) -> float:
         """Take one hop from ``time`` on, which is now where its link is shared; return when the packet is there."""
         seconds, start, sender, receiver = size * hop.s_per_byte, time, hop.sender, hop.receiver
         watt = self.transmit_w[sender] if sender >= 0 else 0.0
@@ -60,8 +60,8 @@ class Account:
             seconds, size, watt = self._radio(hop, size, sent)
         if hop.resource >= 0:
             start = self.clock.serve(hop.resource, seconds)
-            branch.wait_s += start - time
-        branch.transfer_s += seconds + hop.latency_s
+            process.wait_s += start - time
+        process.transfer_s += seconds + hop.latency_s
         self.bytes[hop.counter] += size
         if sender >= 0:
             self.joules[sender] += seconds * watt
@@ -78,22 +78,22 @@ class Account:
         self.joules[k] += seconds * self.receive_w[k]
         self.busy[k] += seconds
 
-    def train(self, node: Train, branch: Branch) -> float:
+    def train(self, node: Train, process: Process) -> float:
         """Train at a site; return the seconds it takes."""
         if node.site.kind == "device":
-            return self.compute(node.site.index, self.sites.passes(node.site.index, node.work), branch)
+            return self.compute(node.site.index, self.sites.passes(node.site.index, node.work), process)
         seconds = self.sites.cloud_s(node.work)
-        branch.compute_s += seconds
-        branch.path.append(-1)
+        process.compute_s += seconds
+        process.path.append(-1)
         return seconds
 
-    def compute(self, k: int, passes: float, branch: Branch) -> float:
+    def compute(self, k: int, passes: float, process: Process) -> float:
         """Let a device go through its data; return the seconds it takes."""
         seconds = passes * self.of.pass_s[k]
         self.joules[k] += passes * self.of.pass_j[k]
         self.busy[k] += seconds
-        branch.compute_s += seconds
-        branch.path.append(k)
+        process.compute_s += seconds
+        process.path.append(k)
         return seconds
 
     def _radio(self, hop: Hop, size: int, sent: Sent | None) -> tuple[float, int, float]:

@@ -16,7 +16,7 @@ from fedfloor.network.sites import Sites
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import Train
 
-Place = tuple[int, int, int, int]  # round, tick, device, visit
+VisitPlace = tuple[int, int, int, int]  # round, tick, device, visit
 
 
 class Sent(NamedTuple):
@@ -67,18 +67,18 @@ class Air:
         """Return the mean received power of a device that sends with so much power."""
         return self.gain[device] * math.pow(10.0, (power_dbm - 30.0) / 10.0)  # arrays of one number are slow
 
-    def send(self, visit: Train, beside: Sequence[Train], place: Place, payload_bytes: float) -> Sent:
+    def send(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace, payload_bytes: float) -> Sent:
         """Say how a visit's result is sent.
 
         Args:
             visit: whose result.
-            beside: the visits that stand at its place in the other branches.
+            concurrent: the visits that stand at its place in the other branches.
             place: (round, tick, device, visit), which keys how often it is sent.
             payload_bytes: size of the packet.
         """
         mine = self.given(visit, place[0])
         cell = self.cells[visit.site.index]
-        near = [one for one in beside if one.site.kind == "device" and self.cells[one.site.index] == cell]
+        near = [one for one in concurrent if one.site.kind == "device" and self.cells[one.site.index] == cell]
         others = [(one.site.index, self.given(one, place[0])) for one in near]
         signal = self.signal_w(visit.site.index, mine.power_dbm)
         noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
@@ -97,11 +97,11 @@ class Air:
         one = float(physics.airtime_s(radio, np.array(self.signal_w(device, power)), payload_bytes))
         return Sent(one, 1, float(physics.watts(power)), lost=False)
 
-    def lost(self, visit: Train, beside: Sequence[Train], place: Place) -> bool:
+    def lost(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace) -> bool:
         """Return whether a visit's result is given up; it does not depend on the packet's size."""
-        return self.send(visit, beside, place, 1.0).lost
+        return self.send(visit, concurrent, place, 1.0).lost
 
-    def _attempts(self, chance: float, place: Place) -> tuple[int, bool]:
+    def _attempts(self, chance: float, place: VisitPlace) -> tuple[int, bool]:
         """Draw the number of transmissions, P(n) = q(1 − q)^(n−1), cut at the limit."""
         most = self.radio.attempts
         u = float(generator(self.seed, "air", *place).random())

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from fedfloor.network.account import Account
-from fedfloor.network.events import NEVER, Branch, Clock, Meeting, Steps
+from fedfloor.network.events import NEVER, Clock, Join, Process, Steps
 from fedfloor.network.routes import Hop, Routes
 from fedfloor.plan.nodes import CLOUD, Site
 
 Target = tuple[int, Site]  # number of a child, and the first site it goes to
-Then = Callable[[int, "Stand", Branch], Steps]  # what a child does once it stands there; returns when it ends
+Then = Callable[[int, "PacketState", Process], Steps]  # what a child does once it stands there; returns when it ends
 
 
-class Stand(NamedTuple):
+class PacketState(NamedTuple):
     """Where a packet is and since when.
 
     Attributes:
@@ -42,72 +42,72 @@ class Copies:
     def __init__(self, clock: Clock, routes: Routes, spent: Account) -> None:
         self.clock, self.routes, self.spent = clock, routes, spent
 
-    def fan(self, stand: Stand, targets: Sequence[Target], size: int, branch: Branch, then: Then) -> Steps:
+    def fan(self, state: PacketState, targets: Sequence[Target], size: int, process: Process, then: Then) -> Steps:
         """Send copies to the children's first sites, let each go on from there, wait for the latest."""
         if not targets:
-            return stand.time
-        meeting = Meeting(branch)
-        copy = stand._replace(visit=-1, since=-1.0)  # no visit's result: the packet stays
-        self._spread(copy, targets, size, meeting, then)
+            return state.time
+        join = Join(process)
+        copy = state._replace(visit=-1, since=-1.0)  # no visit's result: the packet stays
+        self._spread(copy, targets, size, join, then)
         yield None  # until they have ended
-        return meeting.end
+        return join.end
 
     def _spread(
         self,
-        stand: Stand,
+        state: PacketState,
         targets: Iterable[Target],
         size: int,
-        meeting: Meeting,
+        join: Join,
         then: Then,
-        after: Branch | None = None,
+        after: Process | None = None,
     ) -> None:
         """Start a process for each child, or for each transmission that serves several of them."""
         shared: dict[tuple[str | int, ...], tuple[Hop, list[Target]]] = {}
-        route, here, held = self.routes.route, stand.site, stand.held
+        route, here, held = self.routes.route, state.site, state.held
         for i, site in targets:
             way = route(here, site)
             if not way.cast or (site.kind == "device" and site.index in held):
-                own = self._new(stand.time, site, meeting, after)
-                own.steps = then(i, stand, own)
+                own = self._new(state.time, site, join, after)
+                own.steps = then(i, state, own)
                 continue
             hop = way.hops[0]  # one copy goes over it for all that it, or a later transmission, serves
             key = (hop.counter, hop.resource) if hop.cast else (hop.counter, hop.to.kind, hop.to.index)
             shared.setdefault(key, (hop, []))[1].append((i, site))
         for hop, group in shared.values():
-            own = self._new(stand.time, min((site for _, site in group), key=_order), meeting, after)
-            own.steps = self._carry(stand, hop, group, size, own, meeting, then)
+            own = self._new(state.time, min((site for _, site in group), key=_order), join, after)
+            own.steps = self._carry(state, hop, group, size, own, join, then)
 
     def _carry(
-        self, stand: Stand, hop: Hop, group: Sequence[Target], size: int, own: Branch, meeting: Meeting, then: Then
+        self, state: PacketState, hop: Hop, group: Sequence[Target], size: int, own: Process, join: Join, then: Then
     ) -> Steps:
         """One transmission to several receivers; from each place it reaches they go on."""
-        time = stand.time
+        time = state.time
         if hop.resource >= 0 and time > self.clock.now:
             yield time
         time = self.spent.take(hop, time, size, own)
-        since = stand.since if stand.since >= 0 else stand.time
+        since = state.since if state.since >= 0 else state.time
         heard = {hop.receiver}
         beyond: dict[int, tuple[Site, list[Target]]] = {}
         for i, site in group:
-            to = self.routes.route(stand.site, site).hops[0].to
+            to = self.routes.route(state.site, site).hops[0].to
             if to.kind != "device":
                 beyond.setdefault(to.index, (to, []))[1].append((i, site))
                 continue
             if site.index not in heard:
                 heard.add(site.index)
                 self.spent.hear(site.index, size * hop.s_per_byte)
-            one = self._new(time, site, meeting, own)
-            one.steps = then(i, Stand(time, site, stand.size, -1, since, stand.held, stand.whole), one)
+            one = self._new(time, site, join, own)
+            one.steps = then(i, PacketState(time, site, state.size, -1, since, state.held, state.whole), one)
         for place, there in beyond.values():
-            self._spread(stand._replace(time=time, site=place, since=since), there, size, meeting, then, own)
+            self._spread(state._replace(time=time, site=place, since=since), there, size, join, then, own)
         return NEVER
 
-    def _new(self, time: float, site: Site, meeting: Meeting, after: Branch | None) -> Branch:
+    def _new(self, time: float, site: Site, join: Join, after: Process | None) -> Process:
         """Return a new process, which begins at ``time``; it goes on from ``after``."""
-        own = Branch(site.index if site.kind == "device" else -1, meeting)
+        own = Process(site.index if site.kind == "device" else -1, join)
         if after is not None:
             own.add(after)
-        meeting.left += 1
+        join.left += 1
         self.clock.at(time, own)
         return own
 

@@ -9,7 +9,7 @@ Steps = Generator["float | None", None, float]  # yields when to go on, or None:
 NEVER = -1.0  # the end of a process that only started others
 
 
-class Branch:
+class Process:
     """One process: a copy of the packet on its way.
 
     Attributes:
@@ -18,15 +18,15 @@ class Branch:
         path: the devices it visited.
     """
 
-    __slots__ = ("compute_s", "meeting", "order", "path", "steps", "transfer_s", "wait_s")
+    __slots__ = ("compute_s", "join", "order", "path", "steps", "transfer_s", "wait_s")
 
-    def __init__(self, order: int, meeting: Meeting | None) -> None:
-        self.order, self.meeting = order, meeting
+    def __init__(self, order: int, join: Join | None) -> None:
+        self.order, self.join = order, join
         self.steps: Steps
         self.compute_s = self.transfer_s = self.wait_s = 0.0
         self.path: list[int] = []
 
-    def add(self, other: Branch) -> None:
+    def add(self, other: Process) -> None:
         """Take over what another one's seconds went into, and its way."""
         self.compute_s += other.compute_s
         self.transfer_s += other.transfer_s
@@ -34,15 +34,15 @@ class Branch:
         self.path += other.path
 
 
-class Meeting:
+class Join:
     """Where a process waits for its children; it goes on when the latest has ended, and takes over what that took."""
 
     __slots__ = ("end", "last", "left", "waiting")
 
-    def __init__(self, waiting: Branch) -> None:
+    def __init__(self, waiting: Process) -> None:
         self.waiting, self.left = waiting, 0
         self.end = NEVER
-        self.last: Branch | None = None
+        self.last: Process | None = None
 
 
 class Clock:
@@ -51,13 +51,13 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.free: dict[int, float] = {}
-        self._heap: list[tuple[float, int, int, Branch]] = []
+        self._heap: list[tuple[float, int, int, Process]] = []
         self._count = 0
 
-    def at(self, time: float, branch: Branch) -> None:
+    def at(self, time: float, process: Process) -> None:
         """Let a process go on at a time."""
         self._count += 1
-        heappush(self._heap, (time, branch.order, self._count, branch))
+        heappush(self._heap, (time, process.order, self._count, process))
 
     def serve(self, resource: int, seconds: float) -> float:
         """Occupy a resource from now on, or from when it is free; return when that begins."""
@@ -66,30 +66,30 @@ class Clock:
         self.free[resource] = start + seconds
         return start
 
-    def run(self, root: Branch) -> float:
+    def run(self, root: Process) -> float:
         """Run until nothing is left to do; return when the root ended."""
         self.at(0.0, root)
         heap, end = self._heap, 0.0
         while heap:
-            self.now, _, _, branch = heappop(heap)
+            self.now, _, _, process = heappop(heap)
             try:
-                wake = next(branch.steps)
+                wake = next(process.steps)
             except StopIteration as stop:
-                if branch.meeting is None:
+                if process.join is None:
                     end = stop.value
                 else:
-                    self._met(branch.meeting, branch, stop.value)
+                    self._met(process.join, process, stop.value)
                 continue
             if wake is not None:
                 self._count += 1
-                heappush(heap, (wake, branch.order, self._count, branch))
+                heappush(heap, (wake, process.order, self._count, process))
         return end
 
-    def _met(self, meeting: Meeting, branch: Branch, end: float) -> None:
-        meeting.left -= 1
-        if end > meeting.end:
-            meeting.end, meeting.last = end, branch
-        if meeting.left == 0:
-            if meeting.last is not None:
-                meeting.waiting.add(meeting.last)
-            self.at(meeting.end, meeting.waiting)
+    def _met(self, join: Join, process: Process, end: float) -> None:
+        join.left -= 1
+        if end > join.end:
+            join.end, join.last = end, process
+        if join.left == 0:
+            if join.last is not None:
+                join.waiting.add(join.last)
+            self.at(join.end, join.waiting)

@@ -10,7 +10,7 @@ from fedfloor.network.account import Move
 from fedfloor.network.air import Air
 from fedfloor.network.payload import Payload
 from fedfloor.network.sites import Sites
-from fedfloor.network.walk import Walk
+from fedfloor.network.walk import PriceWalk
 from fedfloor.plan.nodes import Node
 
 
@@ -94,7 +94,7 @@ def price(
             radio, and no air is given.
     """
     _check(sites, air)
-    job = Walk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace)
+    job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace)
     end, spent, root = job.run(), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
     joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}

@@ -15,7 +15,7 @@ from fedfloor.network import radio
 from fedfloor.network.profile import Network, Number
 from fedfloor.network.radio import Floats
 from fedfloor.network.routes import Routes
-from fedfloor.plan.nodes import Work, asked_once
+from fedfloor.plan.nodes import Work, forward_cost
 
 DRAWN = ("cycles_per_bit", "clock_hz", "data_bits", "distance_m", "capacitance", "transmit_w", "receive_w", "idle_w",
          "seconds_per_sample", "compute_w")  # fmt: skip
@@ -29,7 +29,7 @@ def trained(work: Work, samples: float) -> float:
     (0.1 % of the parameters of HFedMS's network are its classifier's).
     """
     passes = work.passes(samples)
-    return passes if work.scope == "all" else asked_once(passes)
+    return passes if work.scope == "all" else forward_cost(passes)
 
 
 class Lists(NamedTuple):

@@ -11,21 +11,21 @@ from dataclasses import replace
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.network.account import Account
-from fedfloor.network.air import Air, Place, Sent
-from fedfloor.network.copies import Copies, Stand, Target, Then
-from fedfloor.network.events import Branch, Clock, Steps
+from fedfloor.network.air import Air, Sent, VisitPlace
+from fedfloor.network.copies import Copies, PacketState, Target, Then
+from fedfloor.network.events import Clock, Process, Steps
 from fedfloor.network.payload import Payload
 from fedfloor.network.sites import Sites
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Site, Train, device, only
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Dry, Packet, Round, TrainRequest
+from fedfloor.plan.schedule import Dry, Packet, RoundContext, TrainRequest
 
-Walking = Generator["float | None", None, Stand]
+Walking = Generator["float | None", None, PacketState]
 Carries = Callable[[Probe], bool]
 
 
-class Walk:
+class PriceWalk:
     """One walk; :func:`fedfloor.network.price.price` describes what it does."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Walk:
         if parts:
             self.pulls, self.holders = pulled(plan, holders, payload.carries)
         self.visit_s = [0.0] * self._visits(plan)
-        self.root = Branch(-1, None)
+        self.root = Process(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
 
     def run(self) -> float:
@@ -51,44 +51,44 @@ class Walk:
         return self.clock.run(self.root)
 
     def _whole(self) -> Steps:
-        stand = yield from self._node(self.plan, Stand(0.0, CLOUD, self.full), self.root, 0)
-        stand = yield from self._move(stand, CLOUD, stand.size, self.root)
-        return stand.time
+        state = yield from self._node(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0)
+        state = yield from self._move(state, CLOUD, state.size, self.root)
+        return state.time
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
-    def _node(self, node: Node, stand: Stand, branch: Branch, first: int) -> Walking:
+    def _node(self, node: Node, state: PacketState, process: Process, first: int) -> Walking:
         """Walk a node; ``first`` is the number of its first visit in plan order."""
         if isinstance(node, Train):
-            return self._train(node, stand, branch, first)
+            return self._train(node, state, process, first)
         if isinstance(node, Parallel):
-            return self._parallel(node, stand, branch, first)
+            return self._parallel(node, state, process, first)
         if isinstance(node, Broadcast):
-            return self._broadcast(node, stand, branch)
+            return self._broadcast(node, state, process)
         if isinstance(node, Probe):
-            return self._probe(node, stand, branch)
-        return self._in_turn(node, stand, branch, first)
+            return self._probe(node, state, process)
+        return self._in_turn(node, state, process, first)
 
-    def _in_turn(self, node: Node, stand: Stand, branch: Branch, first: int) -> Walking:
+    def _in_turn(self, node: Node, state: PacketState, process: Process, first: int) -> Walking:
         turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
         for child in turns:
-            stand = yield from self._node(child, stand, branch, first)
+            state = yield from self._node(child, state, process, first)
             first += self._visits(child)
-        return stand
+        return state
 
-    def _train(self, node: Train, stand: Stand, branch: Branch, number: int) -> Walking:
-        size, since = self._carried(stand, self._size(node.work.scope), branch), stand.time
-        if stand.visit < 0 and stand.since >= 0:
-            since = stand.since
-        stand = yield from self._move(stand, node.site, size, branch)
-        time = stand.time
+    def _train(self, node: Train, state: PacketState, process: Process, number: int) -> Walking:
+        size, since = self._carried(state, self._size(node.work.scope), process), state.time
+        if state.visit < 0 and state.since >= 0:
+            since = state.since
+        state = yield from self._move(state, node.site, size, process)
+        time = state.time
         if number in self.pulls:
-            time = yield from self._pull(stand, node.site, self.full - size, branch)
-        time += self.spent.train(node, branch)
+            time = yield from self._pull(state, node.site, self.full - size, process)
+        time += self.spent.train(node, process)
         self.visit_s[number] = time - since
-        return Stand(time, node.site, size, number, since, whole=stand.whole)
+        return PacketState(time, node.site, size, number, since, whole=state.whole)
 
-    def _parallel(self, node: Parallel, stand: Stand, branch: Branch, first: int) -> Walking:
+    def _parallel(self, node: Parallel, state: PacketState, process: Process, first: int) -> Walking:
         numbers, targets, scopes = [], [], set()
         for i, child in enumerate(node.children):
             numbers.append(first)
@@ -99,35 +99,35 @@ class Walk:
                 first, site = first + self.inside[id(child)], first_stop(child, node.at) or node.at
                 scopes.add(first_scope(child))
             targets.append((i, site))
-        size = max(map(self._size, scopes), default=stand.size)
-        carried = self._carried(stand, size, branch)
-        stand = yield from self._move(stand, node.at, carried, branch)
+        size = max(map(self._size, scopes), default=state.size)
+        carried = self._carried(state, size, process)
+        state = yield from self._move(state, node.at, carried, process)
 
-        def then(i: int, there: Stand, own: Branch) -> Steps:
+        def then(i: int, there: PacketState, own: Process) -> Steps:
             child = node.children[i]
             if isinstance(child, Train) and only(child, "site", "work", "radio"):
                 return self._there_and_back(child, there, own, numbers[i], node.at)
             return self._branch(child, there, own, numbers[i], node.at)
 
-        end = yield from self.copies.fan(stand, targets, size, branch, then)
-        return Stand(end, node.at, carried, whole=stand.whole if carried < self.full else node.at)
+        end = yield from self.copies.fan(state, targets, size, process, then)
+        return PacketState(end, node.at, carried, whole=state.whole if carried < self.full else node.at)
 
-    def _branch(self, node: Node, stand: Stand, own: Branch, first: int, at: Site) -> Steps:
-        done = yield from self._node(node, stand, own, first)
+    def _branch(self, node: Node, state: PacketState, own: Process, first: int, at: Site) -> Steps:
+        done = yield from self._node(node, state, own, first)
         back = yield from self._move(done, at, done.size, own)
         return back.time
 
-    def _there_and_back(self, node: Train, stand: Stand, own: Branch, number: int, at: Site) -> Steps:
+    def _there_and_back(self, node: Train, state: PacketState, own: Process, number: int, at: Site) -> Steps:
         """Do what ``_branch`` does, for a single visit: the node there is most of, so in one generator."""
-        site, size, time, clock = node.site, self._size(node.work.scope), stand.time, self.clock
-        since = stand.since if stand.since >= 0 else time
-        if not (site is stand.site or (site.kind == "device" and site.index in stand.held)):
-            for hop in self.routes.route(stand.site, site).hops:
+        site, size, time, clock = node.site, self._size(node.work.scope), state.time, self.clock
+        since = state.since if state.since >= 0 else time
+        if not (site is state.site or (site.kind == "device" and site.index in state.held)):
+            for hop in self.routes.route(state.site, site).hops:
                 if hop.resource >= 0 and time > clock.now:
                     yield time
                 time = self.spent.take(hop, time, size, own)
         if number in self.pulls:
-            time = yield from self._pull(stand._replace(time=time), site, self.full - size, own)
+            time = yield from self._pull(state._replace(time=time), site, self.full - size, own)
         time += self.spent.train(node, own)
         sent = self.sent.get(number)
         for hop in self.routes.route(site, at).hops:
@@ -137,27 +137,27 @@ class Walk:
         self.visit_s[number] = time - since
         return time
 
-    def _broadcast(self, node: Broadcast, stand: Stand, branch: Branch) -> Walking:
-        def then(i: int, there: Stand, own: Branch) -> Steps:
-            stood = yield from self._move(there, targets[i][1], size, own)
-            return stood.time
+    def _broadcast(self, node: Broadcast, state: PacketState, process: Process) -> Walking:
+        def then(i: int, there: PacketState, own: Process) -> Steps:
+            arrived = yield from self._move(there, targets[i][1], size, own)
+            return arrived.time
 
         size, targets = self._size(node.scope), list(enumerate(map(device, node.devices)))
-        return (yield from self._hand_out(stand, targets, size, branch, then, whole=node.scope == "all"))
+        return (yield from self._hand_out(state, targets, size, process, then, whole=node.scope == "all"))
 
-    def _probe(self, node: Probe, stand: Stand, branch: Branch) -> Walking:
+    def _probe(self, node: Probe, state: PacketState, process: Process) -> Walking:
         question, answer, passes, model = self.payload.of(node)
         targets = list(enumerate(map(device, node.devices)))
 
-        def then(i: int, there: Stand, own: Branch) -> Steps:
+        def then(i: int, there: PacketState, own: Process) -> Steps:
             return self._asked(targets[i][1], there, own, (question, answer, passes), node.at)
 
-        return (yield from self._hand_out(stand, targets, question, branch, then, whole=model))
+        return (yield from self._hand_out(state, targets, question, process, then, whole=model))
 
-    def _asked(self, site: Site, stand: Stand, own: Branch, asked: tuple[int, int, float], at: Site) -> Steps:
+    def _asked(self, site: Site, state: PacketState, own: Process, asked: tuple[int, int, float], at: Site) -> Steps:
         """Ask a device and carry its answer to ``at``: there can be many, so in one generator."""
-        (question, answer, passes), time, clock = asked, stand.time, self.clock
-        there = () if site == stand.site or site.index in stand.held else self.routes.route(stand.site, site).hops
+        (question, answer, passes), time, clock = asked, state.time, self.clock
+        there = () if site == state.site or site.index in state.held else self.routes.route(state.site, site).hops
         for hop in there:
             if hop.resource >= 0 and time > clock.now:
                 yield time
@@ -170,38 +170,38 @@ class Walk:
         return time
 
     def _hand_out(
-        self, stand: Stand, targets: Sequence[Target], size: int, branch: Branch, then: Then, *, whole: bool
+        self, state: PacketState, targets: Sequence[Target], size: int, process: Process, then: Then, *, whole: bool
     ) -> Walking:
         """Send something out while the packet stays; where it is the whole model, devices that hold it need no copy."""
         end = yield from self.copies.fan(
-            stand if whole else stand._replace(held=frozenset()), targets, size, branch, then
+            state if whole else state._replace(held=frozenset()), targets, size, process, then
         )
-        return stand._replace(time=end, held=stand.held.union(s.index for _, s in targets) if whole else stand.held)
+        return state._replace(time=end, held=state.held.union(s.index for _, s in targets) if whole else state.held)
 
     # -- moves --------------------------------------------------------------------------------------------------------
 
-    def _move(self, stand: Stand, to: Site, size: int, branch: Branch) -> Walking:
+    def _move(self, state: PacketState, to: Site, size: int, process: Process) -> Walking:
         """Send the packet to a site; it stays what it is, but is no visit's result any more once it has gone on."""
-        time, sent = stand.time, self.sent.get(stand.visit)
-        if stand.site == to:
-            return stand
-        if not (to.kind == "device" and to.index in stand.held):
-            for hop in self.routes.route(stand.site, to).hops:
+        time, sent = state.time, self.sent.get(state.visit)
+        if state.site == to:
+            return state
+        if not (to.kind == "device" and to.index in state.held):
+            for hop in self.routes.route(state.site, to).hops:
                 if hop.resource >= 0 and time > self.clock.now:
-                    branch.order = hop.device if hop.device >= 0 else branch.order
+                    process.order = hop.device if hop.device >= 0 else process.order
                     yield time
-                time = self.spent.take(hop, time, size, branch, sent)
-        if stand.visit >= 0:
-            self.visit_s[stand.visit] = time - stand.since
-        return Stand(time, to, stand.size, held=stand.held, whole=stand.whole if size < self.full else to)
+                time = self.spent.take(hop, time, size, process, sent)
+        if state.visit >= 0:
+            self.visit_s[state.visit] = time - state.since
+        return PacketState(time, to, state.size, held=state.held, whole=state.whole if size < self.full else to)
 
-    def _pull(self, stand: Stand, to: Site, size: int, branch: Branch) -> Steps:
+    def _pull(self, state: PacketState, to: Site, size: int, process: Process) -> Steps:
         """Bring a device what it lacks, if anything, from where the model is whole, once the packet is there."""
-        time, branch.order = stand.time, to.index
-        for hop in self.routes.route(stand.whole, to).hops if size else ():
+        time, process.order = state.time, to.index
+        for hop in self.routes.route(state.whole, to).hops if size else ():
             if hop.resource >= 0 and time > self.clock.now:
                 yield time
-            time = self.spent.take(hop, time, size, branch)
+            time = self.spent.take(hop, time, size, process)
         return time
 
     # -- what is known of the plan -----------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ class Walk:
             raise unknown("scope to price", scope, self.packet)
         return self.packet[scope]
 
-    def _carried(self, stand: Stand, size: int, branch: Branch) -> int:
+    def _carried(self, state: PacketState, size: int, process: Process) -> int:
         """Return what goes on to visits of this size: what was trained since the cloud goes along, of any scope."""
-        return size if stand.site == CLOUD or branch is not self.root else max(size, stand.size)
+        return size if state.site == CLOUD or process is not self.root else max(size, state.size)
 
     def _visits(self, node: Node) -> int:
         return 1 if isinstance(node, Train) else self.inside[id(node)]
@@ -316,7 +316,7 @@ def _leaves(node: Broadcast | Probe, carry: Carries) -> bool:
 
 def placed(
     plan: Node, round_number: int, tick: int, numbered: Sequence[int] | None = None
-) -> list[tuple[Train, tuple[Train, ...], Place]]:
+) -> list[tuple[Train, tuple[Train, ...], VisitPlace]]:
     """Return every visit in plan order with those that interfere with it, and (round, tick, device, visit).
 
     The engine numbers visits the same way, so that both draw the same chance; but where branches of a ``Parallel``
@@ -328,10 +328,10 @@ def placed(
         numbered: the visits' numbers, from the receipts; counted here where they are left out.
     """
     walked = _Visits()
-    walked.over(plan, Round(0, round_number, beside=True), tick)
+    walked.over(plan, RoundContext(0, round_number, interference=True), tick)
     numbers = [one.key.visit for one in walked.found] if numbered is None else numbered
     return [
-        (one.node, one.beside, replace(one.key, visit=number).place())
+        (one.node, one.concurrent, replace(one.key, visit=number).place())
         for one, number in zip(walked.found, numbers, strict=True)
     ]
 

@@ -11,7 +11,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.parts.frozen import features
 from fedfloor.parts.objective import Visit
 from fedfloor.parts.represented import Represented
-from fedfloor.plan.nodes import asked_once
+from fedfloor.plan.nodes import forward_cost
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -65,7 +65,7 @@ class Contrastive(Represented):
 
     def passes(self, of: float) -> float:
         """Add the two other streams, also at a first visit."""
-        return of + 2 * asked_once(of) if self.mu else of
+        return of + 2 * forward_cost(of) if self.mu else of
 
     def adapt(
         self,
@@ -110,7 +110,7 @@ class Contrastive(Represented):
                 )
         return {}
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return z_prev/‖z_prev‖ − z_glob/‖z_glob‖, [samples, dim]; nothing at a first visit."""
         if not self.mu or "previous" not in visit.memory:
             return {}
@@ -120,9 +120,9 @@ class Contrastive(Represented):
 
     def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
         """Return μ·ℓ and its gradient."""
-        if "apart" not in visit.aside:
+        if "apart" not in visit.per_sample:
             return None
-        said, gradient = contrast(z, visit.aside["apart"], self.temperature)
+        said, gradient = contrast(z, visit.per_sample["apart"], self.temperature)
         return self.mu * said, self.mu * gradient
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002

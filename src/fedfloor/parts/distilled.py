@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedfloor.errors import require
 from fedfloor.parts.frozen import frozen
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.plan.nodes import asked_once
+from fedfloor.plan.nodes import forward_cost
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,9 +46,9 @@ class Distilled(Objective):
 
     def passes(self, of: float) -> float:
         """Add the second stream."""
-        return of + asked_once(of) if self.weight else of
+        return of + forward_cost(of) if self.weight else of
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return the logarithms of what the model as it arrived says, [samples, classes]."""
         return {"said": frozen(visit, x).log_softmax(1)} if self.weight else {}
 
@@ -58,6 +58,6 @@ class Distilled(Objective):
 
         loss, logits = Plain().loss(module, x, y, visit)
         if self.weight:
-            apart = kl_div(logits.log_softmax(1), visit.aside["said"], reduction="batchmean", log_target=True)
+            apart = kl_div(logits.log_softmax(1), visit.per_sample["said"], reduction="batchmean", log_target=True)
             loss = loss + self.weight * apart
         return loss, logits

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from fedfloor.errors import SettingError, unknown
 from fedfloor.parts.frozen import evaluating, features, tapped
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.plan.nodes import asked_once
+from fedfloor.plan.nodes import forward_cost
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,7 +52,7 @@ class Fusion(Objective):
 
     def passes(self, of: float) -> float:
         """Add the second stream, the arriving model's features."""
-        return of + asked_once(of)
+        return of + forward_cost(of)
 
     def adapt(
         self,
@@ -80,7 +80,7 @@ class Fusion(Objective):
             classifier = f"{path}.layer{classifier.removeprefix(path)}"
         return module, classifier
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return y, [samples, C, …]; of pictures [samples, height, width, C], as a network's memory has it."""
         from fedfloor.models.fusion import fused
 
@@ -91,7 +91,7 @@ class Fusion(Objective):
         """Return (cross-entropy [], logits [batch, classes]) of the fused features."""
         from fedfloor.models.fusion import fused
 
-        part, other = fused(module)[1], visit.aside["other"]
+        part, other = fused(module)[1], visit.per_sample["other"]
         part.other = other.permute(0, 3, 1, 2) if other.dim() == 4 else other
         try:
             return Plain().loss(module, x, y, visit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedfloor.errors import SettingError, require
 from fedfloor.parts.frozen import evaluating
 from fedfloor.parts.objective import Objective, Visit
-from fedfloor.plan.nodes import asked_once
+from fedfloor.plan.nodes import forward_cost
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,7 +58,7 @@ class Gated(Objective):
 
     def passes(self, of: float) -> float:
         """Ask a frozen extractor once; what the head comes to is left out."""
-        return asked_once(of) if self.frozen else of
+        return forward_cost(of) if self.frozen else of
 
     def adapt(
         self,
@@ -99,7 +99,7 @@ class Gated(Objective):
             )
         model[place] = own
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return the extractor's features, [samples, width]."""
         if not self.frozen:
             return {}
@@ -117,7 +117,7 @@ class Gated(Objective):
         from fedfloor.models.gated import head_of, through
 
         head = head_of(visit.resident())
-        logits = head(visit.aside["features"]) if self.frozen else through(module, head, x)[1]
+        logits = head(visit.per_sample["features"]) if self.frozen else through(module, head, x)[1]
         return visit.task.losses(logits, y, "mean"), logits
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedfloor.errors import require
 from fedfloor.parts.frozen import frozen
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.plan.nodes import asked_once
+from fedfloor.plan.nodes import forward_cost
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,9 +46,9 @@ class Mmd(Objective):
 
     def passes(self, of: float) -> float:
         """Add the second stream."""
-        return of + asked_once(of) if self.weight else of
+        return of + forward_cost(of) if self.weight else of
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return the logits of the model as it arrived, [samples, classes]."""
         return {"logits": frozen(visit, x)} if self.weight else {}
 
@@ -56,7 +56,7 @@ class Mmd(Objective):
         """Return (cross-entropy + λ·MMD² [], logits of the trained stream [batch, classes])."""
         loss, logits = Plain().loss(module, x, y, visit)
         if self.weight:
-            loss = loss + self.weight * mmd_squared(visit.aside["logits"], logits)
+            loss = loss + self.weight * mmd_squared(visit.per_sample["logits"], logits)
         return loss, logits
 
 

@@ -75,7 +75,7 @@ class Visit:
         gradient: works out the gradient of the mean cross-entropy over all the device's samples at the network's
             present weights, float32 [trained]; it costs a pass over the samples.
         ready: what :meth:`Objective.begin` worked out on arrival.
-        aside: what :meth:`Objective.aside` says of the present mini-batch.
+        per_sample: the rows of :meth:`Objective.per_sample` for the present mini-batch.
         first: where in the flat model the weights begin that are trained; known while the device trains.
         extractor: of a visit on features; see :attr:`Objective.on_features`.
         data: the losses of samples that take the place of the task's; None: plain training.
@@ -90,7 +90,7 @@ class Visit:
     steps: int = 0
     gradient: Callable[[], Tensor] | None = None
     ready: Mapping[str, Tensor] = field(default_factory=dict)
-    aside: Mapping[str, Tensor] = field(default_factory=dict)
+    per_sample: Mapping[str, Tensor] = field(default_factory=dict)
     first: int = 0
     extractor: Extractor | None = None
     data: SampleLosses | None = None
@@ -144,10 +144,10 @@ class Loss(Protocol):
         """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
         return {}
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.
 
-        Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.aside` in every pass.
+        Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.per_sample` in every.
         """
         return {}
 

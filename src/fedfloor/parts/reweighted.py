@@ -92,9 +92,9 @@ class Reweighted(Objective):
         """Begin as the own objective does."""
         return self.part.begin(visit)
 
-    def aside(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return what the own objective does."""
-        return self.part.aside(x, visit)
+        return self.part.per_sample(x, visit)
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return the own objective's loss, with the samples' losses in the place of the cross-entropy."""

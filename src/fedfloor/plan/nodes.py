@@ -137,10 +137,10 @@ class Work:
         return only(self, *names)
 
 
-def asked_once(of: float) -> float:
+def forward_cost(of: float) -> float:
     """Return the passes that it takes to ask a frozen network once for what a visit of so many passes sees.
 
-    >>> asked_once(5.0), asked_once(0.3)
+    >>> forward_cost(5.0), forward_cost(0.3)
     (0.3333333333333333, 0.09999999999999999)
     """
     return FORWARD * min(1.0, of)

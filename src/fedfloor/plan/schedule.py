@@ -35,7 +35,7 @@ MEETING = tuple(one.name for one in fields(Parallel))[1:]  # all but the childre
 
 Packet = Mapping[str, Any]
 Answers = dict[int, dict[str, Any]]
-Beside = tuple[Train, ...]  # the visits at the same place of other branches
+Concurrent = tuple[Train, ...]  # the visits at the same place of the other branches: their uploads interfere
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class TrainRequest(NamedTuple):
         packet: the packet as it arrives.
         key: keys the visit's chance.
         size: bytes of the packet that goes on.
-        beside: the visits at the same place of other branches, whose uploads interfere with this one's.
+        concurrent: the visits at the same place of other branches, whose uploads interfere with this one's.
     """
 
     node: Train
     packet: Packet
     key: Key
     size: int
-    beside: Beside
+    concurrent: Concurrent
 
 
 class ProbeRequest(NamedTuple):
@@ -169,28 +169,28 @@ Request = TrainRequest | ProbeRequest | BroadcastRequest | SelectRequest | Paral
 Walking = Generator[Request, Any, NodeResult]
 
 
-def _never_lost(node: Train, beside: Beside, key: Key) -> bool:  # noqa: ARG001
+def _never_lost(node: Train, concurrent: Concurrent, key: Key) -> bool:  # noqa: ARG001
     return False
 
 
 @dataclass(frozen=True)
-class Round:
-    """What a walk has to know of its round.
+class RoundContext:
+    """The facts of a round that its walk needs.
 
     Args:
         seed, number: the experiment's seed and the round's number, which key its chance.
         samples_of: the number of samples of a device; −1 is the cloud.
         sent: the bytes of a packet that a visit of some work sends on.
-        lost: whether the result of a visit to a device is lost, by (visit, those beside it, key).
-        beside: whether ``lost`` reads the visits beside one.
+        lost: whether the result of a visit to a device is lost, by (visit, its concurrent visits, key).
+        interference: whether ``lost`` reads the concurrent visits.
     """
 
     seed: int
     number: int
     samples_of: Callable[[int], int] = lambda device: 0  # noqa: ARG005
     sent: Callable[[Work, Packet], int] = lambda work, packet: 0  # noqa: ARG005
-    lost: Callable[[Train, Beside, Key], bool] = _never_lost
-    beside: bool = False
+    lost: Callable[[Train, Concurrent, Key], bool] = _never_lost
+    interference: bool = False
 
 
 class Walk:
@@ -199,23 +199,28 @@ class Walk:
     Args:
         of: the round.
         visits: device → how often it was visited so far in the round.
-        heard: device → question → answer, so far in the round.
-        dealt: whether a team walks, whose members each do a share of the branches: what has no branches and asks
-            nothing is then one branch, so that one member does all of it.
+        answers: device → question → answer, so far in the round.
+        by_team: whether the whole team walks and shares out branches. A node below which there is neither a branch nor
+            a question is then walked as the one branch of a ``Parallel``, so that a single rank does all of it.
     """
 
     def __init__(
-        self, of: Round, visits: Mapping[int, int] | None = None, heard: Answers | None = None, *, dealt: bool = False
+        self,
+        of: RoundContext,
+        visits: Mapping[int, int] | None = None,
+        answers: Answers | None = None,
+        *,
+        by_team: bool = False,
     ) -> None:
-        self.round, self.dealt = of, dealt
+        self.round, self.by_team = of, by_team
         self.visits: Counter[int] = Counter(visits or {})
-        self.heard: Answers = heard or {}
-        self._beside: list[Beside] = []
+        self.answers: Answers = answers or {}
+        self._concurrent: list[Concurrent] = []
         self._ahead: list[Sequence[int]] = []
 
     def node(self, node: Node, packet: Packet, tick: int) -> Walking:
         """Walk a node with a packet from a tick on."""
-        if self.dealt and not (isinstance(node, Broadcast) or walk.meets(node) or walk.asks(node)):
+        if self.by_team and not (isinstance(node, Broadcast) or walk.meets(node) or walk.asks(node)):
             return self._alone(node, packet, tick)
         way = _KINDS.get(type(node)) or next((_KINDS[one] for one in type(node).__mro__ if one in _KINDS), None)
         if way is None:
@@ -223,6 +228,7 @@ class Walk:
         return way(self, node, packet, tick)
 
     def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:
+        """Walk a node as the one branch of a ``Parallel``."""
         one = yield from self._parallel(Parallel((node,), mix="equal"), packet, tick)
         return replace(one, resolved=cast(Parallel, one.resolved).children[0])
 
@@ -231,10 +237,10 @@ class Walk:
         key = Key(of.seed, of.number, tick, device, self.visits[device])
         self.visits[device] += 1
         size = of.sent(node.work, packet)
-        beside = self._beside.pop(0) if self._beside else ()  # of the cloud's visits, too: the next finds its own
+        concurrent = self._concurrent.pop(0) if self._concurrent else ()  # the cloud's visits have an entry, too
         trained = None
-        if device < 0 or not of.lost(node, beside, key):
-            trained = yield TrainRequest(node, packet, key, size, beside)
+        if device < 0 or not of.lost(node, concurrent, key):
+            trained = yield TrainRequest(node, packet, key, size, concurrent)
         if trained is None:
             return NodeResult(packet, node, [lost(key, of.samples_of(device), size)])
         packet, receipt = trained
@@ -245,12 +251,12 @@ class Walk:
             self._ahead = yield SelectRequest(node, tick, self.visits, 1)
         chosen = self._ahead.pop(0)
         one = yield from self.node(visits(node, chosen), packet, tick)
-        return replace(one, resolved=made(node, one.resolved), chosen=(tuple(chosen),))
+        return replace(one, resolved=with_census(node, one.resolved), chosen=(tuple(chosen),))
 
     def _parallel(self, node: Parallel, packet: Packet, tick: int) -> Walking:
         one: NodeResult = yield ParallelRequest(node, packet, tick, self)
         if one.answers:
-            self.heard = merged([self.heard, one.answers])
+            self.answers = merged([self.answers, one.answers])
         self.visits.update(receipt.device for receipt in one.receipts)
         return one
 
@@ -260,7 +266,7 @@ class Walk:
 
     def _probe(self, node: Probe, packet: Packet, tick: int) -> Walking:
         answers = yield ProbeRequest(node, packet, tick)
-        self.heard = merged([self.heard, answers])
+        self.answers = merged([self.answers, answers])
         return NodeResult(packet, node, answers=answers)
 
     def _turns(self, node: Repeat | nodes.Sequence, packet: Packet, tick: int) -> Walking:
@@ -285,13 +291,13 @@ class Walk:
     def branches(self, met: ParallelRequest, mine: Collection[int]) -> Iterator[Branch]:
         """Yield branches: they take place at the same time, and none counts what is chosen in another one."""
         ahead, node = Counter[int](), met.node
-        apart = self.round.beside and not any(map(walk.meets, node.children))
-        neighbours = beside(node) if apart else None
+        apart = self.round.interference and not any(map(walk.meets, node.children))
+        neighbours = concurrent(node) if apart else None
         for index, child in enumerate(node.children):
             if index in mine:
                 known = frozenset({*walk.devices(child), -1})  # not all devices: that would be quadratic
-                own = Walk(self.round, {k: self.visits[k] + ahead[k] for k in known}, self.heard)
-                own._beside = list(neighbours[index]) if neighbours else []
+                own = Walk(self.round, {k: self.visits[k] + ahead[k] for k in known}, self.answers)
+                own._concurrent = list(neighbours[index]) if neighbours else []
                 yield Branch(index, child, known, own)
             for visit, times in walk.visited(child):
                 ahead[walk.number(visit)] += times
@@ -329,12 +335,12 @@ def joined(met: ParallelRequest, packet: Packet, branches: Sequence[NodeResult])
     )
 
 
-def merged(said: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:
+def merged(parts: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:
     """Put answers together: device → question → answer; the last answer to a question counts."""
     answers: Answers = {}
-    for one in said:
-        for device, heard in one.items():
-            answers[device] = {**answers.get(device, {}), **heard}
+    for part in parts:
+        for device, given in part.items():
+            answers[device] = {**answers.get(device, {}), **given}
     return answers
 
 
@@ -373,12 +379,12 @@ def in_order(node: Node) -> list[Train]:
     return found * node.times if isinstance(node, Repeat) else found
 
 
-def beside(node: Parallel) -> list[list[tuple[Train, ...]]]:
+def concurrent(node: Parallel) -> list[list[tuple[Train, ...]]]:
     """Return for each branch, for each of its visits in order: the visits at the same place of the other branches.
 
     >>> from fedfloor.plan.nodes import device
     >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
-    >>> beside(Parallel((nodes.Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
+    >>> concurrent(Parallel((nodes.Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
     True
     """
     lines = [in_order(child) for child in node.children]
@@ -412,7 +418,7 @@ def rebuilt(node: Node, resolved: list[Node]) -> Node:
     Returns:
         The very same node where nothing changed.
     """
-    before = walk.children(node)
+    before = walk.children(node)  # one child of a Repeat for all its turns
     if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
         return node
     if not isinstance(node, Repeat):
@@ -434,8 +440,8 @@ def visits(node: Select, chosen: Sequence[int]) -> Parallel:
     return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in MEETING))
 
 
-def made(node: Select, visited: Node) -> Node:
-    """Return what a ``Select`` became: the visits, after the question for the census where that is counted."""
+def with_census(node: Select, visited: Node) -> Node:
+    """Return the visits that a ``Select`` became, after the question for the census where that is counted."""
     return visited if node.asked is None else nodes.Sequence((node.asked, visited))
 
 
@@ -447,7 +453,7 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
         choices: whom each Select chose, in the order of the walk.
     """
     if isinstance(node, Select):
-        return made(node, visits(node, next(choices)))
+        return with_census(node, visits(node, next(choices)))
     if isinstance(node, Parallel):
         branches = tuple(resolved(child, choices) for child in node.children)
         same = all(a is b for a, b in zip(branches, node.children, strict=True))
@@ -460,7 +466,7 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
 
 
 class Driver(ABC):
-    """Does what a walk yields."""
+    """Carries out the requests of a walk."""
 
     def drive(self, walking: Walking) -> NodeResult:
         """Drive a walk to its end."""
@@ -478,7 +484,7 @@ class Driver(ABC):
 
     @abstractmethod
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
-        """Train; None where the result is lost."""
+        """Train at a site; None where the result is lost."""
 
     @abstractmethod
     def probe(self, request: ProbeRequest) -> Answers:
@@ -494,7 +500,7 @@ class Driver(ABC):
 
     @abstractmethod
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk branches, and let them meet."""
+        """Walk the branches, and aggregate their packets."""
 
     _WAYS: Mapping[type[Any], Callable[[Any, Any], Any]] = {
         TrainRequest: lambda self, request: self.train(request),
@@ -508,7 +514,7 @@ class Driver(ABC):
 class Dry(Driver):
     """Walks a plan without training: a ``Select`` chooses its first candidates, questions return no answers."""
 
-    def over(self, plan: Node, of: Round, tick: int = 0, packet: Packet | None = None) -> NodeResult:
+    def over(self, plan: Node, of: RoundContext, tick: int = 0, packet: Packet | None = None) -> NodeResult:
         """Walk a plan from a tick on."""
         return self.drive(Walk(of).node(plan, {} if packet is None else packet, tick))
 
@@ -538,7 +544,7 @@ class Dry(Driver):
 
 
 def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:
-    """Return what is known of a branch that was not walked, as its edge is gone: every visit is lost.
+    """Return the result of a branch that was not walked, as its edge is gone: every visit is lost.
 
     Args:
         node: the branch; a ``Select`` in it stands for the first of its candidates.
@@ -549,7 +555,7 @@ def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int],
     >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
     True
     """
-    none = Round(0, 0, held, lost=lambda node, beside, key: True)  # noqa: ARG005
+    none = RoundContext(0, 0, held, lost=lambda node, concurrent, key: True)  # noqa: ARG005
     return replace(_Absent().drive(Walk(none, seen).node(node, {}, tick)), packet={})
 
 

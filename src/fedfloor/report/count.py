@@ -15,7 +15,7 @@ from fedfloor.plan.schedule import (
     NodeResult,
     Packet,
     ParallelRequest,
-    Round,
+    RoundContext,
     TrainRequest,
     joined,
 )
@@ -71,13 +71,13 @@ def count(plan: Node, rule: str, factory_of: Sequence[int] = ()) -> int:
     if rule != MOVES:
         per_visit, per_group = RULES[rule]
         groups = _Groups()
-        groups.over(plan, Round(0, 0))
+        groups.over(plan, RoundContext(0, 0))
         return per_visit * sum(walk.visits(plan).values()) + per_group * groups.many
     strange = [k for k in walk.devices(plan) if not 0 <= k < len(factory_of)]
     if strange:
         raise SettingError(f"device {min(strange)}: factory_of says the factory of {len(factory_of)} devices.")
     moves = _Moves(factory_of)
-    moves.go(moves.over(plan, Round(0, 0), packet={"at": CLOUD}).packet, CLOUD)
+    moves.go(moves.over(plan, RoundContext(0, 0), packet={"at": CLOUD}).packet, CLOUD)
     return moves.links
 
 

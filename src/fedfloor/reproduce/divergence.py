@@ -10,7 +10,7 @@ from fedfloor import config
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
-from fedfloor.plan.schedule import Dry, NodeResult, ParallelRequest, Round
+from fedfloor.plan.schedule import Dry, NodeResult, ParallelRequest, RoundContext
 from fedfloor.report.ledger import Run
 from fedfloor.runs import forecast
 from fedfloor.runs.parks import build_park
@@ -31,7 +31,7 @@ def of(run: Run) -> float:
 def super_nodes(node: Node, tick: int) -> list[tuple[Parallel, int]]:
     """Return the meetings at edges of a resolved plan, and when they are."""
     found = _Met()
-    found.over(node, Round(0, 1), tick)
+    found.over(node, RoundContext(0, 1), tick)
     return found.at_edges
 
 

@@ -26,8 +26,8 @@ from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Train
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
-    Beside,
     Branch,
+    Concurrent,
     Dry,
     Key,
     NodeResult,
@@ -176,10 +176,10 @@ def resolved(plan: Node, park: Park, place: Place, trained: Counter[int]) -> Nod
             lost on the air of interfering radio is not known here, and counts as trained.
     """
 
-    def is_gone(node: Train, beside: Beside, key: Key) -> bool:  # noqa: ARG001
+    def is_gone(node: Train, concurrent: Concurrent, key: Key) -> bool:  # noqa: ARG001
         return is_lost(key, place.loss_chance)
 
-    of = schedule.Round(place.seed, place.round, lost=is_gone)
+    of = schedule.RoundContext(place.seed, place.round, lost=is_gone)
     return _Forecast(park, place, trained).over(plan, of, place.tick).resolved
 
 

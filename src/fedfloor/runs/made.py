@@ -11,7 +11,7 @@ from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.place import Place
+from fedfloor.engine.place import Placement
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -68,7 +68,7 @@ def engine(
     return made, costs
 
 
-def where(experiment: Experiment, *, live: bool = False) -> Place:
+def where(experiment: Experiment, *, live: bool = False) -> Placement:
     """Return where and how an experiment is trained: real machines, and what a limit judges, visit by visit on CPUs.
 
     Raises:
@@ -76,7 +76,7 @@ def where(experiment: Experiment, *, live: bool = False) -> Place:
     """
     settings, deploy = experiment.engine, experiment.deploy
     if live:
-        return Place("ranks", "cpu")
+        return Placement("ranks", "cpu")
     if not (deploy.simulate and deploy.norm_limit):
         return place.placed(settings.kind, settings.device)
     if settings.kind == "cohort":

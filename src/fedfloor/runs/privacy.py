@@ -17,7 +17,7 @@ from fedfloor.park.privacy import composed
 from fedfloor.park.survey import REVEALS
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
-from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, Round, SelectRequest
+from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
 from fedfloor.runs import folder
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
     if epsilon is None or math.isinf(epsilon):
         return Counter()
     walked = _Asked()
-    walked.over(plan, Round(0, 0))
+    walked.over(plan, RoundContext(0, 0))
     asked = walked.found
     at_once = set(asked)
     asked += [(device, 0) for device in range(before) if (device, 0) not in at_once]

@@ -59,7 +59,7 @@ def refused(name: str, goal: Objective) -> str:
     if type(goal) in (Plain, Prox, Corrected, Variates, Distilled, Mmd, Replay, Weighted, Focal):
         return ""
     kind = type(goal)
-    same = ("penalty", "aside", "arrive", "begin", "features", "trains")
+    same = ("penalty", "per_sample", "arrive", "begin", "features", "trains")
     if kind.loss is Plain.loss and all(getattr(kind, hook) is getattr(Objective, hook) for hook in same):
         return ""
     return f"objective '{name}': {WHY.get(name, 'its loss is not known to be a sum over samples')}"

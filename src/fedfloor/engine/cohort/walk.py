@@ -8,7 +8,6 @@ lists of visits that happen at the same time, and what is alike in such a list i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,11 +15,9 @@ from fedfloor.engine import scopes
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Owed, Uniting, Visiting
 from fedfloor.engine.probe import no_vector
-from fedfloor.engine.visit import Trained
 from fedfloor.models.parcel import Packet
-from fedfloor.plan import schedule
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import NodeResult, ParallelRequest, TrainRequest, Walking, is_lost
+from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, TrainRequest, Walking
 
 if TYPE_CHECKING:
     from fedfloor.engine.ranks import Trainer
@@ -92,8 +89,7 @@ def branches(
         ]
         for branch, one in zip(some, (yield from lockstep(walks)), strict=True):
             no_vector(one.answers)
-            aggregation.add(branch.index, one.packet, sum(trainer.round.samples_of(k) for k in one.trained))
-            done.append(replace(one, packet={}))
+            done.append(trainer.add(aggregation, branch, one))
     return aggregation, done
 
 
@@ -114,22 +110,13 @@ def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Ask], list
 
 def _together(trainer: Trainer, request: ParallelRequest) -> Driven:
     """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
-    engine, node, packet, keys = trainer.engine, request.node, request.packet, request.visit_keys()
-    held, size = trainer.round.samples_of, engine.network.parcel("all").size(packet)
-    went = [key for key in keys if not is_lost(key, engine.loss_chance)]
-    if not went:
-        return NodeResult(packet, node, [schedule.lost(key, held(key.device), size) for key in keys])
-    (got,) = yield [Uniting(engine, node, packet, tuple(went))]
-    place = {key.device: index for index, key in enumerate(went)}
+    keys, size = trainer.super_node(request)
+    if not keys:
+        return trainer.united(request, {}, request.packet)
+    (got,) = yield [Uniting(trainer.engine, request.node, request.packet, tuple(keys))]
 
-    def told(device: int) -> Callable[[], Trained]:
-        return lambda: got.told()[place[device]]
+    def pending(index: int, key: Key) -> Receipt:
+        samples = trainer.round.samples_of(key.device)
+        return cast(Receipt, Owed(key.device, key.visit, key.tick, samples, size, None, lambda: got.told()[index]))
 
-    receipts = [
-        cast(Receipt, Owed(k.device, k.visit, k.tick, held(k.device), size, None, told(k.device)))
-        if k.device in place
-        else schedule.lost(k, held(k.device), size)
-        for k in keys
-    ]
-    engine.memory.visits.update(list(place))
-    return NodeResult(got.packet, node, receipts, frozenset(place))
+    return trainer.united(request, {key.device: pending(i, key) for i, key in enumerate(keys)}, got.packet)

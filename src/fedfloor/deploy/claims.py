@@ -18,40 +18,7 @@ from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
-from fedfloor.ranges import (
-    COUNT,
-    DEVICES,
-    LOSS,
-    METRES,
-    RATIO,
-    SECONDS,
-    RefusedError,
-    counts,
-    noise,
-    number,
-    of,
-    rows,
-    table,
-    vector,
-    whole,
-)
-
-__all__ = [
-    "COUNT",
-    "DEVICES",
-    "LOSS",
-    "METRES",
-    "RATIO",
-    "SECONDS",
-    "counts",
-    "noise",
-    "number",
-    "of",
-    "rows",
-    "table",
-    "vector",
-    "whole",
-]
+from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, number, rows, table, whole
 
 SAMPLES = 10**9  # of a device
 SUM = 1e30  # of a channel over a device's samples

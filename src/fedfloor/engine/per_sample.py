@@ -1,4 +1,4 @@
-"""What an objective is asked: what it says aside of samples, and the error that names the device if it fails."""
+"""Calls of an objective: what it computes once per sample is kept for a visit, and an error names the device."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Asides:
-    """What an objective says aside of each sample: worked out in a visit's first pass, kept for the others."""
+class PerSampleCache:
+    """What an objective computes once per sample of a visit: in the first pass, kept for the others."""
 
     def __init__(self, objective: Objective, visit: Visit, samples: int, *, several: bool) -> None:
         self._objective, self._visit, self._samples, self._several = objective, visit, samples, several
@@ -29,30 +29,34 @@ class Asides:
     def batches(
         self, rows: Tensor, x: Tensor, y: Tensor, size: int, key: Key
     ) -> Iterator[tuple[Tensor, Tensor, Visit]]:
-        """Cut a chunk of samples into mini-batches (x, y, what their visit says)."""
-        said = self._of(rows, x, key)
+        """Cut a chunk of samples into mini-batches (x, y, the visit with their rows of what is kept)."""
+        values = self._of(rows, x, key)
         for low in range(0, len(rows), size):
             part = slice(low, low + size)
-            about = replace(self._visit, aside={name: one[part] for name, one in said.items()}) if said else self._visit
+            about = (
+                replace(self._visit, per_sample={name: one[part] for name, one in values.items()})
+                if values
+                else self._visit
+            )
             yield x[part], y[part], about
 
     def _of(self, rows: Tensor, x: Tensor, key: Key) -> Mapping[str, Tensor]:
         if self.known and self._several:
             return {name: one[rows.to(one.device)] for name, one in self._kept.items()}
         with torch.no_grad():
-            said = told(lambda: self._objective.aside(x, self._visit), len(x), key)
+            values = call_objective(lambda: self._objective.per_sample(x, self._visit), len(x), key)
         if self._several:
-            for name, one in said.items():
+            for name, one in values.items():
                 if name not in self._kept:
                     self._kept[name] = one.new_empty(self._samples, *one.shape[1:])
                 self._kept[name][rows.to(one.device)] = one
-        return said
+        return values
 
 
-def told(ask: Callable[[], T], batch: int, key: Key) -> T:
-    """Ask an objective; what fails there is the user's code, and the error names the device."""
+def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
+    """Call an objective; an error in it is the user's code's, and is raised with the name of the device."""
     try:
-        return ask()
+        return call()
     except FedfloorError:
         raise
     except Exception as error:
