@@ -11,6 +11,7 @@ import pytest
 from fedfloor import config
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import EvaluateSettings, Experiment
+from fedfloor.figures import named
 from fedfloor.report import figures
 from fedfloor.report.budget import Budget, at, paired_at
 from fedfloor.report.costs import budget_story
@@ -194,3 +195,61 @@ def test_a_sweep_chooses_by_the_headline_in_its_direction(tmp_path: Path) -> Non
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def number(folder: Path, figures: dict[str, list[float]], unit: str = "cycles") -> Path:
+    """Make a run one of a regression, whose targets have a unit; the first of the figures is the headline."""
+    name = next(iter(figures))
+    path = folder / "experiment.toml"
+    task = f'[data]\npath = "life.csv"\n[data.task]\nkind = "regression"\nunit = "{unit}"\n'
+    path.write_text(f'{path.read_text()}[evaluate]\nheadline = "{name}"\n{task}')
+    rows = [json.loads(text) for text in (folder / "ledger.jsonl").read_text().splitlines()]
+    for i, row in enumerate(rows):
+        ends = {"p10": figures[name][i] / 2, "p50": figures[name][i], "p90": 2 * figures[name][i], "devices": 8}
+        row |= {"figures": {key: values[i] for key, values in figures.items()}, "headlines": {name: ends}}
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Path) -> None:
+    number(make_run(tmp_path / "a", [0.4, 0.5], method="fedavg"), {"RMSE": [40.0, 18.0], "R2": [0.0, 0.84]})
+    number(make_run(tmp_path / "b", [0.4, 0.3], method="fedsr"), {"RMSE": [30.0, 12.4], "R2": [0.1, 0.9]})
+    runs = collect([tmp_path])
+    rows = {row["method"]: row for row in summary(runs, 20)}
+    assert (rows["fedsr"]["RMSE"], rows["fedsr"]["best_RMSE"], rows["fedsr"]["R2"]) == (12.4, 12.4, 0.9)
+    assert not {"accuracy", "macro_f1"} & rows["fedsr"].keys()
+    assert (rows["fedsr"]["rounds_to_target"], leader(groups(runs), paired(runs))) == (2, "fedsr")
+    assert natural_target(runs) == 15
+    told = " ".join(story(groups(runs), natural_target(runs)))
+    assert "FedSR reached an RMSE of 15 cycles after 2 rounds; FedAvg did not within 2" in told
+    assert "on the test samples: FedSR 12.400 cycles, FedAvg 18.000 cycles." in told
+    assert "FedSR is ahead of FedAvg by 5.600 cycles" in told
+    assert "the mean of the test values would reach an RMSE of 39.21 to 45.00 cycles" in told  # 12.4/√0.1, 18/√0.16
+    assert "gets an RMSE of at most 24.80 cycles" in told  # nine in ten: the upper end
+    page = unescape(render(runs))
+    for words in ("RMSE against rounds", "best is the lowest RMSE of any round", "Mean loss, of scaled targets"):
+        assert words in page
+    for words in ("ccuracy", "mistaken", "cross-entropy", "nats", "macro", "which classes"):
+        assert words not in page.split('<script type="application/json"')[0].replace("s-accuracy", "").replace(
+            'id="accuracy"', ""
+        )
+    drawn = figures.headline_figure(groups(runs), 20)
+    assert drawn is not None
+    assert drawn.layout.yaxis.title.text == "RMSE (cycles)"
+    assert "| method | RMSE | minus fedavg | R2 | loss |" in table(runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "phrase"), [("RMSE", "an RMSE"), ("MASE", "a MASE"), ("R2", "an R2"), ("MAE", "an MAE"), ("loss", "a loss"),
+                         ("interval width", "an interval width"), ("F1 of a", "an F1 of a")],
+)  # fmt: skip
+def test_articles(name: str, phrase: str) -> None:
+    assert named(name).phrase == phrase
+
+
+def test_round_targets_of_numbers() -> None:
+    assert named("RMSE").round_target([13.4, 20]) == 15
+    assert named("RMSE").round_target([0.0231]) == 0.025
+    assert named("MASE").round_target([1.05]) == 1.5
+    assert named("R2").round_target([0.56, -2]) == 0.55
+    assert named("R2").round_target([-0.5]) is None

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError, nearest, require, shown
 
 Counts = NDArray[np.int64]
-Unit = Literal["share", "nats", "units of the target", "points", "naive errors"]
+Unit = Literal["share", "nats", "units of the target", "points", "naive errors", ""]
 STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
 OWN: Unit = "units of the target"
 ROUNDING = 1e-6  # of numbers in single precision, relative to the largest
 NATS = tuple(one * 10.0**power for power in range(3, -7, -1) for one in (5, 2, 1))  # of a loss, from the easiest
+HALVES = tuple(one / 2 * 10.0**power for power in range(6, -7, -1) for one in range(19, 1, -1))  # of other numbers
+SPELT = ("F1", "RMSE", "R2", "MAE")  # names whose first letter is spoken with a vowel: "eff", "ar", "em"
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +266,7 @@ KINDS = (
     Kind("MASE", _of_errors(mase), unit="naive errors", better="lower", tasks=("forecasting",)),
     Kind("RMSE", _of_errors(rmse), unit=OWN, better="lower", tasks=NUMBERS),
     Kind("MAE", _of_errors(lambda found: float(np.abs(found.away).mean())), unit=OWN, better="lower", tasks=NUMBERS),
-    Kind("R2", _of_errors(r_squared), tasks=NUMBERS),
+    Kind("R2", _of_errors(r_squared), unit="", tasks=NUMBERS),
     Kind("NASA score", _of_errors(nasa_score), unit="points", better="lower", tasks=("regression",)),
     Kind("RMSE uncapped", _of_errors(_uncapped), unit=OWN, better="lower", tasks=("regression",)),
     Kind("coverage", _of_errors(coverage), tasks=NUMBERS),
@@ -282,10 +284,12 @@ class Figure:
     Args:
         kind: its entry in the list.
         of: the class that it is of; "" where it is of all classes.
+        own: the target's unit, where the figure is in it and the task names one.
     """
 
     kind: Kind
     of: str = ""
+    own: str = ""
 
     @property
     def name(self) -> str:
@@ -305,7 +309,8 @@ class Figure:
     @property
     def phrase(self) -> str:
         """The name with its article, such as ``"an accuracy"``."""
-        return f"{'an' if self.name[0] in 'aAF' else 'a'} {self.name}"  # F1 is spoken "eff"
+        vowel = self.name[0] in "aAi" or self.name.startswith(SPELT)
+        return f"{'an' if vowel else 'a'} {self.name}"
 
     @property
     def title(self) -> str:
@@ -315,7 +320,24 @@ class Figure:
     @property
     def axis(self) -> str:
         """The name with its unit, as an axis has it."""
-        return f"{self.name} ({'share right' if self.kind.name == 'accuracy' else self.kind.unit})"
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
+    @property
+    def unit(self) -> str:
+        """The unit in words, as an axis has it; empty where there is none."""
+        return "share right" if self.kind.name == "accuracy" else self.own or self.kind.unit
+
+    def amount(self, value: str) -> str:
+        """Return a value with the target's unit, where the figure is in it.
+
+        >>> named("RMSE").within("cycles").amount("13.4"), named("R2").amount("0.8")
+        ('13.4 cycles', '0.8')
+        """
+        return f"{value} {self.own}" if self.own else value
+
+    def within(self, unit: str) -> Figure:
+        """Return the figure of a task whose targets have a unit."""
+        return replace(self, own=unit) if self.kind.unit == OWN else self
 
     def value(self, tested: Predictions, classes: Sequence[str]) -> float | None:
         """Return the figure; None where it is not defined.
@@ -357,8 +379,9 @@ class Figure:
     def round_target(self, reached: Iterable[float]) -> float | None:
         """Return the best round figure that is no better than the best of several values; None if there is none."""
         best = max((self.gain(one, 0.0) for one in reached), default=-math.inf)
-        steps = [step for step in (STEPS if self.share else NATS) if self.gain(step, 0.0) <= best]
-        return steps[-1] if steps else None
+        every = STEPS if self.share or not self.kind.unit else NATS if self.kind.unit == "nats" else HALVES
+        steps = [step for step in every if self.gain(step, 0.0) <= best]
+        return self.best(steps) if steps else None
 
     def check_target(self, target: float, option: str) -> None:
         """Refuse a target that no value can have.

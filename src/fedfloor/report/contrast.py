@@ -54,7 +54,7 @@ def _sentence(name: str, first: Group, row: Row, of: Figure) -> str:
     if gap == 0 and not width:
         equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
         return f"{first.label.shown} and {ABOUT[name]} {equal}."
-    said = (first.label.shown, ABOUT[name], figure(abs(gap), 3), of.name)
+    said = (first.label.shown, ABOUT[name], of.amount(figure(abs(gap), 3)), of.name)
     if width is None:
         return f"{PLAIN[gap > 0].format(*said)} with one common seed: whether that is chance, more seeds show."
     ends = f"95 % interval {figure(abs(gap) - width, 3)} to {figure(abs(gap) + width, 3)}, {len(row['seeds'])} seeds"

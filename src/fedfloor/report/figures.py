@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedfloor.figures import LOSS
-from fedfloor.report.groups import Against, Group, curve, judged, spoken, values
+from fedfloor.report.groups import CLASSES, Against, Group, curve, judged, spoken, task, values
 from fedfloor.report.ledger import Round, Run, spent
 from fedfloor.report.looks import COLOURS, DASHES, GREY, SYMBOLS, faint, layout
 from fedfloor.report.price import NAMES, unit
@@ -59,7 +59,8 @@ def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) 
 
 def loss_figure(found: Sequence[Group]) -> Any | None:
     """Draw the loss against rounds; None if nothing was evaluated."""
-    return _curves(found, LOSS.read, LOSS.axis, share=False)
+    classes = task(run for group in found for run in group.runs) == CLASSES
+    return _curves(found, LOSS.read, LOSS.axis if classes else "loss (of scaled targets)", share=False)
 
 
 def _curves(

@@ -11,6 +11,7 @@ from fedfloor.references import REFERENCES
 from fedfloor.report.ledger import Round, Run
 from fedfloor.report.records import Figures
 
+CLASSES = "classification"
 Against = Callable[[Round], float | None]
 
 
@@ -124,6 +125,22 @@ def judged(runs: Iterable[Run]) -> Figure:
     """
     found = {run.headline for run in runs}
     return found.pop() if len(found) == 1 else ACCURACY
+
+
+def task(runs: Iterable[Run]) -> str:
+    """Return the kind of the runs' task; where they have several, the classification of bins that all know.
+
+    >>> task([])
+    'classification'
+    """
+    found = {run.settings.task for run in runs}
+    return found.pop() if len(found) == 1 else CLASSES
+
+
+def shared_unit(runs: Iterable[Run]) -> str:
+    """Return the unit of all runs' targets; empty where they have none, or several."""
+    found = {run.settings.unit for run in runs}
+    return found.pop() if len(found) == 1 else ""
 
 
 def placed(runs: Iterable[Run]) -> Figure:

@@ -12,7 +12,7 @@ from fedfloor.report.looks import COLOURS, SHADE, layout
 MOST_DEVICES = 120
 
 
-def holdings_figure(park: Park) -> Any:
+def holdings_figure(park: Park, noun: str = "class") -> Any:
     """Draw who holds which classes: a bubble per device and class, its area the number of samples."""
     import plotly.graph_objects as go
 
@@ -36,7 +36,7 @@ def holdings_figure(park: Park) -> Any:
     }
     names = park.names
     words = [
-        f"{names.site('device', park.devices[k].number)}, class {park.classes[label]}: {count:,} samples"
+        f"{names.site('device', park.devices[k].number)}, {noun} {park.classes[label]}: {count:,} samples"
         for _, label, count, k in cells
     ]
     xy = {"x": [place for place, *_ in cells], "y": [label for _, label, *_ in cells]}

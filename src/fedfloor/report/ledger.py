@@ -266,7 +266,11 @@ def read_run(folder: Path) -> Run:
         evaluation=final,
         diverged=diverged,
         title=title or settings.method.name,
-        headline=ACCURACY if headline is None else named(headline, f"{folder / 'experiment.toml'}: evaluate.headline"),
+        headline=(
+            ACCURACY
+            if headline is None
+            else named(headline, f"{folder / 'experiment.toml'}: evaluate.headline").within(settings.unit)
+        ),
     )
 
 

@@ -10,9 +10,9 @@ from fedfloor.report.ledger import Run
 from fedfloor.report.numbers import figure, interval
 from fedfloor.report.price import KINDS, NAMES, amount
 from fedfloor.report.table import Row, paired, summary
-from fedfloor.report.words import diverged
+from fedfloor.report.words import beside, diverged
 
-HEAD = ("method", "{headline}", "minus {first}", "macro-F1", "loss", "rounds", "seeds", "s per run")
+HEAD = ("method", "{headline}", "minus {first}", "loss", "rounds", "seeds", "s per run")
 
 
 def table(runs: Iterable[Run], target: float | None = None, budget: Budget | None = None) -> str:
@@ -31,13 +31,17 @@ def table(runs: Iterable[Run], target: float | None = None, budget: Budget | Non
     first = rows[0]["method"]
     apart = {row["against"]: row for row in paired(runs) if row["method"] == first}
     more = _costs(rows, target) + _budget(runs, budget) + _lost(rows)
-    head = [*[name.format(first=first, headline=of.name) for name in HEAD], *[name for name, _ in more]]
+    figures = [one for one in beside(rows, of) if one[1] not in ("accuracy", "macro_f1", "loss")]
+    figures = figures or [("macro-F1", "macro_f1", 4)]
+    head = [of_head.format(first=first, headline=of.name) for of_head in HEAD]
+    head = [*head[:3], *[name for name, _, _ in figures], *head[3:], *[name for name, _ in more]]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for i, row in enumerate(rows):
         other = apart.get(row["method"])
         minus = "" if other is None else interval(-other["difference"], other["half_width"])
         cells = [
-            row["method"], interval(row[of.key], row["half_width"]), minus, figure(row["macro_f1"], 4),
+            row["method"], interval(row[of.key], row["half_width"]), minus,
+            *[figure(row.get(key), digits) for _, key, digits in figures],
             figure(row["loss"], 3), str(row["rounds"]), str(len(row["seeds"])), figure(row["wall_s"], 1),
             *[column[i] for _, column in more],
         ]  # fmt: skip

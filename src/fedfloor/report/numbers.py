@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 
 def figure(value: float | None, digits: int = 4) -> str:
     """Write a number, or a dash for one that is missing.
@@ -10,6 +13,16 @@ def figure(value: float | None, digits: int = 4) -> str:
     ('0.9123', '–')
     """
     return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def decimals(values: Sequence[float]) -> int:
+    """Return how many decimals show four digits or more of the largest of several numbers, four of one below 10.
+
+    >>> decimals([0.5595]), decimals([22.2827]), decimals([20799.3, 1.0]), decimals([])
+    (4, 2, 0, 4)
+    """
+    largest = max(map(abs, values), default=0.0)
+    return 4 if largest < 10 else max(0, 3 - math.floor(math.log10(largest))) if math.isfinite(largest) else 0
 
 
 def interval(value: float | None, half_width: float | None, digits: int = 4) -> str:

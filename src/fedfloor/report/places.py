@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,15 +70,15 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
         samples = {place[0]: values for place, values in places.items() if values}
         colour = COLOURS[i % len(COLOURS)]
         own = {"name": spoken(group.label), "orientation": "h", "marker": _hatched(colour, i)}
-        own |= {"error_x": _whiskers(list(samples.values()), GREY), "hovertemplate": "%{y}: %{x:.4f}"}
+        own |= {"error_x": _whiskers(list(samples.values()), GREY, of), "hovertemplate": "%{y}: %{x:.4f}"}
         means = [sum(values) / len(values) for values in samples.values()]
         bars.append(go.Bar(x=means, y=[names[number] for number in samples], **own))
     figure = go.Figure(bars)
     height = 110 + len(names) * (12 + 15 * len(bars))
     figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1), barmode="group", bargap=0.25)
-    figure.update_layout(xaxis_title_text=_axis(found, of, of.name))
+    figure.update_layout(xaxis_title_text=_axis(found, of))
     order = [names[number] for number in sorted(names)]
-    figure.update_xaxes(range=[0, 1.03])
+    figure.update_xaxes(**{"range": [0, 1.03]} if of.share else {"rangemode": "tozero"})
     figure.update_yaxes(
         type="category", ticksuffix=" ", categoryorder="array", categoryarray=order, autorange="reversed", title=""
     )
@@ -100,15 +101,15 @@ def device_figure(found: Sequence[Group]) -> Any | None:
     if not traces:
         return None
     figure = go.Figure(traces)
-    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, of, of.name))
+    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, of))
     labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure
 
 
-def _axis(found: Sequence[Group], of: Figure, name: str) -> str:
+def _axis(found: Sequence[Group], of: Figure) -> str:
     expected = figures_of(run for group in found for run in group.runs) == "expected"
-    return f"{'expected ' if expected else ''}{name} ({'share right' if of == ACCURACY else of.kind.unit})"
+    return f"{'expected ' if expected else ''}{of.axis}"
 
 
 def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> Any:
@@ -137,11 +138,12 @@ def _dots(go: Any, group: Group, i: int, row: int, of: Figure) -> list[Any]:
     return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]
 
 
-def _whiskers(samples: Samples, colour: str) -> dict[str, Any]:
+def _whiskers(samples: Samples, colour: str, of: Figure = ACCURACY) -> dict[str, Any]:
     means = [sum(sample) / len(sample) for sample in samples]
     widths = [half_width(sample) or 0.0 for sample in samples]
-    up = [min(width, 1 - mean) for mean, width in zip(means, widths, strict=True)]
-    down = [min(width, mean) for mean, width in zip(means, widths, strict=True)]
+    most = 1.0 if of.share else math.inf
+    up = [min(width, most - mean) for mean, width in zip(means, widths, strict=True)]
+    down = [min(width, max(mean, 0.0)) for mean, width in zip(means, widths, strict=True)]
     shown = {"visible": any(widths), "thickness": 1.2, "width": 3, "color": colour}
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **shown}
 

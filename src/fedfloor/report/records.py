@@ -71,6 +71,18 @@ class ExperimentRecord:
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def task(self) -> str:
+        """The kind of the task."""
+        asked = self.data.get("task") or "classification"
+        return str(asked.get("kind", "classification") if isinstance(asked, dict) else asked)
+
+    @property
+    def unit(self) -> str:
+        """The unit of the task's targets; empty where none is named."""
+        asked = self.data.get("task")
+        return str(asked.get("unit", "")) if isinstance(asked, dict) else ""
+
 
 @dataclass(frozen=True)
 class SurveyRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
 from fedfloor.report.evaluation import Evaluation
-from fedfloor.report.groups import Group, judged, spoken, values
+from fedfloor.report.groups import CLASSES, Group, judged, spoken, task, values
 from fedfloor.report.ledger import Run
 from fedfloor.report.numbers import figure, listed
 
@@ -19,7 +20,9 @@ RISE = 1.1  # times the lowest
 
 def remarks(found: Sequence[Group]) -> list[str]:
     """Return the baseline, the models that predict one class only, and the losses that rise."""
-    return [text for text in (baseline(found), one_class(found), rising(found)) if text]
+    classes = task(run for group in found for run in group.runs) == CLASSES
+    own = (baseline(found), one_class(found)) if classes else (mean_baseline(found),)
+    return [text for text in (*own, rising(found)) if text]
 
 
 def baseline(found: Sequence[Group]) -> str:
@@ -37,6 +40,26 @@ def baseline(found: Sequence[Group]) -> str:
             told.append(f"{one.phrase} of {low if low == high else f'{low} to {high}'}")
     names = " or ".join(dict.fromkeys(f"'{majority(final)}'" for final in finals.values()))
     return f"Always predicting {names} would reach {' and '.join(told)}." if told else ""
+
+
+def mean_baseline(found: Sequence[Group]) -> str:
+    """Return what always predicting the mean of the test values would reach, in words.
+
+    It follows from the figures of any model of one target: R² = 1 − RMSE²/s², with s the RMSE of the mean. Arrays may
+    have several targets, whose mean figures do not tell it.
+    """
+    runs = [run for group in found for run in group.runs]
+    several = any(str(run.settings.data.get("path", "")).endswith(".npz") for run in runs)
+    if task(runs) != "regression" or judged(runs).kind.name != "RMSE" or several:
+        return ""
+    figures = [run.rounds[-1].figures or {} for run in runs if run.rounds]
+    both = [(one.get("RMSE"), one.get("R2")) for one in figures]
+    reached = [rmse / math.sqrt(1 - r2) for rmse, r2 in both if rmse is not None and r2 is not None and r2 < 1]
+    if not reached:
+        return ""
+    low, high = (figure(value, 2) for value in (min(reached), max(reached)))
+    amount = judged(runs).amount(low if low == high else f"{low} to {high}")
+    return f"Always predicting the mean of the test values would reach an RMSE of {amount}."
 
 
 def _digits(value: float) -> int:
@@ -98,10 +121,13 @@ def rising(found: Sequence[Group]) -> str:
             told.append(f"{spoken(group.label)} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
     if not told:
         return ""
-    return (
-        f"The test loss rises: {'; '.join(told)}. The model grows too sure of its mistakes, and its probabilities are "
-        "less to be trusted than before: fewer rounds, a smaller learning rate or calibrated confidence help."
+    more = (
+        "The model grows too sure of its mistakes, and its probabilities are less to be trusted than before: fewer "
+        "rounds, a smaller learning rate or calibrated confidence help."
     )
+    if task(run for group in found for run in group.runs) != CLASSES:
+        more = "The model fits its training samples ever closer, and others no longer: fewer rounds, or a smaller rate."
+    return f"The test loss rises: {'; '.join(told)}. {more}"
 
 
 def risen_from(run: Run) -> tuple[int, float, float] | None:

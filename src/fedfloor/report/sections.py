@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from fedfloor.figures import ACCURACY, LOSS, MACRO_F1
+from fedfloor.figures import ACCURACY, LOSS
 from fedfloor.names import count
 from fedfloor.plan.draw import svg, tree
 from fedfloor.report import decided, figures, holdings, places, words
 from fedfloor.report.confusion import FEW, heat_map
 from fedfloor.report.evaluation import Place, added, by_place
-from fedfloor.report.groups import Group, contestants, judged, placed, spoken
+from fedfloor.report.groups import CLASSES, Group, contestants, judged, placed, spoken, task
 from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
 from fedfloor.report.ledger import Park, Run
 from fedfloor.report.numbers import figure
@@ -23,10 +23,9 @@ LONG_PX = 900  # a taller chart is folded away
 def summary_section(runs: Sequence[Run], target: float | None, *, hindsight: bool) -> str:
     """Return the summary's tables."""
     rows, of = summary(runs, target), judged(runs)
-    f1 = of != MACRO_F1 and any(row["macro_f1"] is not None for row in rows)
     caption = words.summary_caption(rows, words.on(runs), of, hindsight=hindsight)
     lost = any(row["diverged"] for row in rows)
-    cells = [words.summary_cells(row, of, f1=f1, lost=lost) for row in rows]
+    cells = [words.summary_cells(row, of, more=words.beside(rows, of), lost=lost) for row in rows]
     body = table(caption, words.summary_head(rows, target, of), cells)
     pairs = paired(runs)
     listed = shown(runs, pairs)
@@ -101,7 +100,9 @@ def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
 
 
 def class_section(found: Sequence[Group], drawn: Drawn) -> str:
-    """Return the accuracy per class."""
+    """Return the accuracy per class, or nothing where classes are not predicted."""
+    if task(words.members(found)) != CLASSES:
+        return ""
     drawing = places.class_figure(found)
     body = chart("classes", drawing, words.classes_caption(found), drawn)
     if drawing is not None and drawing.layout.height > LONG_PX:
@@ -111,7 +112,9 @@ def class_section(found: Sequence[Group], drawn: Drawn) -> str:
 
 
 def confusion_section(found: Sequence[Group]) -> str:
-    """Return which classes are mistaken for which, or nothing where no final model was evaluated."""
+    """Return which classes are mistaken for which, or nothing where no final model was evaluated, or no classes are."""
+    if task(words.members(found)) != CLASSES:
+        return ""
     parts: list[str] = []
     for group in found:
         finals = [run.evaluation for run in group.runs if run.evaluation]
@@ -141,12 +144,12 @@ def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
     for i, (park, run) in enumerate(firsts.items()):
         columns = min(len(park.devices), holdings.MOST_DEVICES)
         width = int(80 + min(1020, (holdings.bubble_px(park) + 2) * columns))  # 120 columns fit a wide screen
-        drawing = holdings.holdings_figure(park)
+        drawing = holdings.holdings_figure(park, words.bin_noun(run))
         body = chart(f"holdings-{i}", drawing, words.holdings_caption(run, columns), drawn, width)
         if drawing.layout.height > LONG_PX:
-            body = folded(f"All {len(park.classes)} classes on {count(columns, 'device')}", body)
-        parts.append(f"<p>{escape(words.holdings_words(park))}</p>{body}")
-    return section("Who holds which classes", "".join(parts), "holdings")
+            body = folded(f"All {len(park.classes)} {words.bin_nouns(run)} on {count(columns, 'device')}", body)
+        parts.append(f"<p>{escape(words.holdings_words(park, words.bin_noun(run)))}</p>{body}")
+    return section(f"Who holds which {words.bin_nouns(next(iter(firsts.values())))}", "".join(parts), "holdings")
 
 
 def plan_section(found: Sequence[Group]) -> str:

@@ -64,6 +64,7 @@ def verdict(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
         rows, key=lambda row: (row["rounds_to_target"] is None, row["rounds_to_target"] or 0, -row["reached"])
     )
     target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
+    target = of.amount(f"{rows[0]['target']:g}") if of.own else target
     there = [row for row in order if row["reached"]]
     parts = [_reached(row, "it" if i else f"{of.phrase} of {target}") for i, row in enumerate(there)]
     missed = [row for row in order if not row["reached"] and not row.get("diverged")]
@@ -91,7 +92,7 @@ def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
         who = listed([spoken(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
         much = f"{least:g}" if kind == "rounds" else amount(kind, least)
         first.setdefault(who, []).append(f"{LEAST[kind]} ({much})")
-    target = f"{rows[0]['target']:g}"
+    target = of.amount(f"{rows[0]['target']:g}")
     if len(there) == 1:
         parts = [amount(kind, there[0][f"{kind}_to_target"]) for kind in kinds]
         return f"To {of.phrase} of {target}, {spoken(there[0]['method'])} used {listed(parts)} on the network."
@@ -124,7 +125,7 @@ def standing(found: Sequence[Group]) -> str:
     for group in known[:MOST]:
         row = rows[group.label]
         when = "" if same else f" (round {last[group.label]})"
-        parts.append(f"{spoken(group.label)} {interval(row[of.key], row['half_width'], 3)}{when}")
+        parts.append(f"{spoken(group.label)} {of.amount(interval(row[of.key], row['half_width'], 3))}{when}")
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
     seeds = len(known[0].runs)
@@ -190,9 +191,9 @@ def _difference(first: Group, row: Row, of: Figure) -> str:
         seeds = "the only common seed" if width is None else "every common seed"
         equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
         return f"{name} and {other} {equal} {when}, with {seeds}."
-    words = f"{name} is ahead of {other} by {figure(gap, 3)} {when}"
+    words = f"{name} is ahead of {other} by {of.amount(figure(gap, 3))} {when}"
     if gap < 0:
-        words = f"{name} is behind {other} by {figure(-gap, 3)} {when}"
+        words = f"{name} is behind {other} by {of.amount(figure(-gap, 3))} {when}"
     if width is None:
         return f"{words}, with one common seed: whether that is more than chance, only more seeds can tell."
     words += f" (95 % interval {figure(gap - width, 3)} to {figure(gap + width, 3)}, {len(row['seeds'])} seeds)"
@@ -207,9 +208,11 @@ def devices(group: Group) -> str:
     spreads = [one for line in last_lines(group, lambda line: line.spread(of)) if (one := line.spread(of))]
     if not spreads:
         return ""
-    low, name = sum(spread.p10 for spread in spreads) / len(spreads), spoken(group.label)
-    kind = figures_of(group.runs)
-    right = f"a share of at least {low:.2f} right" if of == ACCURACY else f"{of.phrase} of at least {low:.2f}"
+    higher = of.kind.better == "higher"
+    end = sum(spread.p10 if higher else spread.p90 for spread in spreads) / len(spreads)
+    kind, name = figures_of(group.runs), spoken(group.label)
+    right = f"{of.phrase} of at {'least' if higher else 'most'} {of.amount(f'{end:.2f}')}"
+    right = f"a share of at least {end:.2f} right" if of == ACCURACY else right
     if kind == "measured":
         which = "with test samples" if of == ACCURACY else "on which it is defined"
         return f"On nine in ten of the devices {which}, the model of {name} gets {right}."

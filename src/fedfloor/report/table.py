@@ -7,8 +7,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from fedfloor.figures import ACCURACY, LOSS, Figure
-from fedfloor.report.groups import Group, contestants, groups, half_width, judged, last_lines, values
+from fedfloor.figures import ACCURACY, LOSS, Figure, of_task
+from fedfloor.report.groups import CLASSES, Group, contestants, groups, half_width, judged, last_lines, task, values
 from fedfloor.report.ledger import Run, spent
 from fedfloor.report.price import KINDS
 from fedfloor.report.same import check_same_test
@@ -20,6 +20,8 @@ MANY = 6  # with more methods than these, pairs are shown against the leading on
 
 def summary(runs: Iterable[Run], target: float | None = None) -> list[Row]:
     """Return one row of JSON scalars per experiment, its seeds taken together.
+
+    Of another task than classification its other figures take the place of accuracy and macro-F1.
 
     The headline (its key: ``accuracy``, where the experiments name no other) and ``loss`` belong to the last round that
     every seed evaluated, ``best_accuracy`` is the mean of the seeds' best (again the headline's), ``macro_f1`` that of
@@ -52,9 +54,10 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         "half_width": half_width(last) if known else None,
         f"best_{figure.key}": _mean(best) if known else None,
     }
-    others = {"macro_f1": _whole_mean(finals), "loss": _mean(_last(group, LOSS)) if known else None}
-    if figure != ACCURACY:
-        others = {"accuracy": _mean(_last(group, ACCURACY)) if known else None, **others}
+    beside = (ACCURACY,) if task(group.runs) == CLASSES else of_task(task(group.runs))
+    others = {one.key: _mean(_last(group, one)) if known else None for one in beside if one.key != figure.key}
+    others |= {"macro_f1": _whole_mean(finals)} if task(group.runs) == CLASSES else {}
+    others |= {"loss": _mean(_last(group, LOSS)) if known else None}
     row |= {key: value for key, value in others.items() if key not in row}
     return row | {
         "target": target,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfloor.figures import ACCURACY, LOSS, MACRO_F1, Figure
+from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
 from fedfloor.report.evaluation import frequent
-from fedfloor.report.groups import Group, figures_of, judged, last_lines, placed, spoken
+from fedfloor.report.groups import CLASSES, Group, figures_of, judged, last_lines, placed, spoken, task
 from fedfloor.report.holdings import MOST_DEVICES
 from fedfloor.report.ledger import Park, Run
-from fedfloor.report.numbers import figure, interval, listed, percent
+from fedfloor.report.numbers import decimals, figure, interval, listed, percent
 from fedfloor.report.table import Row
 
-SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0 and 1."
+SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
 def park_words(park: Park) -> str:
@@ -68,20 +68,41 @@ def seeds(found: Sequence[Group]) -> str:
 
 def summary_head(rows: Sequence[Row], target: float | None, of: Figure = ACCURACY) -> list[str]:
     """Return the summary's column names; ``of`` is the headline."""
-    f1 = ["macro-F1"] if of != MACRO_F1 and any(row["macro_f1"] is not None for row in rows) else []
-    more = [] if of == ACCURACY else ["accuracy"]
-    loss = [] if of == LOSS else ["loss (nats)"]
+    more = [name for name, _, _ in beside(rows, of)]
     reach = [] if target is None else [f"rounds to {target:g}"]
     lost = ["diverged"] if any(row["diverged"] for row in rows) else []
-    return ["method", "seeds", "rounds", of.name, "best", *more, *f1, *loss, *reach, "time (s)", *lost]
+    return ["method", "seeds", "rounds", _named(of), "best", *more, *reach, "time (s)", *lost]
 
 
-def summary_cells(row: Row, of: Figure = ACCURACY, *, f1: bool, lost: bool = False) -> list[str]:
-    """Return one line of the summary as text; ``of`` is the headline, ``lost`` whether a run of some line diverged."""
+def _named(of: Figure) -> str:
+    return f"{of.name} ({of.own})" if of.own else of.name
+
+
+def beside(rows: Sequence[Row], of: Figure) -> list[tuple[str, str, int]]:
+    """Return the figures that stand beside the headline ``of``: column name, key, decimals that its size leaves."""
+    every = (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS if kind.tasks))
+    others = [one for one in every if one.key != of.key]
+    known = [(one, [row[one.key] for row in rows if row.get(one.key) is not None]) for one in others]
+    found = [(one.name, one.key, decimals(values)) for one, values in known if values]
+    unit = " (nats)" if "macro_f1" in rows[0] or of == ACCURACY else ""
+    return found + ([] if of == LOSS else [(f"loss{unit}", "loss", 3)])
+
+
+def summary_cells(
+    row: Row, of: Figure = ACCURACY, *, more: Sequence[tuple[str, str, int]], lost: bool = False
+) -> list[str]:
+    """Return one line of the summary as text.
+
+    Args:
+        row: of the summary.
+        of: the headline.
+        more: what stands beside it, of :func:`beside`.
+        lost: whether a run of some line diverged.
+    """
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
-    cells = [spoken(row["method"]), seeds, str(row["rounds"]), interval(row[of.key], row["half_width"])]
-    cells += [figure(row[f"best_{of.key}"])] + ([] if of == ACCURACY else [figure(row["accuracy"])])
-    cells += ([figure(row["macro_f1"])] if f1 else []) + ([] if of == LOSS else [figure(row["loss"], 3)])
+    many = 4 if of.share else decimals([row[of.key]] if row[of.key] is not None else [])
+    cells = [spoken(row["method"]), seeds, str(row["rounds"]), interval(row[of.key], row["half_width"], many)]
+    cells += [figure(row[f"best_{of.key}"], many), *(figure(row.get(key), digits) for _, key, digits in more)]
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
@@ -101,11 +122,14 @@ def diverged(row: Row) -> str | None:
 def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, hindsight: bool) -> str:
     """Say how the summary was made, and whether the target was chosen only after the results were there."""
     several = any(len(row["seeds"]) > 1 for row in rows)
-    f1 = of != MACRO_F1 and any(row["macro_f1"] is not None for row in rows)
-    names = [of.title, *(["accuracy"] if of not in (ACCURACY, LOSS) else [])]
+    known = {key for _, key, _ in beside(rows, of)}
+    f1, classes = "macro_f1" in known, "macro_f1" in rows[0] or of == ACCURACY
+    others = "accuracy" if "accuracy" in known else "" if classes else "the task's other figures"
+    names = [of.title, *([others] if others and of != LOSS else [])]
     both = f"{', '.join(names)} and loss" if of != LOSS else "Loss"
     parts = [
-        f"{both} (mean cross-entropy) of the global model on the {where} data in the last evaluated round; "
+        f"{both}{' (mean cross-entropy)' if classes else ''} of the global model on the {where} data in the last "
+        "evaluated round; "
         f"best is the {'highest' if of.kind.better == 'higher' else 'lowest'} {of.name} of any round, chosen with "
         "hindsight; time is that of the computation."
     ]
@@ -172,7 +196,8 @@ def curve_caption(found: Sequence[Group], *, share: bool) -> str:
 def headline_caption(found: Sequence[Group], target: float | None) -> str:
     """Say how the headline's curve was made."""
     where, of = on(members(found)), judged(members(found))
-    line = "" if target is None else f" The dotted line is {target:g}, the {of.name} compared above."
+    at = "" if target is None else of.amount(f"{target:g}")
+    line = "" if target is None else f" The dotted line is {at}, the {of.name} compared above."
     shown = f"{of.title} of the global model on the {where} samples ({of.kind.better} is better)."
     if of == ACCURACY:
         shown = f"Share of the {where} samples that the global model gets right."
@@ -182,7 +207,8 @@ def headline_caption(found: Sequence[Group], target: float | None) -> str:
 def loss_caption(found: Sequence[Group]) -> str:
     """Say how the loss's curve was made."""
     where = on(members(found))
-    return f"Mean cross-entropy of the global model on the {where} data. {curve_caption(found, share=False)}"
+    what = "cross-entropy" if task(members(found)) == CLASSES else "loss, of scaled targets,"
+    return f"Mean {what} of the global model on the {where} data. {curve_caption(found, share=False)}"
 
 
 def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
@@ -215,7 +241,8 @@ def _defined(found: Sequence[Group]) -> str:
         return ""
     few, many = min(known), max(known)
     told = count(few, "device") if few == many else f"{few} to {many} devices"
-    return f" It is defined on {told}: not where no test sample is of a class that it needs."
+    needs = "of a class that it needs" if task(members(found)) == CLASSES else "its own"
+    return f" It is defined on {told}: not where no test sample is {needs}."
 
 
 def places_title(found: Sequence[Group], kind: str) -> str:
@@ -237,8 +264,8 @@ def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) ->
     rounds = sorted({run.evaluation.round for run in members(known) if run.evaluation})
     model = f"after round {rounds[0]}" if len(rounds) == 1 else f"after rounds {rounds[0]} to {rounds[-1]}"
     several = any(len(group.runs) > 1 for group in known)
-    mean = f" {SPREAD if spread else 'Mean over seeds.'}" if several else ""
     where, of = on(members(known)), placed(members(found))
+    mean = f" {_cut(of) if spread else 'Mean over seeds.'}" if several else ""
     if of != ACCURACY:
         way = {
             "measured": f"on the {where} samples of each {kind}",
@@ -257,9 +284,13 @@ def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) ->
     return f"{made}; {seeds(known)}.{mean}"
 
 
+def _cut(of: Figure) -> str:
+    return SPREAD.format(one=" and 1" if of.share else "")
+
+
 def classes_caption(found: Sequence[Group]) -> str:
     """Say how the accuracy per class was made."""
-    spread = f" {SPREAD}" if any(len(group.runs) > 1 for group in found) else ""
+    spread = f" {_cut(ACCURACY)}" if any(len(group.runs) > 1 for group in found) else ""
     where, last = on(members(found)), when(found, lambda line: line.by_class)
     return (
         f"Share of the {where} samples of each class that the global model gets right {last}; {seeds(found)}.{spread}"
@@ -302,12 +333,23 @@ def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> l
     return [f"'{true}' is taken for '{said}': {n:,} of {of:,} ({percent(n / of)})" for true, said, n, of in found]
 
 
-def holdings_words(park: Park) -> str:
+def bin_noun(run: Run) -> str:
+    """Return what the bins of a run's samples are called: classes, or ranges of a number."""
+    return "class" if run.settings.task == CLASSES else "range"
+
+
+def bin_nouns(run: Run) -> str:
+    """Return the plural of :func:`bin_noun`."""
+    return "classes" if run.settings.task == CLASSES else "ranges of the target"
+
+
+def holdings_words(park: Park, noun: str = "class") -> str:
     """Say how unequal the devices are."""
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
-    some, classes = len(park.devices) < park.of_devices, count(len(park.classes), "class", "classes")
+    some, plural = len(park.devices) < park.of_devices, "classes" if noun == "class" else f"{noun}s"
+    classes = count(len(park.classes), noun, plural)
     told = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
     return (
         f"{told}{'t' if some else 'T'}he median device holds {kinds[middle]} of {classes}"
@@ -325,8 +367,8 @@ def holdings_caption(run: Run, shown: int) -> str:
     hidden = run.park.of_devices - shown
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden:,} more." if hidden else ""
     return (
-        "A bubble's area is the number of training samples of a class on a device; colours and shades are factories. "
-        f"{run.park.dataset} as dealt with seed {run.seed}.{more}"
+        f"A bubble's area is the number of training samples of a {bin_noun(run)} on a device; colours and shades are "
+        f"factories. {run.park.dataset} as dealt with seed {run.seed}.{more}"
     )
 
 
