@@ -240,11 +240,10 @@ def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "phrase"), [("RMSE", "an RMSE"), ("MASE", "a MASE"), ("R2", "an R2"), ("MAE", "an MAE"), ("loss", "a loss"),
-                         ("interval width", "an interval width"), ("F1 of a", "an F1 of a")],
-)  # fmt: skip
-def test_articles(name: str, phrase: str) -> None:
-    assert named(name).phrase == phrase
+    "phrase", ["an RMSE", "a MASE", "an R2", "an MAE", "a loss", "an interval width", "an F1 of a"]
+)
+def test_articles(phrase: str) -> None:
+    assert named(phrase.partition(" ")[2]).phrase == phrase
 
 
 def test_round_targets_of_numbers() -> None:

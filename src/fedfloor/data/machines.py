@@ -218,6 +218,7 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
     rows = Rows(
         _filled(made) if reading.missing == "previous" else made.x, made.fault, made.run, made.machine,
         last.astype(np.int8), target=made.left[:, None].astype(np.float32) if reading.number is not None else None,
+        whole=True,
     )  # fmt: skip
     factory_of = np.arange(machines, dtype=np.int32) % halls
     names = tuple(f"{KINDS[kind]} {k + 1}" for k, kind in enumerate(made.kind.tolist()))
