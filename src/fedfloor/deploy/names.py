@@ -35,7 +35,8 @@ from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
 
 FIELDS = ("objective", "mix", "settings")  # of nodes and works: those that name parts
-SCOPES = frozenset({"all", "classifier"})  # of a work, which is the settings of a question for profiles
+# words of a work, which is the settings of a question for profiles
+WORDS = frozenset({"all", "classifier"} | named.literals(Work))
 CONTRACTS = (Objective, Mix, FeatureExtractor)
 NUMBERS = re.compile(r"|[0-9.e+-]+( [0-9.e+-]+)+")  # none, or two and more
 MOST = 1 << 31  # epochs, steps, samples of a mini-batch
@@ -156,7 +157,7 @@ def words() -> frozenset[str]:
     """
     extractors = {name: one for name, one in EXTRACTORS.items() if "weights" not in signature(one).parameters}
     known: dict[str, Any] = {**OBJECTIVES, REWEIGHTED: Reweighted, **MIXES, **extractors}
-    return frozenset(known) | SCOPES | {text for made in known.values() for text in named.literals(made)}
+    return frozenset(known) | WORDS | {text for made in known.values() for text in named.literals(made)}
 
 
 def work(value: object, names: Names) -> Work:

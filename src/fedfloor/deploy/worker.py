@@ -61,7 +61,7 @@ class Worker:
         self.layout = packing.layout(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)
-        self._keeps = method.needs.remembers or method.objective.remembers or not method.built_in
+        self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
         self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.size)
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
 
@@ -99,7 +99,7 @@ class Worker:
         rest = about.get("rest", "")
         if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
-        if goal.remembers:
+        if goal.remembers or work.keeps_moments:
             self._may_keep(work, about)
         around = {"w": self._held if self._held is not None else network.flat}
         packet = cut.unpack(message.arrays, around)
@@ -174,8 +174,8 @@ class Worker:
             raise RefusedError("header", asked.excess())
         if asked.trains:
             work = self._bounded(about.get("settings"))
-            if objectives.objective(work.objective, work.settings).remembers:
-                raise RefusedError("header", f"a profile keeps nothing, but objective '{work.objective}' does.")
+            if work.keeps_moments or objectives.objective(work.objective, work.settings).remembers:
+                raise RefusedError("header", f"a profile keeps nothing, but its work does ('{work.objective}').")
         if asked.extracts and self._features not in (None, settings):
             raise RefusedError("work", f"the method of this device's experiment does not ask for such a '{node.what}'.")
         packet = parcel.unpack(message.arrays)
@@ -186,6 +186,13 @@ class Worker:
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}
         return "answer", {"answer": said}, {}
+
+
+def keeps_moments(method: Combined) -> bool:
+    """Return whether visits may let a device keep its optimiser's moments; those of a method of one's own may."""
+    settings = getattr(method.method, "work", None)
+    own = isinstance(settings, WorkSettings) and settings.at(1, 1).keeps_moments
+    return own or not method.built_in
 
 
 def asked_features(method: Combined) -> dict[str, Scalar] | None:

@@ -28,7 +28,8 @@ from fedfloor.plan.schedule import Key
 
 ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
 # of a work, what training on features implements
-FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "scope")
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "scope",
+          "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")  # fmt: skip
 
 
 class Features:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
-from fedfloor.engine import features, head, networks, scopes
+from fedfloor.engine import features, head, networks, optimisers, scopes
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
@@ -46,19 +46,22 @@ def local_update(
         flat.copy_(packet["w"])
     if not work.sends:
         return _at_home(engine, work, packet, key, goal, samples)
-    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if goal.remembers else {}
+    keeps = goal.remembers or work.keeps_moments
+    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if keeps else {}
+    moments = optimisers.taken(kept)
     goal.arrive(flat, kept, engine.network)
     beside = objectives.beside(goal, work.objective, packet)
     start, gradient = flat.clone() if goal.needs_start else None, partial(full, engine.network, samples, engine.task)
     about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient, task=engine.task)
     if goal.on_features:
         about = before_features(engine, goal, work, samples, about, key, extractor)
-    got = _trained(engine, work, goal, samples, about, key)
+    got = _trained(engine, work, goal, samples, about, key, moments)
     engine.memory.visits[device] += 1
     digest = None
-    if goal.remembers:
-        belongs = about.frozen().name if goal.refers else ""
-        digest = engine.memory.commit(device, goal.remember(flat, about), belongs)
+    if keeps:
+        belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
+        own = goal.remember(flat, about) if goal.remembers else kept  # as it was, where only moments are new
+        digest = engine.memory.commit(device, {**own, **moments}, belongs)
     said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
     return {**packet, "w": flat, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
@@ -79,15 +82,17 @@ def _at_home(
             "whole model, and nothing else. Use an objective that keeps and sends nothing beside it."
         )
     flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
-    own = engine.memory.load(device).get(OWN)
-    if own is not None:
-        flat.copy_(own)
+    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()}
+    moments = optimisers.taken(kept)
+    if OWN in kept:
+        flat.copy_(kept[OWN])
     before = flat.clone() if goal.needs_start else None
     gradient = partial(full, engine.network, samples, engine.task)
     about = Visit(before, {}, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
-    got = train(engine.network, samples, replace(work, sends=True), goal, about, key, shortcuts=engine.shortcuts)
+    plain = replace(work, sends=True)
+    got = train(engine.network, samples, plain, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
     engine.memory.visits[device] += 1
-    digest = engine.memory.commit(device, {OWN: flat})
+    digest = engine.memory.commit(device, {OWN: flat, **moments})
     said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
     return {**packet, "w": start}, Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
 
@@ -104,7 +109,9 @@ def before_features(
     return replace(about, extractor=eye)
 
 
-def _trained(engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key) -> Trained:
+def _trained(
+    engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
+) -> Trained:
     """Train on the samples, or the classifier on their features."""
     network = engine.network
     if goal.on_features:
@@ -113,9 +120,9 @@ def _trained(engine: Engine, work: Work, goal: Objective, samples: Samples, abou
     elif features.once(engine, work):
         data = features.Features(features.extracted(network, samples), samples.y)
     else:
-        return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts)
+        return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
     layer = networks.head(network)
     fits = engine.shortcuts and engine.task == CLASSIFICATION
     if fits and isinstance(layer, nn.Linear) and head.fits(layer, work, goal):
         return head.train(layer, data, work, key)
-    return train(network, data, work, goal, about, key, layer)
+    return train(network, data, work, goal, about, key, layer, moments=moments)

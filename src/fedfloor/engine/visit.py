@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedfloor.chance import generator, torch_seed
 from fedfloor.engine import backward, chain, fused, scopes
 from fedfloor.engine.chain import Gradients
+from fedfloor.engine.optimisers import stepper
 from fedfloor.engine.per_sample import PerSampleCache, call_objective
 from fedfloor.errors import DivergedError
 from fedfloor.models.network import Network
@@ -60,9 +61,9 @@ class Batched(Protocol):
 
 def train(
     network: Network, samples: Batched, work: Work, objective: Objective, visit: Visit, key: Key,
-    module: nn.Module | None = None, *, shortcuts: bool = False,
+    module: nn.Module | None = None, *, shortcuts: bool = False, moments: dict[str, Tensor] | None = None,
 ) -> Trained:  # fmt: skip
-    """Train the network in place by stochastic gradient descent, v ← βv + ∇F, w ← w − ηv.
+    """Train the network in place by the work's optimiser: see :func:`fedfloor.engine.optimisers.stepper`.
 
     With a scope other than ``all`` only the parameters of that part are trained; the rest of the flat vector, batch
     norm's statistics included, stays to the bit. The network is in training mode all the same.
@@ -74,15 +75,16 @@ def train(
     Args:
         network: the model, changed in place.
         samples: the device's samples, or their features.
-        work: epochs or steps, batch size, rate, momentum.
+        work: epochs or steps, batch size, optimiser.
         objective: what is minimised.
         visit: what the objective may read.
         key: what chance is keyed by.
         module: what is asked for outputs: of the network's, the layer that the samples go into. Default: all of it.
         shortcuts: whether large layers take their steps without a gradient; see :mod:`fedfloor.engine.fused`.
+        moments: of the optimiser, which the device keeps, changed in place; None: they begin at 0.
 
     Raises:
-        SettingError: the objective trains nothing of the work's scope.
+        SettingError: the objective trains nothing of the work's scope; moments of another model.
         RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
     """
     _seed_dropout(network.flat.device, key)
@@ -95,7 +97,7 @@ def train(
     behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
     statistics = behind.clone() if work.scope != "all" else behind
     weights = network.flat[part]
-    step = stepper(weights, views, work)
+    step = stepper(weights, views, work, moments, part.start)
     cache = PerSampleCache(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
     losses: list[list[Tensor]] = []
@@ -184,42 +186,6 @@ def _gradients(
         return (loss, logits, grown, None) if term is None else (loss + term[0], logits, grown, term[1])
 
     return call_objective(ask, len(y), key)
-
-
-def stepper(
-    flat: Tensor, shaped: Callable[[Tensor], list[Tensor]], work: Work
-) -> Callable[[tuple[Tensor, ...], Tensor | None], None]:
-    """Return the function that takes one optimiser step from a tuple of gradients and a flat one, or None.
-
-    Args:
-        flat: what is trained, changed in place.
-        shaped: cuts a vector like ``flat`` into views shaped like the parameters.
-        work: rate, momentum, weight decay.
-    """
-    views = shaped(flat)
-    if work.momentum == 0:
-
-        def plain(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
-            if work.weight_decay:
-                flat.mul_(1 - work.rate * work.weight_decay)
-            if extra is not None:
-                flat.add_(extra, alpha=-work.rate)
-            torch._foreach_add_(views, gradients, alpha=-work.rate)
-
-        return plain
-    velocity = torch.zeros_like(flat)
-    parts = shaped(velocity)
-
-    def heavy(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
-        velocity.mul_(work.momentum)
-        if extra is not None:
-            velocity.add_(extra)
-        torch._foreach_add_(parts, gradients)
-        if work.weight_decay:
-            velocity.add_(flat, alpha=work.weight_decay)
-        flat.add_(velocity, alpha=-work.rate)
-
-    return heavy
 
 
 def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> Trained:

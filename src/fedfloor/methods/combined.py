@@ -264,7 +264,11 @@ class Combined(Method):
 
     def _check_visits(self, node: Node) -> None:
         goals: dict[str, Work] = {}
-        walk.with_work(node, lambda work: goals.setdefault(f"{work.objective} {work.steps}", work))
+        walk.with_work(node, lambda work: goals.setdefault(f"{work.objective} {work.steps} {work.plain_sgd}", work))
+        other = next((work for work in goals.values() if not work.plain_sgd), None)
+        for one in walk.mixes(node) if other is not None else ():
+            if mixing.rule(one.mix, one.settings).assumes_sgd:
+                raise self._needs_sgd(f"mixing rule '{one.mix}'")
         for work in goals.values():
             goal = objectives.objective(work.objective, work.settings)
             if work.steps is not None and work.steps < goal.least_steps:
@@ -272,6 +276,14 @@ class Combined(Method):
                     f"objective '{work.objective}' with visits of work.steps = {work.steps}: it needs visits of at "
                     f"least {goal.least_steps} mini-batches. Set work.steps or work.epochs, or another objective."
                 )
+            if goal.assumes_sgd and not work.plain_sgd:
+                raise self._needs_sgd(f"objective '{work.objective}'")
+
+    def _needs_sgd(self, part: str) -> SettingError:
+        return SettingError(
+            f"method '{self.name}': its {part} takes how far a visit went for the rate times sums of gradients, which "
+            "it is with SGD alone. For it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
+        )
 
     def _check_scope(self, node: Node) -> None:
         parts = sorted(walk.scopes(node) - {"all"})

@@ -51,8 +51,8 @@ class KCenter(Method):
 
     def setup(self, view: View) -> Node:
         """Ask every device for the model of one local training."""
-        todo = self.work.at(1, view.rounds, self.objective)
-        settings = {name: one for name, one in vars(todo).items() if name != "settings" and one is not None}
+        todo = replace(self.work.at(1, view.rounds, self.objective), moments="visit")  # a profile keeps nothing
+        settings = {name: one for name, one in todo.told().items() if name != "settings" and one is not None}
         return Probe(tuple(view.devices), "profile", settings=settings)
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002

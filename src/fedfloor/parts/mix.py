@@ -65,11 +65,13 @@ class Mix(Protocol):
         bounded: whether the mixed model is never farther from the start than all models' distances together, as every
             mean is; the cloud then checks the models of edges that mix by it.
         asks: the question a ``Probe`` must have put to the devices before they train, such as ``loss``.
+        assumes_sgd: whether it takes how far a model went for the rate times sums of gradients.
     """
 
     whole: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     asks: ClassVar[str | None] = None
+    assumes_sgd: ClassVar[bool] = False
 
     @property
     def least(self) -> int:
@@ -171,6 +173,7 @@ class QFair(Mix):
     kind: Literal["q_fair"] = "q_fair"
     whole: ClassVar[bool] = True
     asks: ClassVar[str | None] = "loss"  # of the model as it goes out
+    assumes_sgd: ClassVar[bool] = True  # Δ_k = (w − w_k)/η
 
     def __post_init__(self) -> None:
         require(0 <= self.q < math.inf, "mix.q", self.q, "a number of at least 0")

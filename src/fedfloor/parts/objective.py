@@ -140,6 +140,12 @@ class Loss(Protocol):
         """Whether it is defined for classification alone; experiments with another task are then refused."""
         return False
 
+    @property
+    def assumes_sgd(self) -> bool:
+        """Whether it takes how far a visit went for its rate times sums of gradients; work that is no
+        :attr:`~fedfloor.plan.nodes.Work.plain_sgd` is then refused."""
+        return False
+
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
         return {}

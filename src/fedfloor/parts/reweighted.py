@@ -54,6 +54,11 @@ class Reweighted(Objective):
         return self.part.needs_start
 
     @property
+    def assumes_sgd(self) -> bool:
+        """As the own objective does."""
+        return self.part.assumes_sgd
+
+    @property
     def remembers(self) -> bool:
         """As the own objective does."""
         return self.part.remembers

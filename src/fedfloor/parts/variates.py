@@ -42,6 +42,11 @@ class Variates(Objective):
         return True
 
     @property
+    def assumes_sgd(self) -> bool:
+        """Always: c_k⁺ is made of (x − y)/(η·K_eff)."""
+        return True
+
+    @property
     def remembers(self) -> bool:
         """c_k."""
         return True

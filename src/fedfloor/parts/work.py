@@ -1,5 +1,4 @@
-"""What devices do in a visit, as a user writes it: epochs or steps, batch size, momentum and a learning-rate
-schedule."""
+"""What devices do in a visit, as a user writes it: epochs or steps, batch size, optimiser, learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -69,8 +68,17 @@ class WorkSettings:
         steps: mini-batches.
         batch_size: samples of a mini-batch; 32 where nothing is said.
         lr: learning rate, a number or a schedule over the rounds; 0.01 where nothing is said.
-        momentum: β of the local SGD, in [0, 1); the velocity starts at 0 in every visit. 0 where nothing is said.
-        weight_decay: L2 coefficient; 0 where nothing is said.
+        warmup: in the first rounds, so many, the rate rises in equal steps to that of ``lr``: it is multiplied by
+            min(1, round/warmup). It counts rounds, as schedules do, so that every visit has one rate.
+        optimizer: ``sgd``, or ``adam`` or ``adamw`` as in PyTorch; ``sgd`` where nothing is said.
+        momentum: β of SGD, in [0, 1); 0 where nothing is said.
+        betas: β₁ and β₂ of Adam and AdamW, in [0, 1); 0.9 and 0.999 where nothing is said.
+        eps: ε of Adam and AdamW, above 0; 1e-8 where nothing is said.
+        moments: whether momentum and Adam's means begin at 0 in every ``visit``, as where nothing is said, or are kept
+            by the ``device``, and never sent.
+        weight_decay: L2 coefficient, of AdamW apart from the gradient; 0 where nothing is said.
+        clip_norm: the norm that the gradient of a mini-batch is clipped to; ``inf`` or where nothing is said, it is
+            not.
         short_batches: whether a device with fewer samples than a mini-batch may take part, with all it has as one
             mini-batch; where nothing is said, such a park is refused.
     """
@@ -79,14 +87,20 @@ class WorkSettings:
     steps: int | None = None
     batch_size: int | None = None
     lr: float | Cosine | Exponential | None = None
+    warmup: int | None = None
+    optimizer: Literal["sgd", "adam", "adamw"] | None = None
     momentum: float | None = None
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+    moments: Literal["visit", "device"] | None = None
     weight_decay: float | None = None
+    clip_norm: float | None = None
     short_batches: bool | None = None
 
     def __post_init__(self) -> None:
         if self.epochs is not None and self.steps is not None:
             raise SettingError(f"work has epochs = {self.epochs} and steps = {self.steps}: give one of them.")
-        for name in ("epochs", "steps", "batch_size"):
+        for name in ("epochs", "steps", "batch_size", "warmup"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"work.{name}", value, "a whole number of at least 1")
         beta, decay, rate = self.momentum, self.weight_decay, self.lr
@@ -94,6 +108,22 @@ class WorkSettings:
         require(decay is None or 0 <= decay < math.inf, "work.weight_decay", decay, "at least 0")
         if isinstance(rate, (int, float)):
             require(0 < rate < math.inf, "work.lr", rate, "a number above 0")
+        inside = self.betas is None or all(0 <= one < 1 for one in self.betas)
+        require(inside, "work.betas", list(self.betas or ()), "two numbers, at least 0 and below 1")
+        require(self.eps is None or 0 < self.eps < math.inf, "work.eps", self.eps, "a number above 0")
+        norm = self.clip_norm
+        require(norm is None or norm > 0, "work.clip_norm", norm, "a number above 0, or inf where nothing is clipped")
+        if self.momentum and self.optimizer in ("adam", "adamw"):
+            raise SettingError(
+                f"work.momentum = {beta} belongs to optimizer 'sgd', and work.optimizer is '{self.optimizer}': its "
+                "means are set by work.betas = [0.9, 0.999]. Leave momentum out."
+            )
+        for name in ("betas", "eps") if self.optimizer == "sgd" else ():
+            if getattr(self, name) is not None:
+                raise SettingError(
+                    f"work.{name} belongs to optimizers 'adam' and 'adamw', and work.optimizer is 'sgd'. Leave {name} "
+                    'out, or set work.optimizer = "adam".'
+                )
 
     def over(self, below: WorkSettings) -> WorkSettings:
         """Return these settings laid over others: what is not said here is taken from ``below``.
@@ -101,9 +131,13 @@ class WorkSettings:
         >>> work = WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
         >>> work.steps, work.epochs, work.batch_size
         (1, None, 10)
+        >>> WorkSettings(optimizer="adam").over(WorkSettings(momentum=0.9)).momentum is None
+        True
         """
         said = {name: value for name, value in vars(self).items() if value is not None}
         base = dict(vars(below))
+        if said.get("optimizer", below.optimizer) != below.optimizer:
+            base |= {"momentum": None, "betas": None, "eps": None}  # each optimiser has its own
         if "epochs" in said or "steps" in said:
             base |= {"epochs": None, "steps": None}
         return WorkSettings(**{**base, **said})
@@ -119,6 +153,10 @@ class WorkSettings:
         name, settings = spoken(objective or Plain())
         full = self.over(DEFAULTS)
         rate = full.lr.at(round_number, rounds) if isinstance(full.lr, (Cosine, Exponential)) else full.lr
+        if full.warmup is not None and round_number < full.warmup:
+            rate = (rate or 0) * round_number / full.warmup
+        plain = Work(epochs=1)
+        beta1, beta2 = full.betas or (plain.beta1, plain.beta2)
         return Work(
             objective=name,
             epochs=full.epochs,
@@ -128,7 +166,13 @@ class WorkSettings:
             momentum=full.momentum or 0.0,
             weight_decay=full.weight_decay or 0.0,
             settings=settings,
+            optimizer=full.optimizer or plain.optimizer,
+            beta1=beta1,
+            beta2=beta2,
+            eps=full.eps or plain.eps,
+            moments=full.moments or plain.moments,
+            clip_norm=None if full.clip_norm == math.inf else full.clip_norm,
         )
 
 
-DEFAULTS = WorkSettings(epochs=1, batch_size=32, lr=0.01, momentum=0.0, weight_decay=0.0)
+DEFAULTS = WorkSettings(epochs=1, batch_size=32, lr=0.01, optimizer="sgd", momentum=0.0, weight_decay=0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Literal
 
 Scalar = str | int | float | bool | None
 BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
@@ -79,10 +79,10 @@ def device(number: int) -> Site:
 
 @dataclass(frozen=True)
 class Work:
-    """What a visit does to the model: stochastic gradient descent on an objective.
+    """What a visit does to the model: stochastic gradient descent on an objective, or Adam's.
 
     Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0
-    at the visit's start.
+    at the visit's start. The steps of the other optimisers stand at :func:`fedfloor.engine.optimisers.stepper`.
 
     Args:
         objective: what the device minimises, by name.
@@ -90,13 +90,18 @@ class Work:
         steps: mini-batches, reshuffled at the end of every pass.
         batch_size: samples of a mini-batch; the last one of a pass may be smaller.
         rate: learning rate η.
-        momentum: β in [0, 1).
-        weight_decay: added to the gradient as weight_decay·w.
+        momentum: β in [0, 1) of SGD.
+        weight_decay: added to the gradient as weight_decay·w; AdamW takes rate·weight_decay·w off the weights.
         scope: which parameters are trained and sent: ``all``, or the layer that is the network's ``classifier``; the
             rest of the model, its statistics included, then stays as it arrived.
         settings: the objective's own numbers, such as FedProx's μ.
         sends: whether the trained model goes on. Otherwise it stays with the device as its own, which its next such
             visit starts from, and the model that arrived goes on as it was.
+        optimizer: whose steps are taken.
+        beta1, beta2, eps: Adam's and AdamW's decay of the mean gradient and of its mean square, in [0, 1), and what is
+            added to the root of the latter.
+        moments: whether momentum and Adam's means begin at 0 in every ``visit``, or are kept by the ``device``.
+        clip_norm: the norm that gradients of a mini-batch are clipped to; None: they are not.
     """
 
     objective: str = "plain"
@@ -109,6 +114,12 @@ class Work:
     scope: str = "all"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     sends: bool = True
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    moments: Literal["visit", "device"] = "visit"
+    clip_norm: float | None = None
 
     def batches(self, samples: int) -> int:
         """Return the number of mini-batches a visit to a device with so many samples takes.
@@ -128,6 +139,24 @@ class Work:
         """
         return float(self.epochs or 0) if self.steps is None else self.steps * self.batch_size / samples
 
+    @property
+    def keeps_moments(self) -> bool:
+        """Whether the device keeps its optimiser's moments from visit to visit."""
+        return self.moments == "device" and (self.optimizer != "sgd" or self.momentum > 0)
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether a visit goes as far as its rate times sums of its gradients: SGD that begins anew, unclipped."""
+        return self.optimizer == "sgd" and self.clip_norm is None and not self.keeps_moments
+
+    def told(self) -> dict[str, Any]:
+        """Return the fields as a plan writes them down: without those added later, where they have their defaults.
+
+        >>> sorted(Work(epochs=1, clip_norm=1.0).told().keys() - Work(epochs=1).told().keys())
+        ['clip_norm']
+        """
+        return {name: one for name, one in vars(self).items() if name not in _LATER or one != _LATER[name]}
+
     def only(self, *names: str) -> bool:
         """Return whether every field that differs from its default is among ``names``: see :func:`only`.
 
@@ -135,6 +164,11 @@ class Work:
         (True, False)
         """
         return only(self, *names)
+
+
+# fields that Work did not have from the beginning: the hashes of plans without them stay as they were
+_ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")
+_LATER = {one.name: one.default for one in fields(Work) if one.name in _ADDED}
 
 
 def forward_cost(of: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from types import UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, shown
 from fedfloor.plan.nodes import Node, Radio, Site, Work
@@ -43,8 +43,10 @@ def _value_to_json(value: Any) -> Any:
         return str(value)
     if type(value) in NAMES:
         return to_json(value)
-    if isinstance(value, (Work, Radio)):
-        return {k: dict(v) if k == "settings" else v for k, v in vars(value).items() if (k, v) != ("sends", True)}
+    if isinstance(value, Work):
+        return value.told() | {"settings": dict(value.settings)}
+    if isinstance(value, Radio):
+        return dict(vars(value))
     if isinstance(value, tuple):
         return [_value_to_json(v) for v in value]
     return value
@@ -89,6 +91,8 @@ def _check(hint: Any) -> Callable[[Any], bool]:
     if origin in (Union, UnionType):
         parts = [_check(part) for part in of]
         return lambda value: any(part(value) for part in parts)
+    if origin is Literal:
+        return lambda value: value in of
     if origin is tuple:
         each = _check(of[0])
         if of[0] is int:  # there may be a million

@@ -15,19 +15,30 @@ MIXES = {
     "multi_krum": "Multi-Krum",
 }  # fmt: skip
 
+ADAMS = {"adam": "Adam", "adamw": "AdamW"}
+
 
 def work_words(work: Work) -> str:
     """Describe what a visit does.
 
     >>> work_words(Work(epochs=1, rate=0.01, momentum=0.5))
     '1 epoch, b 32, η 0.01, momentum 0.5'
+    >>> work_words(Work(epochs=1, optimizer="adam", beta2=0.99, moments="device", clip_norm=1.0))
+    '1 epoch, b 32, η 0.01, Adam (β₂ 0.99), moments kept, gradients up to 1'
     """
     length = count(work.steps, "step") if work.steps is not None else count(work.epochs or 0, "epoch")
     parts = [length, f"b {work.batch_size}", f"η {work.rate:.4g}"]
+    if work.optimizer != "sgd":
+        own = [f"{name} {one:.4g}" for name, one in _adam_numbers(work)]
+        parts.append(ADAMS[work.optimizer] + (f" ({', '.join(own)})" if own else ""))
     if work.momentum:
         parts.append(f"momentum {work.momentum:.4g}")
+    if work.keeps_moments:
+        parts.append("moments kept")
     if work.weight_decay:
         parts.append(f"weight decay {work.weight_decay:.4g}")
+    if work.clip_norm is not None:
+        parts.append(f"gradients up to {work.clip_norm:.4g}")
     if work.objective != "plain" or work.settings:
         settings = ", ".join(_settings(work.settings))
         parts.append(work.objective + (f" ({settings})" if settings else ""))
@@ -36,6 +47,13 @@ def work_words(work: Work) -> str:
     if not work.sends:
         parts.append("sends nothing")
     return ", ".join(parts)
+
+
+def _adam_numbers(work: Work) -> list[tuple[str, float]]:
+    """Return the numbers of Adam that are not its defaults, with their signs."""
+    plain = Work(epochs=1)
+    signs = {"beta1": "β₁", "beta2": "β₂", "eps": "ε"}
+    return [(sign, getattr(work, name)) for name, sign in signs.items() if getattr(work, name) != getattr(plain, name)]
 
 
 def mix_words(node: Parallel | Select) -> str:
