@@ -138,8 +138,10 @@ def experiment(folder: Path, **more: Any) -> Experiment:
 
 def test_the_task_is_remaining_life_unless_another_is_named(folder: Path) -> None:
     made = experiment(folder)
-    assert made.data.task == Regression(cap=125.0, unit="cycles")
+    assert made.data.task == cmapss.TASK
     assert made.evaluate.headline == "RMSE"
+    assert isinstance(task := read(folder).task, Regression)
+    assert (task.names, task.unit, task.cap) == (("remaining life",), "cycles", 125.0)
     assert experiment(folder, data={"bins": [2]}).data.asked.kind == "classification"
     with pytest.raises(SettingError, match=r'\[data\] cmapss says what name = "cmapss" is like'):
         checked(Experiment, {"data": {"name": "tep", "cmapss": {"engines": 5}}}, "")

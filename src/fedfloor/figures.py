@@ -75,12 +75,20 @@ class Errors:
         predicted: float64 [n, T, L]: the prediction stands in the middle, its interval at both ends; L = 1 without one.
         cap: true values above it count as it; None: they count as they are.
         naive: of each target, the mean absolute error of repeating a value in training; empty where there is no order.
+        names: of the targets, or of sensors whose rows ahead they are, as many for each.
+        unit: of the targets.
+        levels: L quantiles that were learnt; empty where there is no interval.
+        edges: between ranges of the first target.
     """
 
     true: NDArray[np.float64]
     predicted: NDArray[np.float64]
     cap: float | None = None
     naive: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    unit: str = ""
+    levels: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()
 
     @cached_property
     def wanted(self) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,8 @@ SENSORS = (  # table 2 of the paper
     "htBleed", "Nf_dmd", "PCNfR_dmd", "W31", "W32",
 )  # fmt: skip
 COLUMNS = (*SETTINGS, *SENSORS)
-TASK = Regression(cap=125.0, unit="cycles")  # where the experiment names none, as nearly all of the literature has it
+# where the experiment names no task, as nearly all of the literature has it
+TASK = Regression(cap=125.0, unit="cycles", names=("remaining life",))
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,11 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
         whole=True,
     )  # fmt: skip
     inputs = Inputs("table", tuple(COLUMNS[at] for at in columns), missing="refuse")
-    return assemble(
-        name, classes, rows, reading, inputs, Owned(names, factory, like.subsets), entry.facts["digest"], seed=0
-    )
+    owned = Owned(names, factory, like.subsets)
+    data = assemble(name, classes, rows, reading, inputs, owned, entry.facts["digest"], seed=0)
+    if isinstance(data.task, Regression) and not data.task.names:
+        return replace(data, task=replace(data.task, names=TASK.names, unit=data.task.unit or TASK.unit))
+    return data
 
 
 def counted(folder: Path) -> None:

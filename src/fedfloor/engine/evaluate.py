@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices, Labels, Owners
-from fedfloor.engine import metrics
+from fedfloor.engine import metrics, residuals
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.headlines import Answers, headlines, spread
@@ -182,7 +182,12 @@ def score(
         if figure == headline or known_values:
             figures[figure.name] = _mean(known_values) if len(known_values) == len(values) else None
     figures = {} if headline == ACCURACY else figures
-    tell = partial(metrics.describe, park, table, every, there)
+    errors, owners = views[0].errors if len(views) == 1 else None, single.owners
+
+    def tell() -> dict[str, Any]:
+        told = None if errors is None else residuals.describe(errors, park.dataset.classes, owners)
+        return metrics.describe(park, table, every, there, told)
+
     spreads = {name: one for name, (devices, _) in there.items() if (one := spread(devices))}
     f1 = _mean([macro_f1(one.table) for one in views])
     return Score(float(right.mean()), loss, f1, named, points, tell, figures, spreads)

@@ -45,8 +45,9 @@ def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[flo
 
 
 def describe(
-    park: Park, table: Counts, by_device: NDArray[np.float64], headlines: Mapping[str, Values] | None = None
-) -> dict[str, Any]:
+    park: Park, table: Counts, by_device: NDArray[np.float64], headlines: Mapping[str, Values] | None = None,
+    errors: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Return all of it as JSON: what ``evaluation.json`` in a run's folder says beside accuracy and loss.
 
     ``device_accuracy`` says whether the devices' and factories' figures are measured on test samples of their own or
@@ -59,8 +60,9 @@ def describe(
         table: int64 [F, F], the confusion matrix.
         by_device: float64 [n], the accuracy of each device of the roster, NaN where there is none.
         headlines: name → the headline of each device and factory; None: it is the accuracy.
+        errors: predicted numbers beside the true ones; None where classes are predicted.
     """
-    roster = park.roster
+    roster, found = park.roster, {} if errors is None else {"errors": errors}
     shares = [None if np.isnan(value) else float(value) for value in by_device]
     rows = zip(roster.numbers.tolist(), roster.names, roster.factory_of.tolist(), shares, strict=True)
 
@@ -68,21 +70,26 @@ def describe(
         return {"figures": {name: found[at][place] for name, found in (headlines or {}).items()}} if headlines else {}
 
     factories = zip(roster.factories, factory_accuracy(roster, by_device), strict=True)
-    return {
-        "macro_f1": macro_f1(table),
-        "classes": list(park.dataset.classes),
-        "confusion": table.tolist(),
-        "device_accuracy": roster.figures,
-        "devices": [
-            {"device": k, "name": name, "factory": m if m >= 0 else None, "accuracy": share}
-            | more(0, row)
-            | _role(park, k, share)
-            for row, (k, name, m, share) in enumerate(rows)
-        ],
-        "factories": [
-            {"factory": m, "name": name, "accuracy": share} | more(1, m) for m, (name, share) in enumerate(factories)
-        ],
-    } | ({} if len(park.shown) == park.devices else {"of_devices": park.devices})
+    return (
+        {
+            "macro_f1": macro_f1(table),
+            "classes": list(park.dataset.classes),
+            "confusion": table.tolist(),
+            "device_accuracy": roster.figures,
+            "devices": [
+                {"device": k, "name": name, "factory": m if m >= 0 else None, "accuracy": share}
+                | more(0, row)
+                | _role(park, k, share)
+                for row, (k, name, m, share) in enumerate(rows)
+            ],
+            "factories": [
+                {"factory": m, "name": name, "accuracy": share} | more(1, m)
+                for m, (name, share) in enumerate(factories)
+            ],
+        }
+        | ({} if len(park.shown) == park.devices else {"of_devices": park.devices})
+        | found
+    )
 
 
 def _role(park: Park, device: int, share: float | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.report.records import DecideRecord, EvaluationRecord, Figures
+from fedfloor.report.records import DecideRecord, ErrorsRecord, EvaluationRecord, Figures
 
 Matrix = tuple[tuple[int, ...], ...]
 
@@ -53,6 +53,7 @@ class Evaluation:
         figures: whether these are measured on test samples of each device, or expected from its classes; None where
             the run does not record it.
         decide: the decision that validation data chose; None where they chose none.
+        errors: predicted numbers beside the true ones; None where classes are predicted.
     """
 
     round: int
@@ -64,6 +65,7 @@ class Evaluation:
     factories: tuple[Place, ...]
     figures: Figures | None = None
     decide: DecideRecord | None = None
+    errors: ErrorsRecord | None = None
 
 
 def evaluation(record: EvaluationRecord) -> Evaluation:
@@ -84,6 +86,7 @@ def evaluation(record: EvaluationRecord) -> Evaluation:
         ),
         figures=record.device_accuracy,
         decide=record.decide,
+        errors=record.errors,
     )
 
 

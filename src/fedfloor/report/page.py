@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor._version import __version__
-from fedfloor.report import costs, sections, words
+from fedfloor.report import costs, predicted, sections, words
 from fedfloor.report.budget import Budget
 from fedfloor.report.groups import Group, groups
 from fedfloor.report.ledger import Run, collect
@@ -69,6 +69,7 @@ def render(runs: Sequence[Run], target: float | None = None, budget: Budget | No
             costs.budget_section(runs, budget),
             sections.curve_sections(found, target, drawn),
             costs.cost_section(found, target, drawn),
+            predicted.errors_section(found, drawn),
             sections.device_section(found, drawn),
             sections.factory_section(found, drawn),
             sections.class_section(found, drawn),

@@ -222,6 +222,55 @@ class DecideRecord:
     likeliest: DecidedRecord = DecidedRecord(0, 0, 0)
 
 
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class ErrorsOfRecord:
+    """The errors of a target, or of the samples in a range: ``below`` has a share for each level that was learnt."""
+
+    name: str
+    samples: Count
+    rmse: Amount
+    mae: Amount
+    bias: Number
+    below: tuple[Share, ...] = ()
+    inside: OptionalShare = None
+
+
+@dataclass(frozen=True)
+class PointsRecord:
+    """Samples one by one: true and predicted numbers, ends of the interval, devices."""
+
+    true: tuple[Number, ...]
+    predicted: tuple[Number, ...]
+    low: tuple[Number, ...] = ()
+    high: tuple[Number, ...] = ()
+    device: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.predicted), *(len(one) for one in (self.low, self.high, self.device) if one)}
+        if sizes != {len(self.true)} or bool(self.low) != bool(self.high):
+            raise ValueError(f"{len(self.true)} true numbers and {sorted(sizes)} others")
+
+
+@dataclass(frozen=True)
+class ErrorsRecord:
+    """``errors`` of ``evaluation.json``."""
+
+    samples: Count
+    targets: Annotated[tuple[ErrorsOfRecord, ...], Field(min_length=1)]
+    ranges: tuple[ErrorsOfRecord, ...]
+    points: PointsRecord
+    unit: str = ""
+    cap: Number | None = None
+    levels: tuple[Share, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(len(one.below) != len(self.levels) for one in (*self.targets, *self.ranges)):
+            raise ValueError(f"shares of other levels than {list(self.levels)}")
+
+
 @dataclass(frozen=True)
 class EvaluationRecord:
     """``evaluation.json``."""
@@ -235,6 +284,7 @@ class EvaluationRecord:
     devices: tuple[PlaceRecord, ...] | None = None
     factories: tuple[PlaceRecord, ...] | None = None
     decide: DecideRecord | None = None
+    errors: ErrorsRecord | None = None
 
     def __post_init__(self) -> None:
         size = len(self.classes)

@@ -107,7 +107,11 @@ class Forecasting(Task):
     ) -> Predictions:
         """Return the confusion table of the bins, the loss, and the errors beside the naive ones."""
         found = self._numbers.judged(table, loss, y, scores, scored)
-        return found if found.errors is None else replace(found, errors=replace(found.errors, naive=self.naive))
+        return (
+            found
+            if found.errors is None
+            else replace(found, errors=replace(found.errors, naive=self.naive, names=self.sensors))
+        )
 
     def called(self) -> tuple[str, ...]:
         """Return the sensors' names."""

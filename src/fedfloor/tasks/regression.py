@@ -141,7 +141,10 @@ class Regression(Task):
         """Return the confusion table of the bins, the loss, and the errors."""
         many = len(self.center)
         found = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
-        return Predictions(table, loss, errors=Errors(scores[:, :many].astype(np.float64), found, self.cap))
+        levels = self.levels if self._each > 1 else ()
+        about = {"names": self.called(), "unit": self.unit, "levels": levels, "edges": self.edges}
+        errors = Errors(scores[:, :many].astype(np.float64), found, self.cap, **about)  # type: ignore[arg-type]
+        return Predictions(table, loss, errors=errors)
 
     def answer(self, out: Tensor, x: Tensor) -> Numbers:  # noqa: ARG002
         """Return the predicted numbers, with their interval where quantiles are learnt."""
