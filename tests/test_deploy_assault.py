@@ -57,10 +57,10 @@ from fedfloor.deploy import (
     topics,
     units,
 )
-from fedfloor.deploy.asking import Line, _Open
+from fedfloor.deploy.asking import DeviceChannel, _Open
 from fedfloor.deploy.cloud import Cloud, _room
 from fedfloor.deploy.flow import Flow
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import MessageFilter
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
@@ -596,7 +596,7 @@ def messages(tally: Tally, folder: Path) -> None:
 
     def refused(data: bytes, **limits: Any) -> Callable[[], str]:
         def do() -> str:
-            gate = Gate(header=SHORT_HEADER, arrays=limits.get("arrays", FEW_ARRAYS))
+            gate = MessageFilter(header=SHORT_HEADER, arrays=limits.get("arrays", FEW_ARRAYS))
             expect(gate.take(data, "e0") is None, "it is taken")
             expect(bool(gate.counts()), "it is not counted")
             return REFUSED
@@ -644,7 +644,7 @@ def messages(tally: Tally, folder: Path) -> None:
         )
 
     def twice() -> str:
-        gate = Gate(header=SHORT_HEADER, arrays=FEW_ARRAYS)
+        gate = MessageFilter(header=SHORT_HEADER, arrays=FEW_ARRAYS)
         expect(gate.take(whole, "e0") is not None, "an honest one is refused")
         for again in (whole, encode(replace(true, number=0)), encode(replace(true, session=0, number=9))):
             expect(gate.take(again, "e0") is None, "it is taken twice, or out of order")
@@ -774,7 +774,7 @@ class Said:
 
     def __post_init__(self) -> None:
         link: Any = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, say=lambda *_: None)
-        self.line = Line("p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0))
+        self.line = DeviceChannel("p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0))
         self.status("d0", Message("hello", "d0", session=5, number=1, about={"device": 0, "version": __version__}))
         self.status("d1", Message("hello", "d1", session=5, number=1, about={"device": 1, "version": __version__}))
         self.asked = self.line._open["1-1"] = _Open("d1", b"", 1 << 20, 1)
@@ -1024,7 +1024,7 @@ def _measured(about: Any) -> str:
 
 
 def _large(frame: bytes, kind: str, sent: Any) -> str:
-    gate = Gate()
+    gate = MessageFilter()
     about = {"mine": [0, 1], "devices": [0, 1]}
     expect(gate.take(frame, "e0", *_room(kind, about, sent)) is None, "it is decoded")
     return REFUSED

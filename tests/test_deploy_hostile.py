@@ -23,10 +23,10 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import asking, broker, claims, cloud, facts, gate, joining, live, names, topics
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
-from fedfloor.deploy.asking import REPEATS, Line, _Open
+from fedfloor.deploy.asking import REPEATS, DeviceChannel, _Open
 from fedfloor.deploy.device import Agent, foreign
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import MessageFilter
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
 from fedfloor.deploy.processes import LIST
@@ -230,7 +230,7 @@ def test_nothing_that_is_heard_ends_a_connections_thread() -> None:
 
 def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    door, forged = Gate(), "x\nERROR everything is lost" + "y" * 10_000
+    door, forged = MessageFilter(), "x\nERROR everything is lost" + "y" * 10_000
     for _ in range(1000):
         assert door.take(encode(Message("update", forged, session=1, number=1)), "n0") is None
     assert door.counts() == {"n0": {"sender": 1000}}
@@ -241,7 +241,7 @@ def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(capl
 
 def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None)
-    line: Any = Line("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
+    line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
     session, topic = time.time_ns(), topics.status("p", "d0")
     about = {"device": 0, "version": __version__}
     line._heard(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
@@ -259,7 +259,7 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
 def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing ends a request that is opened after its device has left: it lasted to its deadline."""
     link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, say=lambda *_: None)
-    line: Any = Line("p", "e", link, {0: Named("d0", 0)})  # type: ignore[arg-type]
+    line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)})  # type: ignore[arg-type]
     line.here[0] = {}
 
     def leaving(message: Message) -> bytes:
@@ -340,7 +340,7 @@ def test_a_thief_cannot_use_up_all_sessions_to_come(tmp_path: Path, ahead_ns: in
 def test_a_clock_that_is_hours_wrong_is_borne_with() -> None:
     """A clock on local time, taken for universal time, is up to 14 hours ahead."""
     ahead = time.time_ns() + 14 * 3_600_000_000_000
-    assert Gate().take(encode(Message("update", "n0", session=ahead, number=1)), "n0") is not None
+    assert MessageFilter().take(encode(Message("update", "n0", session=ahead, number=1)), "n0") is not None
 
 
 def arrays(count: int) -> dict[str, np.ndarray]:
@@ -436,7 +436,7 @@ def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
     """A large model's answer costs more than a full bucket; a device on a bad line sends it again when asked again."""
     flow = Flow(clock=lambda: 0.0)
     link = SimpleNamespace(say=lambda *_: None)
-    line = Line("trial", "e0", link, {0: Named("d0", 0)}, flow=flow)  # type: ignore[arg-type]
+    line = DeviceChannel("trial", "e0", link, {0: Named("d0", 0)}, flow=flow)  # type: ignore[arg-type]
     request = _Open("d0", b"", most=100 * CHUNK, arrays=1)
     flow.expect("d0", request.most)
     for _ in range(REPEATS):
@@ -479,7 +479,7 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
         assert until(lambda: agent.gate.counts() == {edge.settings.name: {"oversized": 1}})
         assert until(lambda: edge.line.gate.counts() == {"d0": {"oversized": 1}})
         assert park.run()[0].lost == 0
-    assert Gate().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans
+    assert MessageFilter().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans
 
 
 def misstated(park: Any, change: Any, device: int = 3) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.deploy import message
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import MessageFilter
 from fedfloor.deploy.message import MAGIC, MOST_ARRAYS, START, VERSION, Message, decode, encode, fits
 from fedfloor.errors import SettingError
 from fedfloor.ranges import RefusedError
@@ -147,7 +147,7 @@ def test_arrays_other_than_those_waited_for_are_refused(arrays: dict[str, np.nda
 
 
 def test_a_gate_takes_each_message_once_and_in_order_and_counts_what_it_refuses() -> None:
-    gate = Gate("run")
+    gate = MessageFilter("run")
     first, second = (encode(Message("update", "press-1", "run", session=2, number=n)) for n in (1, 2))
     later = encode(Message("update", "press-1", "run", session=3, number=1))
     assert gate.take(second, "press-1") is not None
@@ -162,15 +162,15 @@ def test_a_gate_takes_each_message_once_and_in_order_and_counts_what_it_refuses(
 
 def test_what_was_taken_before_a_restart_is_not_taken_again(tmp_path: Path) -> None:
     sent = [encode(Message("walk", "cloud", "run", session=7, number=n)) for n in (1, 2, 3)]
-    before = Gate(seen=tmp_path / "state" / "seen.json")
+    before = MessageFilter(seen=tmp_path / "state" / "seen.json")
     assert all(before.take(one, "cloud") for one in sent[:2])
-    after = Gate(seen=tmp_path / "state" / "seen.json")
+    after = MessageFilter(seen=tmp_path / "state" / "seen.json")
     assert after.take(sent[1], "cloud") is None
     assert after.take(sent[2], "cloud") is not None  # its sender goes on counting
     assert after.counts() == {"cloud": {"replayed": 1}}
     (tmp_path / "state" / "seen.json").write_text("[")
     with pytest.raises(SettingError, match=r"seen.json is damaged: delete it"):
-        Gate(seen=tmp_path / "state" / "seen.json")
+        MessageFilter(seen=tmp_path / "state" / "seen.json")
 
 
 def mutated(seed: int, data: bytes) -> bytes:

@@ -191,13 +191,14 @@ def test_a_work_of_other_types_is_refused(work: Any) -> None:
 COMBINED = "fedfloor.methods.combined.Combined."
 ENTRY = ("fedfloor.runs.loop.", "fedfloor.runs.launch.", f"{COMBINED}plan", f"{COMBINED}setup")
 TIERS = {
-    "device": (["device", "worker"], ["device.Agent", "worker.Worker", "gate.Gate", "link.Mqtt", "message"]),
+    "device": (["device", "worker"], ["device.Agent", "worker.Worker", "gate.MessageFilter", "link.Mqtt", "message"]),
     "edge": (
         ["edge"],
-        ["edge.Edge", "asking.Line", "gate.Gate", "factory.Factory", "joining", "subtasks", "answers", "link.Mqtt",
-         "door.Door", "message"],
+        ["edge.Edge", "asking.DeviceChannel", "gate.MessageFilter",
+         "factory.Factory", "joining", "subtasks", "answers", "link.Mqtt",
+         "door.EdgeSocket", "message"],
     ),
-    "cloud": (["cloud"], ["cloud.Cloud", "gate.Gate", "joining", "subtasks", "answers", "message"]),
+    "cloud": (["cloud"], ["cloud.Cloud", "gate.MessageFilter", "joining", "subtasks", "answers", "message"]),
 }  # fmt: skip
 
 

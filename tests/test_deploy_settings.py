@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedfloor.deploy import door, topics
-from fedfloor.deploy.door import Door
+from fedfloor.deploy.door import EdgeSocket
 from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.settings import (
     Address,
@@ -99,12 +99,12 @@ def test_a_device_reads_and_writes_below_its_own_name() -> None:
 @pytest.mark.parametrize("kind", ["socket", "port"])
 def test_a_door_answers_each_frame(tmp_path: Path, kind: str) -> None:
     where = Address(socket=tmp_path / "door") if kind == "socket" else Address("127.0.0.1", free_port())
-    one = Door(where, lambda frame: frame[::-1])
+    one = EdgeSocket(where, lambda frame: frame[::-1])
     try:
         assert door.ask(where, b"abc", 5.0) == b"cba"
         assert door.ask(where, bytes(3_000_000), 5.0) == bytes(3_000_000)
         with pytest.raises(RunError, match="cannot be opened"):
-            Door(where, lambda frame: frame)
+            EdgeSocket(where, lambda frame: frame)
     finally:
         one.close()
     with pytest.raises(OSError):  # noqa: PT011
@@ -136,7 +136,7 @@ def test_a_door_that_a_kill_left_behind_is_taken_over(tmp_path: Path) -> None:
     where = Address(socket=tmp_path / "door")
     with socket.socket(socket.AF_UNIX) as killed:  # its file stays
         killed.bind(str(where.socket))
-    one = Door(where, lambda frame: frame)
+    one = EdgeSocket(where, lambda frame: frame)
     assert door.ask(where, b"x", 5.0) == b"x"
     one.close()
 

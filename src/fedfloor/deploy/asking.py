@@ -1,4 +1,4 @@
-"""An edge's line to devices: who is there, what they are asked, and what comes back in time."""
+"""An edge's channel to its devices: which are connected, requests to them, and answers that come in time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fedfloor._version import __version__
 from fedfloor.deploy import topics
 from fedfloor.deploy.flow import Flow
-from fedfloor.deploy.gate import Gate, shown, timely
+from fedfloor.deploy.gate import MessageFilter, shown, timely
 from fedfloor.deploy.link import Link
 from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arrays, Message, decode, encode, split
 from fedfloor.deploy.settings import Named
@@ -32,7 +32,7 @@ VECTOR_BYTES = 1 << 26  # of the answer to a question; the edge does not know ho
 
 @dataclass(frozen=True)
 class _Gone:
-    """What a wait ends with when a device says no more."""
+    """Ends the wait for a device that no longer answers."""
 
     why: str
 
@@ -49,8 +49,8 @@ class _Open:
     came: queue.SimpleQueue[bytes | _Gone] = field(default_factory=queue.SimpleQueue)
 
 
-class Line:
-    """An edge's line to devices.
+class DeviceChannel:
+    """Requests of an edge to its devices, and their answers.
 
     Args:
         park: the park's name.
@@ -68,7 +68,7 @@ class Line:
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
         joined: Callable[[int], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        self.park, self.name, self.gate = park, name, Gate(header=SHORT_HEADER)
+        self.park, self.name, self.gate = park, name, MessageFilter(header=SHORT_HEADER)
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
         self.here: dict[int, Mapping[str, Any]] = {}  # who is there, and what it said of itself
         self.moved: Counter[str] = Counter()  # bytes up and down
@@ -172,7 +172,7 @@ class Line:
                 self.moved["up"] += len(came)
             return answer
 
-    # -- what is heard, in the connection's thread ------------------------------------------------------------------
+    # -- incoming messages, in the connection's thread ---------------------------------------------------------------
 
     def _joined(self) -> None:
         """Ask again what was under way when the connection broke: nobody does anything twice."""
@@ -191,7 +191,7 @@ class Line:
         self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
 
     def _heard(self, topic: str, payload: bytes) -> None:
-        """Deal with a message as far as its kind and its sender allow; nothing is decoded before."""
+        """Handle a message as far as its kind and its sender allow; nothing is decoded before."""
         kind, names = topics.parts(topic)
         if (kind, len(names)) not in (("status", 1), ("out", 2)) or names[0] not in self._numbers:
             return
@@ -216,7 +216,7 @@ class Line:
         self._on_cut(name)
 
     def _answered(self, name: str, payload: bytes) -> None:
-        """Hand an answer to who waits for it; looking at its numbers is his work."""
+        """Hand an answer to the thread that waits for it, which decodes it."""
         try:
             said = self.gate.look(payload, name)
             asked = self._open.get(said["answers"])

@@ -24,11 +24,11 @@ from fedfloor.deploy.device import foreign
 from fedfloor.deploy.direct import Direct, Edges
 from fedfloor.deploy.edge import CLOUD
 from fedfloor.deploy.facts import Facts
-from fedfloor.deploy.gate import Gate
+from fedfloor.deploy.gate import MessageFilter
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import Names, table
 from fedfloor.deploy.settings import CloudSettings
-from fedfloor.deploy.tally import KINDS, Failure, Tally, end, failed, why
+from fedfloor.deploy.tally import KINDS, Failure, RoundMeasurements, end, failed, why
 from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
@@ -82,11 +82,11 @@ class Cloud:
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
         self._told: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
-        self._gate, self._session, self._number = Gate(), time.time_ns(), 0
+        self._gate, self._session, self._number = MessageFilter(), time.time_ns(), 0
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
         self._round = 0
         self._kept: Mapping[int, set[str]] = {}
-        self._tally = Tally()
+        self._tally = RoundMeasurements()
         self._lost, self._failing = -1, dict[str, Failure]()  # the last round without a success, and who failed since
         self._carrying: set[str] = set()  # edges that neither failed nor were absent since
 
@@ -108,7 +108,7 @@ class Cloud:
 
         def ask(facts: Facts) -> joining.Gathered:
             def exchange() -> Mapping[int, Message]:
-                self._tally = Tally()  # what edges state while devices are still joining must not add up
+                self._tally = RoundMeasurements()  # what edges state while devices are still joining must not add up
                 return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
 
             return joining.wait(exchange, self._settings.edges, facts, self._settings.deadlines.join_s)
@@ -251,7 +251,7 @@ class Cloud:
 
     def measured(self) -> dict[str, Any]:
         """Return what was measured since this was asked last: seconds, bytes per link, who was absent."""
-        told, self._tally = self._tally.told(), Tally()
+        told, self._tally = self._tally.told(), RoundMeasurements()
         return told
 
     def nobody(self, number: int) -> None:

@@ -22,7 +22,7 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import names, own, topics
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.gate import Gate, shown
+from fedfloor.deploy.gate import MessageFilter, shown
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, encode, split
 from fedfloor.deploy.settings import DeviceSettings
@@ -63,7 +63,7 @@ class Agent:
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
-        self.gate = Gate(header=SHORT_HEADER, arrays=FEW_ARRAYS)
+        self.gate = MessageFilter(header=SHORT_HEADER, arrays=FEW_ARRAYS)
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0

@@ -89,8 +89,8 @@ def _connected(where: Address, deadline_s: float | None) -> socket.socket:
     return to
 
 
-class Door:
-    """Listens, and answers each frame.
+class EdgeSocket:
+    """The socket on which an edge listens to the cloud: answers each frame.
 
     Args:
         where: host and port, or a Unix socket, which only this user may open.

@@ -13,13 +13,13 @@ from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy import joining, names, packing, rights, subtasks
-from fedfloor.deploy.asking import Line, side_by_side
+from fedfloor.deploy.asking import DeviceChannel, side_by_side
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.device import foreign
-from fedfloor.deploy.door import Door
+from fedfloor.deploy.door import EdgeSocket
 from fedfloor.deploy.factory import Factory
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.gate import Gate, shown
+from fedfloor.deploy.gate import MessageFilter, shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import Message, encode
@@ -65,9 +65,11 @@ class Edge:
                 f"method '{experiment.method.name}' crosses factories, but this edge was provisioned without: run "
                 "fedfloor provision again, copy what it names, and restart brokers and edges."
             )
-        self.gate = Gate(seen=settings.state / f"{settings.name}.seen.json")
+        self.gate = MessageFilter(seen=settings.state / f"{settings.name}.seen.json")
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
-        self.line = Line(settings.park, settings.name, link, everyone, cut=self._withdraw, joined=self._introduce)
+        self.line = DeviceChannel(
+            settings.park, settings.name, link, everyone, cut=self._withdraw, joined=self._introduce
+        )
         self._own = [one.device for one in settings.devices]
         self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
         if park is not None:
@@ -243,7 +245,7 @@ def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:
 def serve(edge: Edge, wait: Callable[[], object]) -> None:
     """Run an edge until ``wait`` returns."""
     edge.start()
-    door = Door(edge.settings.listen, edge.answer)
+    door = EdgeSocket(edge.settings.listen, edge.answer)
     try:
         wait()
     finally:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedfloor import ranges
 from fedfloor.deploy import answers, claims
-from fedfloor.deploy.asking import Line, side_by_side
+from fedfloor.deploy.asking import DeviceChannel, side_by_side
 from fedfloor.deploy.gate import shown
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, fits
@@ -49,7 +49,7 @@ class Factory:
         failed: device's name → what it could not do in what is under way.
     """
 
-    line: Line
+    line: DeviceChannel
     deadlines: Deadlines
     layout: str
     names: Names

@@ -45,8 +45,8 @@ def timely(session: int) -> None:
         raise RefusedError("future", f"its session begins {ahead_s // 3600} h from now. Is its clock right, or ours?")
 
 
-class Gate:
-    """Lets messages in.
+class MessageFilter:
+    """Admits messages of known senders, each once, and counts those it refuses.
 
     Args:
         run: the run they must belong to; "" takes any.

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedfloor import ranges
 from fedfloor.deploy import claims
-from fedfloor.deploy.asking import Line, side_by_side
+from fedfloor.deploy.asking import DeviceChannel, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import CloudEdge, Named
@@ -32,7 +32,7 @@ class Joining:
         deadline_s: how long is waited for an answer.
     """
 
-    def __init__(self, line: Line, deadline_s: float) -> None:
+    def __init__(self, line: DeviceChannel, deadline_s: float) -> None:
         self.line, self.deadline_s = line, deadline_s
         self.facts: Facts | None = None
         self.wanted: Mapping[int, Holding] = {}  # what they said before the first round

@@ -35,7 +35,7 @@ def failed(known: dict[str, Failure], who: str, one: Failure) -> None:
 
 
 @dataclass
-class Tally:
+class RoundMeasurements:
     """What was measured in a round.
 
     Attributes:

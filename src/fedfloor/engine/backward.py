@@ -12,23 +12,23 @@ import torch
 from torch import Tensor
 
 
-def gradients(loss: Tensor, parameters: Sequence[Tensor], grown: Tensor | None = None) -> tuple[Tensor, ...]:
+def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = None) -> tuple[Tensor, ...]:
     """Return ∂loss/∂p of each parameter p, shaped like it, to the bit as ``torch.autograd.grad``.
 
     Args:
-        loss: a scalar; or any tensor, with ``grown``.
+        loss: a scalar; or any tensor, with ``grad``.
         parameters: every one of them has a part in the loss.
-        grown: ∂(what is minimised)/∂loss, shaped like the loss. Default: 1.
+        grad: ∂(what is minimised)/∂loss, shaped like the loss. Default: 1.
 
     Raises:
-        RuntimeError: the loss is no scalar and ``grown`` is missing, or a parameter has no part in it.
+        RuntimeError: the loss is no scalar and ``grad`` is missing, or a parameter has no part in it.
 
     >>> w = torch.tensor([3.0, 1.0], requires_grad=True)
     >>> gradients((w * w).sum(), [w])
     (tensor([6., 2.]),)
     """
-    if type(loss) is not Tensor or (grown is None and loss.dim()):  # a subclass may have gradients of its own
-        return torch.autograd.grad(loss, parameters, grad_outputs=grown)
-    seed = torch.ones_like(loss) if grown is None else grown
+    if type(loss) is not Tensor or (grad is None and loss.dim()):  # a subclass may have gradients of its own
+        return torch.autograd.grad(loss, parameters, grad_outputs=grad)
+    seed = torch.ones_like(loss) if grad is None else grad
     run = torch.autograd.Variable._execution_engine.run_backward
     return run((loss,), (seed,), False, False, tuple(parameters), False, accumulate_grad=False)

@@ -1,7 +1,7 @@
 """Networks that are chains of layers: loss and gradients written out, without automatic differentiation.
 
-PyTorch notes every operation of a pass and then looks for the way back, which takes a small network up to a quarter of
-its step (``benchmarks/chains.py``). A chain's way back is known beforehand. The functions called are those that PyTorch
+PyTorch records every operation of a forward pass for the backward pass, which takes a small network up to a quarter of
+its step (``benchmarks/chains.py``). A chain's backward pass is known beforehand. The functions called are those PyTorch
 itself would call, in its order and with its arguments, so that losses, logits and gradients are the same to the bit;
 that was tried on x86.
 """
@@ -48,16 +48,16 @@ SETTINGS = (
 
 
 class _Layer(ABC):
-    """A layer's way there and back."""
+    """A layer's forward and backward pass."""
 
     trained = False  # whether it has parameters
 
     @abstractmethod
-    def there(self, x: Tensor) -> tuple[Tensor, Any]:
-        """Return what it makes of a mini-batch, and what it needs on the way back."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        """Return what it makes of a mini-batch, and what it needs in the backward pass."""
 
     @abstractmethod
-    def back(self, grown: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         """Return ∂loss/∂x from ∂loss/∂(what it made), or anything if nobody wants it.
 
         Those of its own parameters, the last one's first, are added to ``own``.
@@ -72,12 +72,12 @@ class _Linear(_Layer):
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias, self.turned = weight, bias, weight.t()
 
-    def there(self, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return torch.addmm(self.bias, x, self.turned), x
 
-    def back(self, grown: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
-        own += grown.sum(0), grown.t().mm(kept)
-        return grown.mm(self.weight) if further else grown
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
+        own += grad.sum(0), grad.t().mm(kept)
+        return grad.mm(self.weight) if further else grad
 
 
 class _Convolution(_Layer):
@@ -90,13 +90,13 @@ class _Convolution(_Layer):
         self.stride, self.dilation = list(layer.stride), list(layer.dilation)
         self.padding = [int(one) for one in layer.padding]
 
-    def there(self, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return torch.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups), x
 
-    def back(self, grown: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         form, wanted = (self.stride, self.padding, self.dilation), [further, True, True]
         before, weight, bias = _convolution_back(
-            grown, kept, self.weight, [len(self.bias)], *form, False, [0, 0], self.groups, wanted
+            grad, kept, self.weight, [len(self.bias)], *form, False, [0, 0], self.groups, wanted
         )
         own += bias, weight
         return before  # type: ignore[no-any-return]
@@ -108,12 +108,12 @@ class _Relu(_Layer):
     def __init__(self, layer: nn.ReLU) -> None:
         self.work = torch.relu_ if layer.inplace else torch.relu
 
-    def there(self, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         made = self.work(x)
         return made, made
 
-    def back(self, grown: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
-        return _relu_back(grown, kept, 0)  # type: ignore[no-any-return]
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+        return _relu_back(grad, kept, 0)  # type: ignore[no-any-return]
 
 
 class _Pool(_Layer):
@@ -126,16 +126,16 @@ class _Pool(_Layer):
         )
         self.up = layer.ceil_mode
 
-    def there(self, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         made, places = torch._C._nn.max_pool2d_with_indices(
             x, self.size, self.stride, self.padding, self.dilation, self.up
         )
         return made, (x, places)
 
-    def back(self, grown: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
         x, places = kept
         form = (self.size, self.stride, self.padding, self.dilation, self.up)
-        return _pool_back(grown, x, *form, places)  # type: ignore[no-any-return]
+        return _pool_back(grad, x, *form, places)  # type: ignore[no-any-return]
 
 
 class _Dropout(_Layer):
@@ -144,29 +144,29 @@ class _Dropout(_Layer):
     def __init__(self, layer: nn.Dropout) -> None:
         self.stays = 1 - layer.p
 
-    def there(self, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         noise = torch.empty_like(x).bernoulli_(self.stays).div_(self.stays)
         return x * noise, noise
 
-    def back(self, grown: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
-        return grown * kept  # type: ignore[no-any-return]
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+        return grad * kept  # type: ignore[no-any-return]
 
 
 class _Flatten(_Layer):
     """All numbers of a sample in a row."""
 
-    def there(self, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return x.flatten(1), x.shape
 
-    def back(self, grown: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
-        return grown.view(kept)
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+        return grad.view(kept)
 
 
 class Chain:
     """A network that is a chain of layers, ended by a linear one, in training mode.
 
     Args:
-        layers: their ways there and back.
+        layers: their forward and backward passes.
         last: the one that ends it, as the network knows it.
     """
 
@@ -199,17 +199,17 @@ class Chain:
     def _there(self, x: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
         kept = []
         for one in self._layers:
-            x, needed = one.there(x)
+            x, needed = one.forward(x)
             kept.append(needed)
         return x, x.log_softmax(1), kept
 
     def _back(self, said: Tensor, seed: Tensor, kept: list[Any], more: Tensor | None = None) -> tuple[Tensor, ...]:
         own: list[Tensor] = []
-        grown = _softmax_back(seed, said, 1, said.dtype)
+        grad = _softmax_back(seed, said, 1, said.dtype)
         for place, (one, further) in enumerate(self._further):
-            grown = one.back(grown, kept.pop(), own, further=further)
+            grad = one.backward(grad, kept.pop(), own, further=further)
             if place == 0 and more is not None and further:
-                grown = grown + more
+                grad = grad + more
         return tuple(reversed(own))
 
 
@@ -261,7 +261,7 @@ def _fitting(layers: Sequence[nn.Module]) -> bool:
 
 
 def _layer(one: nn.Module, numbers: Sequence[Tensor]) -> _Layer | None:
-    """Return a layer's way there and back, given its parameters' numbers; None if it is not known."""
+    """Return a layer's forward and backward pass, given its parameters' numbers; None if it is not known."""
     if type(one) not in KNOWN:
         return None
     if isinstance(one, nn.Linear) and len(numbers) == 2 and min(one.weight.shape) > 1:  # 1: sums in another order

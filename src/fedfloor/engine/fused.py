@@ -72,11 +72,11 @@ class _Stepped(torch.autograd.Function):
         return nn.functional.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grown: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         (x,), (weight, bias) = ctx.saved_tensors, ctx.layer
-        back = grown.matmul(weight) if ctx.needs_input_grad[0] else None
-        rows = grown.flatten(0, -2)  # a sample may have several
+        before = grad.matmul(weight) if ctx.needs_input_grad[0] else None
+        rows = grad.flatten(0, -2)  # a sample may have several
         weight.data.addmm_(rows.t(), x.flatten(0, -2), alpha=-ctx.rate)
         if bias is not None:
             bias.data.add_(rows.sum(0), alpha=-ctx.rate)
-        return back, None, None, None
+        return before, None, None, None

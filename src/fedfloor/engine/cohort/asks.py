@@ -1,4 +1,4 @@
-"""What a walk asks of a cohort, and what it is told."""
+"""Requests of a walk to a cohort, and their answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Driven = Generator[list[Ask], list[Answer], NodeResult]
 
 
 @dataclass(eq=False)
-class Owed:
+class PendingReceipt:
     """A receipt whose figures may still lie on the device."""
 
     device: int
@@ -100,9 +100,9 @@ class Owed:
         return Receipt(self.device, self.visit, self.tick, *said, self.bytes, lost=False, memory=self.memory)
 
 
-def paid(receipts: list[Any]) -> list[Receipt]:
+def settled(receipts: list[Any]) -> list[Receipt]:
     """Return receipts whose figures have all arrived."""
-    return [one.receipt() if isinstance(one, Owed) else one for one in receipts]
+    return [one.receipt() if isinstance(one, PendingReceipt) else one for one in receipts]
 
 
 def work_of(ask: Visiting | Uniting) -> Work:

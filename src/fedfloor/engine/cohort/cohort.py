@@ -16,7 +16,7 @@ from fedfloor.data.dataset import Indices
 from fedfloor.engine import local_update, union
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.cohort import data, forward, goals, size, visits, walk
-from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Uniting, Visiting, paid, work_of
+from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Uniting, Visiting, settled, work_of
 from fedfloor.engine.cohort.data import Pool, Resident
 from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.engine.cohort.measure import Chooser
@@ -67,7 +67,7 @@ class Cohort:
         """Drive a walk, as a rank does by itself."""
         driven = walk.driven(trainer, walking, self._room(trainer.engine))
         passed = walk.answered(driven, lambda asks: self.done(asks, trainer.extractor))
-        return replace(passed, receipts=paid(passed.receipts))
+        return replace(passed, receipts=settled(passed.receipts))
 
     def branches(
         self, trainer: Trainer, request: ParallelRequest, mine: Collection[int]
@@ -81,7 +81,7 @@ class Cohort:
 
         walk.answered(whole(), lambda asks: self.done(asks, trainer.extractor))
         aggregation, done = met[0]
-        return aggregation, [replace(one, receipts=paid(one.receipts)) for one in done]
+        return aggregation, [replace(one, receipts=settled(one.receipts)) for one in done]
 
     def _room(self, engine: Engine) -> int:
         """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
@@ -92,7 +92,7 @@ class Cohort:
         """Return whether a node is a super node that is done in one step."""
         return union.fits(engine, node, packet) and not self.refused(engine)
 
-    # -- what is asked for ------------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------------
 
     def done(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[Answer]:
         """Do what is asked for: what is alike together, the rest one by one."""

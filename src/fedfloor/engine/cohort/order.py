@@ -65,7 +65,7 @@ def fetching(*there: Tensor) -> Callable[[], list[np.ndarray]]:
     return fetched
 
 
-class Tales:
+class LazyMetrics:
     """What stacked visits say: their losses come from the device once, when the first is asked.
 
     Args:
@@ -108,7 +108,7 @@ class Tales:
         return Trained(len(sizes), float(losses[:per_pass].mean()), float(losses[last].mean()), right)
 
 
-class UnionTales:
+class LazyUnionMetrics:
     """What the visits of stacked super nodes say: each sample's loss comes from the device once.
 
     Args:

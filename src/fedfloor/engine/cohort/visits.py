@@ -49,7 +49,7 @@ FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "mom
 
 
 @dataclass(frozen=True, eq=False)
-class _Guests:
+class _Stack:
     """Devices whose models are about to be trained side by side.
 
     Args:
@@ -76,33 +76,33 @@ def visited(cohort: Programs, asks: Sequence[Visiting], extractor: FrozenExtract
     work, engine = asks[0].work, asks[0].engine
     goal = objectives.objective(work.objective, work.settings)
     headed = goal.on_features or features.once(engine, work)
-    guests = _headed(asks, goal, extractor) if headed else _arrived(cohort, asks, goal)
+    stack = _headed(asks, goal, extractor) if headed else _arrived(cohort, asks, goal)
     part = scopes.trained(engine.network, goal, work)
-    held = (part.start, part.stop) if headed else (0, guests.weights.shape[1])
+    held = (part.start, part.stop) if headed else (0, stack.weights.shape[1])
     of = goals.term(goal)
-    steps = len(guests.batches[0])
-    kind = np.dtype(str(guests.weights.dtype).removeprefix("torch."))
+    steps = len(stack.batches[0])
+    kind = np.dtype(str(stack.weights.dtype).removeprefix("torch."))
     spec = Spec(
-        len(asks), max(len(one) for visit in guests.batches for one in visit), steps, held, (part.start, part.stop),
+        len(asks), max(len(one) for visit in stack.batches for one in visit), steps, held, (part.start, part.stop),
         work.momentum, work.weight_decay, of, goals.second(goal), samples=goals.of_samples(goal),
     )  # fmt: skip
-    program = cohort.program(spec, engine, guests.pool, headed=headed)
-    anchors, height = _anchors(guests, of, part)
-    plan = order.stacked(guests.batches, kind)
-    losses, hits = cohort.run(program, guests.weights[:, slice(*held)], work.rate, plan, anchors, height)
-    weights = guests.weights
+    program = cohort.program(spec, engine, stack.pool, headed=headed)
+    anchors, height = _anchors(stack, of, part)
+    plan = order.stacked(stack.batches, kind)
+    losses, hits = cohort.run(program, stack.weights[:, slice(*held)], work.rate, plan, anchors, height)
+    weights = stack.weights
     if headed:
         weights[:, slice(*held)] = program.weights[: len(asks)]
     else:
         weights.copy_(program.weights[: len(asks)])
-    keys = [one.key for one in guests.asks]
-    tales = order.Tales(losses, hits, guests.batches, keys, work, [len(one) for one in guests.held])
-    place = {id(one): index for index, one in enumerate(guests.asks)}
-    ends = _Full(cohort, engine, guests.pool, guests.held, weights)
-    return [_left(guests, place[id(one)], weights[place[id(one)]], ends, tales) for one in asks]
+    keys = [one.key for one in stack.asks]
+    metrics = order.LazyMetrics(losses, hits, stack.batches, keys, work, [len(one) for one in stack.held])
+    place = {id(one): index for index, one in enumerate(stack.asks)}
+    ends = _Full(cohort, engine, stack.pool, stack.held, weights)
+    return [_left(stack, place[id(one)], weights[place[id(one)]], ends, metrics) for one in asks]
 
 
-def _arrived(cohort: Programs, asks: Sequence[Visiting], goal: Objective) -> _Guests:
+def _arrived(cohort: Programs, asks: Sequence[Visiting], goal: Objective) -> _Stack:
     """Let devices train on their samples."""
     work = asks[0].work
     pool, parts = cohort.samples(asks[0].engine, [data.of_visit(one) for one in asks])
@@ -117,7 +117,7 @@ def _arrived(cohort: Programs, asks: Sequence[Visiting], goal: Objective) -> _Gu
         _about(one, goal, None if starts is None else starts[k], work.batches(len(held[k])), gradients, k)
         for k, one in enumerate(asks)
     ]
-    return _Guests(list(asks), goal, weights, pool, held, orders, abouts)
+    return _Stack(list(asks), goal, weights, pool, held, orders, abouts)
 
 
 def _about(ask: Visiting, goal: Objective, start: Tensor | None, steps: int, gradients: _Full | None, k: int) -> Visit:
@@ -129,7 +129,7 @@ def _about(ask: Visiting, goal: Objective, start: Tensor | None, steps: int, gra
     return Visit(start, kept, engine.network, beside, ask.work, steps, gradient)
 
 
-def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtractor) -> _Guests:
+def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtractor) -> _Stack:
     """Let devices train the classifier on features that are extracted once."""
     work, network = asks[0].work, asks[0].engine.network
     found: list[tuple[Visiting, Visit, Tensor, Tensor]] = []
@@ -150,24 +150,24 @@ def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtracto
     ranked = sorted(range(len(found)), key=lambda k: -len(orders[k]))
     pool = Pool(torch.cat([x for *_, x, _ in found]), torch.cat([y for *_, y in found]))
     weights = torch.stack([found[k][0].packet["w"] for k in ranked])
-    return _Guests(
+    return _Stack(
         [found[k][0] for k in ranked], goal, weights, pool, [rows[k] for k in ranked], [orders[k] for k in ranked],
         [found[k][1] for k in ranked],
     )  # fmt: skip
 
 
-def _anchors(guests: _Guests, of: goals.Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
+def _anchors(stack: _Stack, of: goals.Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
     """Return what each model's term is measured from, and the heights of those that are tilted."""
     if not of.kind:
         return [], None
     anchors: list[Tensor] = []
-    for about, weights in zip(guests.abouts, guests.weights, strict=True):
-        ready = {} if of.kind == "pull" else _begun(guests.goal, about, weights)
+    for about, weights in zip(stack.abouts, stack.weights, strict=True):
+        ready = {} if of.kind == "pull" else _begun(stack.goal, about, weights)
         anchors.append(goals.anchor(of, ready, about.start, part))
     if of.kind == "pull":
         return anchors, None
     stacked = torch.stack(anchors)
-    return anchors, (stacked * guests.weights[:, part]).sum(1)
+    return anchors, (stacked * stack.weights[:, part]).sum(1)
 
 
 def _begun(goal: Objective, about: Visit, weights: Tensor) -> dict[str, Tensor]:
@@ -175,9 +175,9 @@ def _begun(goal: Objective, about: Visit, weights: Tensor) -> dict[str, Tensor]:
     return dict(goal.begin(about))
 
 
-def _left(guests: _Guests, index: int, model: Tensor, ends: _Full, tales: order.Tales) -> Answer:
+def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, metrics: order.LazyMetrics) -> Answer:
     """Return what leaves a device: what it keeps is committed."""
-    ask, about, goal = guests.asks[index], guests.abouts[index], guests.goal
+    ask, about, goal = stack.asks[index], stack.abouts[index], stack.goal
     about = replace(about, gradient=lambda: ends.of(index))
     engine, device = ask.engine, ask.key.device
     sent = objectives.sent(ask.work.objective, goal.send(model, about), about.packet)
@@ -187,7 +187,7 @@ def _left(guests: _Guests, index: int, model: Tensor, ends: _Full, tales: order.
         digest = engine.memory.commit(device, goal.remember(model, about), belongs)
     engine.memory.visits[device] += 1  # last: where memory runs out before, all are visited anew
     held = int(engine.park.holdings[device] if device >= 0 else engine.park.holdings.sum())
-    return Answer({**ask.packet, "w": model, **sent}, tales.of(index), digest, held)
+    return Answer({**ask.packet, "w": model, **sent}, metrics.of(index), digest, held)
 
 
 class _Full:
@@ -254,8 +254,8 @@ def united(cohort: Programs, asks: Sequence[Uniting]) -> list[Answer]:
     cohort.run(program, weights, work.rate, plan, [], None)
     weights.copy_(program.weights[: len(asks)])
     each, right = program.each[: len(asks)].clone(), program.right[: len(asks)].clone()
-    tales = order.UnionTales(each, right, sizes, [one.keys for one in asks], work)
-    return [Answer({**one.packet, "w": weights[k]}, tales.of(k)) for k, one in enumerate(asks)]
+    metrics = order.LazyUnionMetrics(each, right, sizes, [one.keys for one in asks], work)
+    return [Answer({**one.packet, "w": weights[k]}, metrics.of(k)) for k, one in enumerate(asks)]
 
 
 def alike(work: Work) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fedfloor.engine import scopes
 from fedfloor.engine.aggregation import Aggregation
-from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Owed, Uniting, Visiting
+from fedfloor.engine.cohort.asks import Answer, Ask, Driven, PendingReceipt, Uniting, Visiting
 from fedfloor.engine.probe import no_vector
 from fedfloor.models.parcel import Packet
 from fedfloor.plan.outcome import Receipt
@@ -104,8 +104,10 @@ def _meet(trainer: Trainer, request: ParallelRequest, room: int) -> Driven:
 def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Ask], list[Answer], tuple[Packet, Receipt]]:
     key = request.key
     (got,) = yield [Visiting(trainer.engine, request.node.work, request.packet, key)]
-    owed = Owed(key.device, key.visit, key.tick, got.samples, request.size, got.memory, lambda: got.told()[0])
-    return got.packet, cast(Receipt, owed)
+    pending = PendingReceipt(
+        key.device, key.visit, key.tick, got.samples, request.size, got.memory, lambda: got.told()[0]
+    )
+    return got.packet, cast(Receipt, pending)
 
 
 def _together(trainer: Trainer, request: ParallelRequest) -> Driven:
@@ -117,6 +119,8 @@ def _together(trainer: Trainer, request: ParallelRequest) -> Driven:
 
     def pending(index: int, key: Key) -> Receipt:
         samples = trainer.round.samples_of(key.device)
-        return cast(Receipt, Owed(key.device, key.visit, key.tick, samples, size, None, lambda: got.told()[index]))
+        return cast(
+            Receipt, PendingReceipt(key.device, key.visit, key.tick, samples, size, None, lambda: got.told()[index])
+        )
 
     return trainer.united(request, {key.device: pending(i, key) for i, key in enumerate(keys)}, got.packet)
