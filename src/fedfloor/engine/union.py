@@ -32,7 +32,8 @@ from fedfloor.tasks.classification import CLASSIFICATION
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
 # of a work, what one step on the union implements
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
-Told = tuple[int, int, float, float, float]  # steps, samples, loss before, loss after, accuracy: as in a receipt
+# steps, samples, loss before, loss after, accuracy: as in a receipt
+VisitFigures = tuple[int, int, float, float, float]
 
 
 def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
@@ -74,7 +75,7 @@ def _made(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Mix:
     return mix.rule(name, dict(settings))
 
 
-def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) -> list[Told]:
+def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) -> list[VisitFigures]:
     """Take the step: the network then holds the new model. Return what each visit says.
 
     Args:
@@ -102,13 +103,13 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     if written is None:
         logits = network.module(samples.values(chosen))
         losses = task.losses(logits, samples.y[chosen])
-        grown = gradients(losses, network.parameters, each)
+        grads = gradients(losses, network.parameters, each)
     else:
-        losses, logits, grown = written.weighted(samples.values(chosen), samples.y[chosen], each)
+        losses, logits, grads = written.weighted(samples.values(chosen), samples.y[chosen], each)
     shaped = network.shaped_like(network.parameters) if work.momentum else lambda _: network.own
-    stepper(network.flat[: network.trained], shaped, work)(grown, None)
+    stepper(network.flat[: network.trained], shaped, work)(grads, None)
     hits = task.hits(logits.detach(), samples.y[chosen])
-    return _told(losses.detach(), hits, sizes, engine.park.holdings, keys, work)
+    return _figures(losses.detach(), hits, sizes, engine.park.holdings, keys, work)
 
 
 def _batches(
@@ -128,9 +129,9 @@ def _batches(
     return x, y, np.concatenate(rows), sizes
 
 
-def _told(
+def _figures(
     losses: Tensor, hits: Tensor, sizes: np.ndarray, holdings: np.ndarray, keys: Sequence[Key], work: Work
-) -> list[Told]:
+) -> list[VisitFigures]:
     starts = sizes.cumsum() - sizes
     both = np.empty((2, len(hits)))
     both[0], both[1] = losses.cpu().numpy(), hits.cpu().numpy()

@@ -26,8 +26,8 @@ from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 
-# what works a mini-batch's (loss [], logits [batch, classes], gradients) out of (x, y, what the visit says)
-Way = Callable[[Tensor, Tensor, Visit], Gradients]
+# computes (loss [], logits [batch, classes], gradients) of a mini-batch from x, y, and the visit
+GradientFunction = Callable[[Tensor, Tensor, Visit], Gradients]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ def train(
     visit = replace(visit, first=part.start)
     visit = call_objective(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
     large = fused.layers(network, work, objective) if shortcuts else []
-    way, views = _way(network, network.module if module is None else module, part, objective, large, visit.task)
+    compute, views = _gradient_function(
+        network, network.module if module is None else module, part, objective, large, visit.task
+    )
     behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
     statistics = behind.clone() if work.scope != "all" else behind
     weights = network.flat[part]
@@ -111,8 +113,8 @@ def train(
             for rows in used.split(samples.chunk(work.batch_size)):
                 x, y = samples.values(rows), samples.y[rows]
                 for bx, by, about in cache.batches(rows, x, y, work.batch_size, key):
-                    loss, logits, grown, extra = _gradients(way, objective, weights, bx, by, about, key)
-                    step(grown, extra)
+                    loss, logits, gradients, extra = _gradients(compute, objective, weights, bx, by, about, key)
+                    step(gradients, extra)
                     losses[-1].append(loss)
                     outputs.append(logits)
             cache.known = True
@@ -127,9 +129,9 @@ def _seed_dropout(device: torch.device, key: Key) -> None:
     rng.manual_seed(torch_seed(key.seed, "dropout", *key.place()))
 
 
-def _way(
+def _gradient_function(
     network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear], task: Task
-) -> tuple[Way, Callable[[Tensor], list[Tensor]]]:
+) -> tuple[GradientFunction, Callable[[Tensor], list[Tensor]]]:
     """Return how gradients of a part come about, and what cuts a vector like the part into views shaped like them.
 
     Args:
@@ -143,7 +145,7 @@ def _way(
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
-    written = _written(network, objective) if whole and task == CLASSIFICATION else None
+    written = _hand_written(network, objective) if whole and task == CLASSIFICATION else None
     if written is not None:
         return written, shaped
 
@@ -151,11 +153,11 @@ def _way(
         parts = shaped(vector)
         return [parts[i] for i in kept]
 
-    return partial(_taped, objective, module, [known[i] for i in kept]), views
+    return partial(_by_autograd, objective, module, [known[i] for i in kept]), views
 
 
-def _written(network: Network, objective: Objective) -> Way | None:
-    """Ask a chain of layers, without automatic differentiation: cross-entropy, and a term of its last one's input."""
+def _hand_written(network: Network, objective: Objective) -> GradientFunction | None:
+    """Return the gradients written out for a chain of layers: cross-entropy, and a term of its last layer's input."""
     loss = getattr(type(objective), "loss", None)
     written = chain.of(network) if loss in (Plain.loss, Represented.loss) else None
     if written is None:
@@ -167,25 +169,25 @@ def _written(network: Network, objective: Objective) -> Way | None:
     return None
 
 
-def _taped(
+def _by_autograd(
     objective: Objective, module: nn.Module, parameters: list[nn.Parameter], x: Tensor, y: Tensor, visit: Visit
 ) -> Gradients:
-    """Ask an objective, and PyTorch for the way back."""
+    """Compute the loss by the objective, and its gradients by automatic differentiation."""
     loss, logits = objective.loss(module, x, y, visit)
     return loss.detach(), logits.detach(), backward.gradients(loss, parameters)
 
 
 def _gradients(
-    way: Way, objective: Objective, weights: Tensor, x: Tensor, y: Tensor, visit: Visit, key: Key
+    compute: GradientFunction, objective: Objective, weights: Tensor, x: Tensor, y: Tensor, visit: Visit, key: Key
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
     """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [part]) of a mini-batch."""
 
-    def ask() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
-        loss, logits, grown = way(x, y, visit)
+    def call() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
+        loss, logits, gradients = compute(x, y, visit)
         term = objective.penalty(weights, visit)
-        return (loss, logits, grown, None) if term is None else (loss + term[0], logits, grown, term[1])
+        return (loss, logits, gradients, None) if term is None else (loss + term[0], logits, gradients, term[1])
 
-    return call_objective(ask, len(y), key)
+    return call_objective(call, len(y), key)
 
 
 def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> Trained:
