@@ -52,6 +52,11 @@ DRAFT = {
     }
 }  # fmt: skip
 T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # of Student's distribution with n − 1 degrees of freedom
+PROTOCOL = f"""Cap 125, windows of 30 cycles of the 18 columns that vary, `cnn-sensor-gn` (34,145 parameters);
+{ROUNDS} rounds of {EPOCHS} passes by SGD with momentum {MOMENTUM} along a cosine to 0, where nothing else is named; no
+early stop. RMSE in cycles: mean over seeds ± half of the 95 % t-interval; uncapped: with the lives of the 26 test
+engines above 125 as they are. A site's own model is tested on the 50 test engines of its subset that count to it;
+*everywhere* is the mean over the four sites' models on all 200 test engines."""
 Table = dict[str, Any]
 WORK: tuple[Table, ...] = tuple(
     {"work": {"lr": {"kind": "cosine", "start": rate}, "batch_size": batch, "weight_decay": decay}}
@@ -248,11 +253,7 @@ def page(results: Path) -> str:
     lines = [
         "# C-MAPSS: remaining life at four sites", "", heading, "",
         f"Made by `python benchmarks/cmapss.py`. {told}", "",
-        "Cap 125, windows of 30 cycles of the 18 columns that vary, `cnn-sensor-gn` (34,145 parameters);",
-        f"{ROUNDS} rounds of {EPOCHS} passes by SGD with momentum {MOMENTUM} along a cosine to 0, where nothing else is",
-        "named; no early stop. RMSE in cycles: mean over seeds ± half of the 95 % t-interval; uncapped: with the lives of",
-        "the 26 test engines above 125 as they are. A site's own model is tested on the 50 test engines of its subset that",
-        "count to it; *everywhere* is the mean over the four sites' models on all 200 test engines.", "",
+        PROTOCOL, "",
         "| method | seeds | RMSE | FD001 | FD003 | uncapped | NASA score | everywhere |",
         "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
