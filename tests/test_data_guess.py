@@ -180,11 +180,14 @@ def test_a_measure_is_not_taken_for_classes(command: Command, labels: list[str],
         (command.folder / "wear" / f"m{number}").mkdir(parents=True)
         (command.folder / "wear" / f"m{number}" / "log.csv").write_text("\n".join(["time,a,rul", *lines]) + "\n")
     for path in ("wear.csv", "wear"):
-        said = command("new", path, "--set", "data.columns.label=rul", "--out", "a.toml")
-        command.refused(said, message, "--set data.task=regression")
+        words = ("new", path, "--set", "data.columns.label=rul", "--out", f"{path}.toml")
+        command.refused(command(*words, "--task", "classification"), message, "--set data.task=regression")
+        said = command(*words)
+        assert "the label is a number, which is predicted as it is" in said.err
+        assert 'kind = "regression"' in (command.folder / f"{path}.toml").read_text()
     if "." in labels[1]:
         classes = f"data.classes={sorted(set(labels), key=float)}"
-        assert command("new", "wear.csv", "--set", "data.columns.label=rul", "--set", classes).code == 0
+        assert command("new", "wear.csv", "--force", "--set", "data.columns.label=rul", "--set", classes).code == 0
 
 
 def test_whole_numbers_written_as_fractions_are_classes(command: Command) -> None:
@@ -201,7 +204,7 @@ def test_normal_operation_alone_says_what_is_possible(command: Command) -> None:
         "(anomaly detection) is planned, not possible yet",
     )  # fmt: skip
     (command.folder / "calm.csv").write_text(f"device,time,a\n{rows.replace(',normal', '')}")
-    command.refused(command("new", "calm.csv"), "no column 'label'", "data.task = 'forecasting'")
+    command.refused(command("new", "calm.csv"), "no column 'label'", "--set data.task=forecasting predicts")
 
 
 def test_without_a_device_nothing_is_guessed_and_the_message_says_so(command: Command) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from commands import Command
 from fedfloor import config, draft
+from fedfloor.data.machines import Machines, columns, recordings
 from fedfloor.runs.launch import build_park
 from own_data import table as own_table
 from tables import HEADER, Lines, plant, put, text
@@ -332,3 +333,58 @@ def test_a_rare_class_is_named_with_the_settings_that_heed_it(command: Command) 
     proposed = ("--set", 'evaluate.headline="F1 of 1"', "--set", "method.objective=weighted", "--set", "rounds=1")
     decided = ("--set", 'decide.positive="1"', "--set", "evaluate.on=both")
     assert command("run", "wear.toml", "--ranks", "1", "--out", "out", *proposed, *decided).code == 0
+
+
+def machines(folder: Path, *left_out: str) -> Path:
+    """Write recordings to failure of the made plant as a table."""
+    made = columns(recordings(4, 2, 0, Machines(runs=3, life=120)), 2)
+    names = [name for name in made if name not in {"fault", "regime", "wear", "row", *left_out}]
+    lines = [
+        ",".join(names),
+        *(",".join(map(str, row)) for row in zip(*(made[n].tolist() for n in names), strict=True)),
+    ]
+    (folder / "plant.csv").write_text("\n".join(lines) + "\n")
+    return folder / "plant.csv"
+
+
+def test_a_label_of_many_numbers_is_predicted_as_a_number(command: Command) -> None:
+    machines(command.folder)
+    said = command("new", "plant.csv", "--json", "--set", "rounds=1")
+    assert "data.bins=[" in " ".join(said.document["notes"])
+    assert "life from 0 to " in said.document["summary"]
+    assert "ranges" in said.document["rows"][0]
+    drafted = config.read(command.folder / "plant.toml")
+    assert drafted.data.number is not None
+    assert drafted.data.columns.label == "life"
+    assert command("run", "plant.toml").code == 0
+    told = json.loads((command.folder / "runs/plant/evaluation.json").read_text())
+    assert next(iter(told["figures"])) == "RMSE"
+    classes = command("new", "plant.csv", "--task", "classification", "--out", "c.toml")
+    assert classes.code == 2
+    assert "a measure, no classes. To predict the number itself" in classes.err
+
+
+def test_a_table_without_labels_needs_a_task(command: Command) -> None:
+    machines(command.folder, "life")
+    none = command("new", "plant.csv")
+    assert none.code == 2
+    assert "--set data.task=forecasting predicts the sensors' next rows" in none.err
+    assert "--set data.remaining=true" in none.err
+    assert command("new", "plant.csv", "--task", "guessing").code == 2
+    drafted = command("new", "plant.csv", "--task", "forecasting", "--set", "rounds=1", "--set", "data.task.horizon=3")
+    assert "windows of 20 rows are what is forecast from" in drafted.err
+    assert "label is" not in drafted.err
+    assert command("run", "plant.toml").code == 0
+    again = command("new", "plant.csv", "--task", "regression", "--set", "data.remaining=true", "--force", "--json")
+    assert "rows left from 0 to" in again.document["summary"]
+
+
+def test_a_counter_in_recordings_is_pointed_at(tmp_path: Path) -> None:
+    path = machines(tmp_path)
+    rows = path.read_text().splitlines()
+    runs = [line.split(",")[2] for line in rows[1:]]
+    numbers = [runs[: i + 1].count(run) for i, run in enumerate(runs)]
+    counted = [f"{rows[0]},row", *(f"{line},{number}" for line, number in zip(rows[1:], numbers, strict=True))]
+    path.write_text("\n".join(counted) + "\n")
+    notes = draft.draft(path, tmp_path / "a.toml", []).notes
+    assert any("'row' counts up from row to row" in note for note in notes)

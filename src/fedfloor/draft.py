@@ -23,6 +23,7 @@ from fedfloor.data.findings import findings
 from fedfloor.data.guess import FEW
 from fedfloor.data.joined import EmptySensorsError, MissingValuesError
 from fedfloor.data.lines import PACKED
+from fedfloor.data.names import MeasureError
 from fedfloor.data.naming import TABLES
 from fedfloor.data.times import EPOCHS
 from fedfloor.data.tree import walk
@@ -34,11 +35,15 @@ from fedfloor.park.skew import LabelSkew, label_skew
 from fedfloor.runs.folder import write as write_whole
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.kinds import TASKS
+from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
 BATCH = 32
+WINDOW = 20  # rows that a forecast is made from, where nobody says
 MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 RARE = 0.05  # share of the training samples below which a class is rare, where classes are few
@@ -105,10 +110,11 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     notes = _guess(data, there)
     note = _mend(document, notes)
     park, split = _proposed(document, there, notes)
-    _check_classes(data, park.dataset, path.name)
+    if park.dataset.task == CLASSIFICATION:
+        _check_classes(data, park.dataset, path.name)
     if there.is_dir():
         notes[:0] = levels.words(park.dataset, there, data)
-    notes += [*_columns(data, park.dataset), *_rare(document, park.dataset)]
+    notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
     notes += [*_suspects(data, park.dataset), *_alike(park.dataset)]
     for sentence in notes:
         log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
@@ -139,7 +145,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     if folder:
         levels.check(files, data)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
-    needed = ("label",) if labelled and not data.get("remaining") else ()
+    needed = ("label",) if labelled and not data.get("remaining") and _task(data).labelled else ()
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
         needed = ("device", *needed)
     guessed = guess.guess(table, data, needed)
@@ -151,7 +157,10 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
 def _mend(document: dict[str, Any], notes: list[str]) -> str:
     """Leave out empty sensors and choose what becomes of missing values; return a comment on these."""
     data, note = document["data"], ""
-    for _ in range(2):
+    if _task(data).ahead and "window" not in data:
+        data["window"] = {"length": WINDOW, "step": 1}
+        notes.append(f"windows of {WINDOW} rows are what is forecast from; other ones: --set data.window.length=N")
+    for _ in range(3):
         found: Experiment = config.from_table(document)
         try:
             load_data(found)
@@ -163,10 +172,42 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
             columns["ignore"] = [*columns.get("ignore", ()), *empty.columns]
             names = ", ".join(map(repr, empty.columns))
             notes.append(f"{names} {'hold' if len(empty.columns) > 1 else 'holds'} no value in any row, so ignored")
+        except MeasureError as measure:
+            if "task" in data:
+                raise
+            data["task"] = {"kind": "regression"}
+            several = str(measure).partition("'data.bins=")[2].partition("'")[0] or "[EDGE, …]"
+            notes.append(
+                "the label is a number, which is predicted as it is; classes of its ranges: "
+                f"--set 'data.bins={several}'"
+            )
         except MissingValuesError as holes:
             data["missing"] = "previous" if holes.has_time else "mean"
             note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
     return note
+
+
+def _task(data: Mapping[str, Any]) -> Task:
+    """Return the task that was told, as far as its kind says; a classification where none was."""
+    told = data.get("task")
+    told = told if isinstance(told, Mapping) else {"kind": told}
+    kind = told.get("kind") or "classification"
+    return TASKS[kind]() if kind in TASKS else CLASSIFICATION
+
+
+def _asked(data: Mapping[str, Any], found: Dataset) -> list[str]:
+    """Return a sentence on what is predicted, and on the settings of it that are usual; nothing of classes."""
+    if not found.task.targets:
+        return []
+    names, told = ", ".join(found.task.called()[:8]), data.get("task")
+    told = told if isinstance(told, Mapping) else {}
+    wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
+    if found.task.ahead:
+        return [f"forecast are the next {found.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
+                "'data.task.sensors=[…]'"]  # fmt: skip
+    wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
+    left = [f"--set {text}" for key, text in wishes.items() if key not in told]
+    return [f"predicted is {names}" + (f"; useful settings: {', '.join(left)}" if left else "")]
 
 
 def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> tuple[Park, str]:
@@ -200,7 +241,8 @@ def _check_classes(data: Mapping[str, Any], found: Dataset, name: str) -> None:
     raise SettingError(
         f"{name}: the label is one of {len(numbers)} different numbers from {numbers[0]:g} to {numbers[-1]:g}: a "
         f"measure, or codes? If a measure, make classes of its ranges: --set 'data.bins=[{low}, {high}]' (below {low}, "
-        f"{low} to {high}, {high} or more). If each number is a class, list them: --set 'data.classes={listed}'."
+        f"{low} to {high}, {high} or more), or predict the number itself: --set data.task=regression. If each "
+        f"number is a class, list them: --set 'data.classes={listed}'."
     )
 
 
@@ -210,10 +252,11 @@ def _columns(data: Mapping[str, Any], found: Dataset) -> list[str]:
     folder = path.is_dir()
     if inputs.kind != "table" or (not folder and (data.get("format") or own.format_of(path)) == "npz"):
         return []
+    labelled = found.task.labelled and not data.get("remaining")
     there = {
         "device": found.owner is not None and not folder, "factory": bool(found.owned.factories) and not folder,
         "time": found.time is not None, "run": "run" in inputs.names,
-        "label": not data.get("remaining") and not (folder and _last_is_label(found, path, data)),
+        "label": labelled and not (folder and _last_is_label(found, path, data)),
     }  # fmt: skip
     said = [f"{role} is '{inputs.names[role]}'" for role, is_there in there.items() if is_there]
     if found.time is not None:
@@ -263,6 +306,8 @@ def _suspects(data: Mapping[str, Any], found: Dataset) -> list[str]:
 
 def _rare(document: Mapping[str, Any], found: Dataset) -> list[str]:
     """Return a sentence on the rarest class and the settings that heed it, where these leave it unheeded."""
+    if found.task != CLASSIFICATION:
+        return []
     evaluate, shares = document.get("evaluate", {}), np.bincount(found.y, minlength=len(found.classes)) / len(found.y)
     held = {found.classes[c]: float(shares[c]) for c in np.unique(found.y_test) if shares[c]}
     name, share = min(held.items(), key=lambda item: item[1], default=("", 1.0))
@@ -322,13 +367,22 @@ def summary(park: Park) -> str:
     else:
         what = count(data.shape[0], "sensor")
         what += f", windows of {count(data.shape[1], 'row')}" if len(data.shape) > 1 else ""
+    if data.target is not None:
+        ahead = f"the next {data.task.ahead} rows of " if data.task.ahead else ""
+        low, high, unit = data.target[:, 0].min(), data.target[:, 0].max(), getattr(data.task, "unit", "")
+        span = "" if ahead else f" from {low:.4g} to {high:.4g}{f' {unit}' if unit else ''}"
+        return _held(park, f"{what}; {ahead}{', '.join(data.task.called()[:8])}{span}")
     share = np.bincount(data.y, minlength=len(data.classes)) / len(data.y)
     most = ", ".join(f"{name} {100 * part:.0f} %" for name, part in list(zip(data.classes, share, strict=True))[:8])
     more = f", … ({len(data.classes)} classes)" if len(data.classes) > 8 else ""
+    return _held(park, f"{what}; {most}{more}")
+
+
+def _held(park: Park, what: str) -> str:
+    data = park.dataset
     return (
         f"{count(park.devices, 'device')} in {count(park.factories, 'factory', 'factories')}, {len(data.y):,} training "
-        f"and {count(len(data.y_test), 'test sample')}: "
-        f"{what}; {most}{more}"
+        f"and {count(len(data.y_test), 'test sample')}: {what}"
     )
 
 
@@ -356,7 +410,7 @@ def rows(park: Park) -> list[dict[str, Any]]:
         found.append({
             "factory": _factory(park, factory), "devices": len(members),
             "samples": int(sizes.sum()), "smallest": int(sizes.min()), "largest": int(sizes.max()),
-            "classes": shown + (", …" if (counts > 0).sum() > 6 else ""),
+            "classes" if park.dataset.target is None else "ranges": shown + (", …" if (counts > 0).sum() > 6 else ""),
         })  # fmt: skip
     return found
 

@@ -19,6 +19,9 @@ def new(
         str | None,
         typer.Option("--layout", metavar="LEVELS", help="What folders are, such as device/label/file: [data] layout."),
     ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="KIND", help="What a model is asked for: [data] task.kind.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: NAME.toml here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: Json = False,
@@ -33,7 +36,11 @@ def new(
     say_once()
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
     draft.check_free(file, force=force)
-    told = [*(changes or []), *([] if layout is None else [f'data.layout="{layout}"'])]
+    told = [
+        *([] if task is None else [f'data.task.kind="{task}"']),
+        *(changes or []),
+        *([] if layout is None else [f'data.layout="{layout}"']),
+    ]
     drafted = draft.draft(data, file, told)
     text, park = drafted.text, drafted.park
     draft.write(text, file, force=force)

@@ -93,8 +93,9 @@ def _last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False)
 
 
 def _counters(data: Dataset) -> set[int]:
-    """Return the sensors that rise from each sample of a device to its next, in whole numbers."""
-    owner = np.zeros(len(data.y), np.int32) if data.owner is None else data.owner
+    """Return the sensors that rise from each sample of a device, or a recording, to its next, in whole numbers."""
+    owner = data.run if data.run is not None else data.owner
+    owner = np.zeros(len(data.y), np.int32) if owner is None else owner
     rises, seen = np.ones(data.shape[0], np.bool_), 0
     for device in np.unique(owner)[:DEVICES].tolist():
         mine = np.flatnonzero(owner == device)[:IN_A_ROW]

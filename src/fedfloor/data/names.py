@@ -60,6 +60,10 @@ def classes_of(
     return tuple(wanted) or tuple(occur)
 
 
+class MeasureError(SettingError):
+    """Labels are the values of a measure, and classes are asked for."""
+
+
 def check_no_measure(labels: Sequence[str], where: str) -> None:
     """Refuse labels that are the values of a measure rather than classes: fractions, or very many numbers.
 
@@ -68,7 +72,7 @@ def check_no_measure(labels: Sequence[str], where: str) -> None:
         where: the file and the column, in words.
 
     Raises:
-        SettingError: they are numbers, and one has a fraction or there are more than :data:`MOST_NUMBERS`.
+        MeasureError: they are numbers, and one has a fraction or there are more than :data:`MOST_NUMBERS`.
     """
     values = natural_order(labels)
     try:
@@ -80,7 +84,7 @@ def check_no_measure(labels: Sequence[str], where: str) -> None:
         return
     edges = ", ".join(f"{edge:.3g}" for edge in np.quantile(sorted(numbers), (1 / 3, 2 / 3)))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
-    raise SettingError(
+    raise MeasureError(
         f"{where}: {len(values)} different numbers, {which}: a measure, no classes. To predict the number itself: "
         f"--set data.task=regression. To make classes of ranges of it: --set 'data.bins=[{edges}]'. Or name the column "
         "that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] classes."

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedfloor.data.bins import binned, names_of
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
-from fedfloor.data.names import check_no_measure
+from fedfloor.data.names import MeasureError, check_no_measure
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.samples import samples
 from fedfloor.data.sheet import Sheet
@@ -212,7 +212,7 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             continue
         if y.dtype.kind == "f":
             more = "" if (y % 1).any() else "; if they are classes: y.astype('int64')"
-            raise SettingError(
+            raise MeasureError(
                 f"{path.name}, array '{name}': {y.dtype}. Labels are whole numbers or texts. To predict numbers, set "
                 f"data.task = 'regression'{more}."
             )

@@ -23,6 +23,7 @@ from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.times import NUMBERS, READ, CellError, ChoiceError, Clock, Form, day, decide, shared
 from fedfloor.data.times import read as read_times
 from fedfloor.errors import SettingError, nearest
+from fedfloor.tasks.kinds import TASKS
 
 log = logging.getLogger(__name__)
 
@@ -569,7 +570,10 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter
     if not role and delimiter is not None:
         advice += f" The tables of the training have the delimiter '{delimiter}'."
     if role == "label":
-        advice += " Without labels, data.task = 'forecasting' predicts the sensors' next rows."
+        offers = [f"--set data.task={kind} {one.offers}" for kind, one in TASKS.items() if one.offers]
+        rows = "--set data.task=regression --set data.remaining=true predicts the rows left of recordings to failure"
+        offers.append(rows)
+        advice += f" Or without labels: {'; '.join(offers)}."
     if role == "device":
         advice = (
             advice.removesuffix(".") + ", and likewise label, factory and time. Or if no column names machines, deal "

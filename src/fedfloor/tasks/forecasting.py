@@ -41,6 +41,7 @@ class Forecasting(Task):
 
     headline: ClassVar[str] = "MASE"
     labelled: ClassVar[bool] = False
+    offers: ClassVar[str] = "predicts the sensors' next rows"
 
     kind: Literal["forecasting"] = "forecasting"
     horizon: int = 10

@@ -33,12 +33,14 @@ class Task(ABC):
         headline: the figure that a run is judged by where the experiment names none.
         labelled: whether data of one's own need a column of labels.
         reconstructs: whether a sample's target is the sample itself, as it goes into the network.
+        offers: what it does for data without labels, for people; empty where it needs labels.
     """
 
     kind: str
     headline: ClassVar[str]
     labelled: ClassVar[bool] = True
     reconstructs: ClassVar[bool] = False
+    offers: ClassVar[str] = ""
 
     @property
     def ahead(self) -> int:
