@@ -147,6 +147,15 @@ def test_the_task_is_remaining_life_unless_another_is_named(folder: Path) -> Non
         checked(Experiment, {"data": {"name": "tep", "cmapss": {"engines": 5}}}, "")
 
 
+def test_devices_of_one_engine_are_held_out_whole(folder: Path) -> None:
+    one = {"cmapss": {"subsets": ["FD001", "FD003"], "engines": 1}}
+    park = build_park(experiment(folder, data=one, evaluate={"on": "both", "validation": 0.4}))
+    assert park.devices == 3, "two of the five neither train nor test"
+    assert park.validating is not None
+    assert park.test_samples == 5
+    assert park.validating.test_samples + int(park.sizes.sum()) == 19
+
+
 def test_held_out_engines_are_whole(folder: Path) -> None:
     park = build_park(experiment(folder, evaluate={"on": "validation", "validation": 0.5}))
     data, column = park.dataset, park.dataset.inputs.columns.index("T30")
@@ -179,7 +188,9 @@ def test_damaged_files_are_named(folder: Path, file: str, spoil: Any, message: s
 
 
 def test_missing_files_and_odd_settings_are_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"train_FD002\.txt\.gz is missing"):
+    with pytest.raises(
+        SettingError, match=r"test_FD002\.txt, RUL_FD002\.txt are missing.*datasets get cmapss"
+    ):
         read(folder, subsets=("FD001", "FD002"))
     with pytest.raises(SettingError, match=r"pcoe-data-set-repository.*set FEDFLOOR_DATA"):
         sources.load("cmapss", root=tmp_path / "nowhere", reading=LIFE)

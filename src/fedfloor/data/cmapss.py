@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedfloor.data.bins import names_of
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned
-from fedfloor.data.files import content, damaged, matrix, needed
+from fedfloor.data.files import content, damaged, find, matrix, needed
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble
 from fedfloor.data.split import Rows, runs
@@ -68,9 +68,8 @@ class Cmapss:
         require(bool(self.sensors), "data.cmapss.sensors", [], "'varying', 'all' or at least one name")
         odd = next((one for one in self.sensors if one not in COLUMNS or self.sensors.count(one) > 1), None)
         if odd is not None:
-            twice = " twice" if odd in COLUMNS else ""
-            hint = "" if twice else nearest(odd, COLUMNS)
-            raise SettingError(f"data.cmapss.sensors: '{odd}'{twice}.{hint} Columns: {', '.join(COLUMNS)}.")
+            what = f"'{odd}' twice." if odd in COLUMNS else f"no column is called '{odd}'.{nearest(odd, COLUMNS)}"
+            raise SettingError(f"data.cmapss.sensors: {what} Columns: {', '.join(COLUMNS)}.")
 
 
 def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) -> Dataset:
@@ -137,7 +136,20 @@ def counted(folder: Path) -> None:
 
 
 def _files(folder: Path, subset: str) -> list[Path]:
-    return [needed(folder, f"{kind}_{subset}.txt") for kind in ("train", "test", "RUL")]
+    """Return a subset's three files.
+
+    Raises:
+        SettingError: some are missing.
+    """
+    names = [f"{kind}_{subset}.txt" for kind in ("train", "test", "RUL")]
+    missing = [name for name in names if find(folder, name) is None]
+    if missing:
+        raise SettingError(
+            f"{folder}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing (packed as .gz or not). "
+            "`fedfloor datasets get cmapss` names NASA's archive that holds them; or leave the subset out of "
+            "data.cmapss.subsets."
+        )
+    return [needed(folder, name) for name in names]
 
 
 def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: int) -> Indices:

@@ -55,7 +55,8 @@ def build(
         samples_per_device: for generated data.
         seed: of the partition, the assignment, the stream, the census's noise, who moves and generated data.
         validation: share of each device's training samples held out as the test samples; the real ones if None.
-        whole_devices: whether it is a share of the devices, where these are natural owners, with all their samples.
+        whole_devices: whether it is a share of the devices, where these are natural owners, with all their samples; so
+            it is in any case where whole recordings are held out and every device has a single one.
         census_epsilon: ε of a census; no noise if None.
         mobility: which devices are guests in other factories when; none ever if None.
 
@@ -74,6 +75,8 @@ def build(
     parts = _dealt(data, split, devices, seed)
     _check_window(data, stream)
     factory_of, names = _factories(data, parts, factories, assignment, seed)
+    if data.run is not None and validation is not None:  # of devices with a single recording none can give one
+        whole_devices = whole_devices or all(len(np.unique(data.run[part])) == 1 for part in parts)
     if validation is not None and whole_devices and len(parts) > 1 and owner_of(data, parts) is not None:
         data, train = hold_out_devices(data, parts, validation, seed)
         parts = [parts[k] for k in train.tolist()]
