@@ -188,6 +188,27 @@ def test_help_and_version(command: Command) -> None:
     assert "Did you mean 'run'?" in wrong.err
 
 
+def test_the_demonstration_of_an_unknown_task_is_refused(command: Command) -> None:
+    command.refused(command("demo", "--task", "lives"), "unknown task (--task) 'lives'. Did you mean 'life'?")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "headline"), [("life", "RMSE"), ("forecast", "MASE"), ("faults", "macro_f1")], ids=str
+)
+def test_the_demonstration_of_a_task_beats_training_alone_or_what_repeats(
+    command: Command, task: str, headline: str
+) -> None:
+    said = command("demo", "--task", task, "--ranks", "1", "--out", task, "--json")
+    assert said.code == 0, said.err
+    found = {row["method"]: row[headline] for row in said.document["rows"]}
+    assert {"fedavg", "fedsr", "local-only", "pooled", "scikit-learn"} <= {*found}
+    worst = found["persistence"] if task == "forecast" else found["local-only"]
+    better = found["fedsr"] > worst if task == "faults" else found["fedsr"] < worst
+    assert better, found
+    assert (command.folder / task / "report.html").exists()
+
+
 def test_a_bundled_experiment_is_found_beside_a_folder_of_its_name(command: Command) -> None:
     (command.folder / "demo").mkdir()
     said = command("run", "demo", "--stop-after", "0")

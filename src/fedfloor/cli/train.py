@@ -10,6 +10,9 @@ import typer
 
 from fedfloor.cli import budgets, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
+from fedfloor.errors import unknown
+
+DEMOS = ("life", "forecast", "faults")  # each an experiment demo-TASK on the made plant
 
 
 def new(
@@ -156,17 +159,28 @@ def sweep(
         _interrupted("stopped")
 
 
-def demo(out: Out = None, ranks: Ranks = None, as_json: Json = False) -> None:
+def demo(
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="TASK", help="On a made plant: life, forecast or faults.")
+    ] = None,
+    out: Out = None, ranks: Ranks = None, as_json: Json = False,
+) -> None:  # fmt: skip
     """Watch FedAvg and FedSR train: which wins?"""
     from datetime import datetime
 
     from fedfloor import config
     from fedfloor.runs.compare import tasks
     from fedfloor.runs.orders import Limits
+    from fedfloor.runs.references import beside
 
-    folder = out or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
-    what = config.read(shared.bundled()["demo"])  # not a file that happens to be called demo
-    work = tasks(what, ["fedavg", "fedsr"], [what.seed], folder)
+    if task is not None and task not in DEMOS:
+        raise unknown("task (--task)", task, DEMOS)
+    folder = out or Path("runs") / f"demo-{f'{task}-' if task else ''}{datetime.now():%Y%m%d-%H%M%S}"
+    what = config.read(shared.bundled()[f"demo-{task}" if task else "demo"])  # not a file that happens to be called so
+    names, seeds = ["fedavg", "fedsr"], [what.seed]
+    work = tasks(what, names, seeds, folder)
+    if task is not None:
+        work = beside(work, what, names, seeds, folder, Limits())
     if not shared.compare(work, folder, Limits(), shared.ranks(ranks, what), resume=False, as_json=as_json):
         print(f"stopped. The runs so far are in {folder}", file=sys.stderr)
         raise typer.Exit(130)
