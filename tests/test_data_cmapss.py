@@ -188,9 +188,7 @@ def test_damaged_files_are_named(folder: Path, file: str, spoil: Any, message: s
 
 
 def test_missing_files_and_odd_settings_are_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingError, match=r"test_FD002\.txt, RUL_FD002\.txt are missing.*datasets get cmapss"
-    ):
+    with pytest.raises(SettingError, match=r"test_FD002\.txt, RUL_FD002\.txt are missing.*datasets get cmapss"):
         read(folder, subsets=("FD001", "FD002"))
     with pytest.raises(SettingError, match=r"pcoe-data-set-repository.*set FEDFLOOR_DATA"):
         sources.load("cmapss", root=tmp_path / "nowhere", reading=LIFE)

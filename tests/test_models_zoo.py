@@ -34,6 +34,21 @@ def small_cnn(channels: int, classes: int) -> int:
 
 
 # The papers' counts, each beside its layers: weights and biases; then our own networks for sensors.
+def dilated(into: int, width: int, kernel: int) -> int:
+    straight = conv1d(into, width, 1) if into != width else 0
+    return conv1d(into, width, kernel) + conv1d(width, width, kernel) + 2 * 2 * width + straight
+
+
+def gates(gates: int, into: int, cells: int) -> int:
+    """Weights from the input and from the state, two biases; and a layer norm."""
+    return gates * (into + cells + 2) * cells + 2 * cells
+
+
+def block(width: int, inner: int) -> int:
+    norms = 2 * 2 * width
+    return norms + linear(width, 3 * width) + linear(width, width) + linear(width, inner) + linear(inner, width)
+
+
 COUNTS = [
     # McMahan's 2NN, FedSR's MLP: 157,000 + 40,200 + 2,010
     ("mlp-2nn", GREY, 10, 199_210, linear(784, 200) + linear(200, 200) + linear(200, 10)),
@@ -63,6 +78,10 @@ COUNTS = [
     ("mlp-sensor", WINDOW, 22, 72_214, linear(52 * 20, 64) + linear(64, 64) + linear(64, 22)),
     ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
     ("cnn-sensor-gn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
+    ("tcn", (18, 30), 1, 24_641, dilated(18, 32, 3) + 3 * dilated(32, 32, 3) + linear(32, 1)),
+    ("lstm", (18, 30), 1, 21_697, gates(4, 18, 64) + linear(64, 1)),
+    ("gru", (18, 30), 1, 16_321, gates(3, 18, 64) + linear(64, 1)),
+    ("transformer", (18, 30), 1, 18_753, linear(18, 32) + 30 * 32 + 2 * block(32, 64) + 2 * 32 + linear(32, 1)),
 ]  # fmt: skip
 
 
@@ -147,10 +166,47 @@ def test_group_norm_knows_one_sample_at_a_time() -> None:
     assert torch.allclose(module(x), module.eval()(x))
 
 
-def test_a_window_read_backwards_is_another_window() -> None:
-    module = build("cnn-sensor", (3, 12), 4, seed=0).module
+SERIES = ("cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer")
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_a_window_read_backwards_is_another_window(name: str) -> None:
+    module = build(name, (3, 12), 4, seed=0).module
     x = torch.rand(2, 3, 12)
     assert not torch.allclose(module(x), module(x.flip(-1)))
+
+
+@pytest.mark.parametrize("name", SERIES)
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_every_row_of_a_window_counts(name: str, length: int) -> None:
+    x = torch.rand(1, 3, length, requires_grad=True)
+    build(name, (3, length), 4, seed=0).module(x).pow(2).sum().backward()
+    assert x.grad is not None
+    assert bool((x.grad.abs().sum(1) > 0).all())
+
+
+def test_a_convolution_of_a_tcn_never_sees_later_rows() -> None:
+    """Without the group norm, whose statistics are of the whole window, a change shows in later rows alone."""
+    body = build("tcn", (3, 20), 4, seed=0).module[1].body  # type: ignore[index, union-attr]
+    layers = nn.Sequential(*(one for one in body if not isinstance(one, nn.GroupNorm)))
+    x = torch.rand(1, 32, 20)
+    other = x.clone()
+    other[..., 12:] += 1.0
+    same = layers(x) == layers(other)
+    assert bool(same[..., :12].all())
+    assert not bool(same[..., 12:].all())
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_weights_lie_in_the_flat_vector(name: str) -> None:
+    """Recurrent layers keep a list of their weights beside the module's: these too are views of the vector."""
+    network = build(name, (3, 12), 4, seed=0)
+    x = torch.rand(2, 3, 12)
+    before = network.module(x)
+    network.flat.mul_(1.5)
+    assert not torch.allclose(network.module(x), before)
+    network.flat.zero_()
+    assert not bool(network.module(x).any())
 
 
 SHAPES = {"a row": ROW, "a window": WINDOW, "a small image": (1, 8, 8), "an image": GREY}
@@ -173,7 +229,11 @@ def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ..
 @pytest.mark.parametrize(
     ("name", "shape", "said"),
     [
-        ("cnn-tutorial", WINDOW, "Choose 'cnn-sensor', 'mlp-sensor', 'cnn-sensor-gn', 'mlp-2nn' or 'logistic'."),
+        (
+            "cnn-tutorial",
+            WINDOW,
+            "Choose 'cnn-sensor', 'mlp-sensor', 'cnn-sensor-gn', 'tcn', 'lstm', 'gru', 'transformer', 'mlp-2nn' or",
+        ),
         ("cnn-sensor", ROW, "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-2nn' or"),
         (
             "cnn-sensor",
