@@ -115,7 +115,8 @@ def page(rows: dict[str, list[Table]], naive_rows: list[Table], tuned: Table) ->
         "The next 10 rows (10 s) of six sensors of SKAB's 16 recordings with valve 1, from windows of 30 rows of all "
         "eight; each recording is a device, the last 30 % of its rows are for testing. Left out are the two "
         "temperatures, which move by a 27th and an 83rd of their deviation in a row: a network that predicts values, "
-        "and not their changes, is far behind persistence there. `cnn-sensor-gn`, 15 rounds of one pass, mini-batches "
+        "and not their changes, is far behind persistence there (all eight, each device on its own scale, validation "
+        "rows: 6.2 centralised, 2.8 local only, 1.0 persistence). `cnn-sensor-gn`, 15 rounds of one pass, mini-batches "
         "of 32, momentum 0.9; rates chosen on validation rows (below). Mean over five seeds with its 95 % interval; "
         "MASE is the mean absolute error divided by that of repeating the value before, one row ahead, in training.",
         "",

@@ -340,7 +340,10 @@ def _too_small(
     made = f", which makes {samples[0]} training and {samples[1]} test {kind}"
     others = more if len(small) > 1 else ""
     shorten = "shorten the window, " if reading.window else ""
-    if longest > 1:
+    if reading.asked.ahead and reading.window:
+        both = f", together at most {longest} rows for this device" if longest > 1 else ""
+        shorten = f"shorten the window or data.task.horizon ({reading.asked.ahead} of these rows{both}), "
+    elif longest > 1:
         shorten = f"shorten the window ([data] window = {{ length = {longest} }} fits this device), "
     return SettingError(
         f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "

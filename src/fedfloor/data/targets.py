@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,12 +74,18 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         SettingError: the samples do not have what the task asks for, or too little of it.
     """
     task, train = reading.asked, ~cut.test
+    if not reading.whole:
+        _check_sensors(name, rows, inputs)
     if isinstance(task, Regression):
         if rows.target is None:
             raise SettingError(f"{name}: its labels are classes, and data.task = 'regression' predicts numbers.")
         target = rows.target[cut.last]
         found = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
-        return Asked(found, names_of(found.edges, reading.classes), found.bin(target), target)
+        called, y = names_of(found.edges, reading.classes), found.bin(target)
+        if not reading.whole:
+            _check_falls(name, task, rows)
+            _check_ranges(name, reading, called, y, target[:, 0])
+        return Asked(found, called, y, target)
     if isinstance(task, Forecasting):
         return _forecast(name, task, rows, cut, inputs)
     y = rows.y[cut.last].astype(np.int64)
@@ -99,6 +106,43 @@ def _named(task: Regression, many: int, reading: Reading, inputs: Inputs) -> Reg
         return replace(task, names=("rows left",), unit=task.unit or "rows")
     label = inputs.names.get("label")
     return replace(task, names=(label,)) if label else task
+
+
+def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
+    """Refuse recordings in which no sensor ever changes."""
+    x = rows.x
+    if rows.noun == "rows" and x.ndim == 2 and len(x) > 1 and (x[1:100] == x[0]).all() and (x == x[0]).all():
+        shown = ", ".join(f"{one} = {value:g}" for one, value in zip(inputs.columns[:5], x[0].tolist(), strict=False))
+        raise SettingError(
+            f"{name}: no sensor ever changes ({shown}{', …' if len(inputs.columns) > 5 else ''}), so that there is "
+            "nothing to learn from. Look at which columns are sensors ([data] columns) and how numbers are written "
+            "([data] decimal)."
+        )
+
+
+def _check_falls(name: str, task: Regression, rows: Rows) -> None:
+    """Refuse a label with a cap, a remaining life, that rises along all recordings and falls along none."""
+    if task.cap is None or rows.target is None:
+        return
+    steps = np.diff(rows.target[:, 0])[rows.segment[1:] == rows.segment[:-1]]
+    if len(steps) and (steps >= 0).all() and (steps > 0).any():
+        raise SettingError(
+            f"{name}: its label rises along the recordings, from {rows.target[0, 0]:g} in the first row, and never "
+            "falls; with data.task.cap it is taken for a remaining life, which falls to the failure. If it counts the "
+            "rows so far, leave it out (data.columns.ignore) and set data.remaining = true for recordings that run to "
+            "failure; if it is another number, leave data.task.cap out."
+        )
+
+
+def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Labels, target: NDArray[Any]) -> None:
+    """Refuse ``[data] bins`` of which some are empty everywhere."""
+    empty = [called[i] for i in np.flatnonzero(np.bincount(y, minlength=len(called)) == 0)]
+    if reading.bins and empty:
+        raise SettingError(
+            f"{name}: data.bins = {list(reading.bins)}: no sample lies in {' or '.join(map(repr, empty))}; the targets "
+            f"lie from {target.min():g} to {target.max():g}. Name edges between these, or leave data.bins out: the "
+            "ranges are then of equal frequency."
+        )
 
 
 def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, inputs: Inputs) -> Asked:

@@ -1,0 +1,111 @@
+"""Tables that do not fit the task: each is refused with what, got, allowed, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfloor.checking import checked
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.runs.parks import load_data
+
+Row = dict[str, Any]
+LIFE, FORECAST = {"kind": "regression"}, {"kind": "forecasting", "horizon": 5}
+
+
+def data(folder: Path, change: Callable[[int, Row], Row], **settings: Any) -> Any:
+    """Load a table of four machines that run to failure, of which each row was changed."""
+    rng, rows = np.random.default_rng(0), list[Row]()
+    for m in range(4):
+        for t in range(60 + 5 * m):
+            temp, vib = (round(float(one), 3) for one in rng.normal(t / 60, 1, 2))
+            row = {"machine": f"m{m}", "cycle": t, "temp": temp, "vib": vib, "label": 59 + 5 * m - t}
+            rows.append(change(len(rows), row))
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (folder / "life.csv").write_text("\n".join(lines) + "\n")
+    table = {
+        "path": str(folder / "life.csv"), "columns": {"device": "machine", "time": "cycle"},
+        "window": {"length": 10, "step": 2}, **settings,
+    }  # fmt: skip
+    return load_data(checked(Experiment, {"data": table}, ""))
+
+
+def put(**values: Any) -> Callable[[int, Row], Row]:
+    return lambda _, row: row | {key: one(row) if callable(one) else one for key, one in values.items()}
+
+
+def at(place: int, **values: Any) -> Callable[[int, Row], Row]:
+    return lambda i, row: row | values if i == place else row
+
+
+CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
+    "classes where a number is declared": (
+        put(label=lambda row: "ok" if row["label"] > 9 else "worn"), {"task": LIFE},
+        "row 2, column 'label': 'ok' is no finite number, and with data.task = 'regression' the label is one",
+    ),
+    "a number where classes are declared": (
+        put(label=lambda row: row["label"] + 0.5), {"task": {"kind": "classification"}},
+        "such as 0.5: a measure, no classes. To predict the number itself: --set data.task=regression",
+    ),
+    "a life that rises": (
+        put(label=lambda row: row["cycle"]), {"task": {**LIFE, "cap": 50}},
+        "its label rises along the recordings, from 0 in the first row, and never falls; with data.task.cap it is "
+        "taken for a remaining life, which falls to the failure. If it counts the rows so far, leave it out",
+    ),
+    "sensors that never change": (
+        put(temp=5, vib=2.5), {"task": LIFE},
+        "no sensor ever changes (temp = 5, vib = 2.5), so that there is nothing to learn from. Look at which columns",
+    ),
+    "a horizon longer than recordings": (
+        put(), {"task": {"kind": "forecasting", "horizon": 70}},
+        "a window of 10 rows and the 70 rows ahead of it (data.task.horizon) are longer than every recording; the "
+        "longest has 75 rows. Shorten one of them.",
+    ),
+    "a horizon longer than what is for testing": (
+        put(), {"task": {"kind": "forecasting", "horizon": 15}},
+        "0 test windows of 25 rows (and 3 more devices: m1, m2, m3): too few to be split into training and test. Give "
+        "it more, shorten the window or data.task.horizon (15 of these rows, together at most 12 rows for this device)",
+    ),
+    "a sensor to forecast that never changes": (
+        put(vib=2), {"task": {"kind": "forecasting", "horizon": 2}},
+        "sensor 'vib' never changes in the training samples, so that there is nothing to forecast. Name the sensors",
+    ),
+    "ranges that are empty everywhere": (
+        put(), {"task": LIFE, "bins": [30, 500]},
+        "data.bins = [30.0, 500.0]: no sample lies in '>=500'; the targets lie from 0 to 65. Name edges between these",
+    ),
+    "an empty target": (
+        at(3, label=""), {"task": LIFE}, "row 5, column 'label': empty. Every row needs a label",
+    ),
+    "a target that is NaN": (
+        at(3, label="nan"), {"task": LIFE}, "row 5, column 'label': 'nan' is no label. Every row needs a label",
+    ),
+    "an infinite target": (
+        at(3, label="inf"), {"task": LIFE}, "row 5, column 'label': 'inf' is no finite number",
+    ),
+    "a target that is always the same": (
+        put(label=7), {"task": LIFE}, "every training sample has the target 7: there is nothing to learn",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_does_not_fit_the_task_is_refused_with_what_to_do(case: str, tmp_path: Path) -> None:
+    change, settings, message = CASES[case]
+    with pytest.raises(SettingError, match=re.escape(message)):
+        data(tmp_path, change, **settings)
+
+
+def test_a_life_may_rise_where_a_machine_was_repaired(tmp_path: Path) -> None:
+    found = data(tmp_path, put(label=lambda row: row["label"] % 30), task={**LIFE, "cap": 50})
+    assert found.target_test is not None
+
+
+def test_a_number_without_a_cap_may_rise(tmp_path: Path) -> None:
+    assert data(tmp_path, put(label=lambda row: row["cycle"]), task=LIFE).target_test is not None
