@@ -44,7 +44,7 @@ MAY = {
     "capacity": {"errors"},
     "chance": set(),
     "figures": {"errors"},
-    "tasks": {"errors", "figures"},
+    "tasks": {"checking", "errors", "figures"},
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),
