@@ -17,6 +17,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
+from fedfloor.models.parcel import Parcel
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.plan.nodes import (
@@ -179,7 +180,7 @@ def test_mixing_the_part_is_mixing_the_whole_restricted_to_it(rule: str) -> None
     node = Parallel(T, mix=rule, settings=settings)
     known = [mix.Branch(n, 0.5, 0.1 * n) for n in (6, 10, 4, 9, 5)]
     mixed = []
-    for only in (None, part):
+    for only in (None, Parcel((part,), 90)):
         aggregation = Aggregation(node, {"w": begin}, only)
         for index, (model, branch) in enumerate(zip(models, known, strict=True)):
             aggregation.add(index, {"w": model}, branch.samples)
@@ -194,7 +195,7 @@ def test_mixing_the_part_is_mixing_the_whole_restricted_to_it(rule: str) -> None
 
 
 def test_ranks_exchange_the_part_alone() -> None:
-    part = slice(60, 81)
+    part = Parcel((slice(60, 81),), 10_000)
     for rule, models in (("by_samples", 1), ("median", 3)):  # three branches of four: two sums, or every model
         aggregation = Aggregation(Parallel(T[:4], mix=rule), {"w": torch.zeros(10_000)}, part)
         for index in range(3):
@@ -207,7 +208,7 @@ def test_ranks_exchange_the_part_alone() -> None:
 def test_where_all_are_lost_the_start_comes_back() -> None:
     begin = {"w": torch.randn(90)}
     for rule in ("by_samples", "median"):
-        aggregation = Aggregation(Parallel(T[:2], mix=rule), begin, slice(60, 81))
+        aggregation = Aggregation(Parallel(T[:2], mix=rule), begin, Parcel((slice(60, 81),), 90))
         for index in range(2):
             aggregation.add(index, {"w": torch.ones(90)}, 0)
         assert bits(aggregation.mixed([None, None], 3, 81, RNG)["w"]) == bits(begin["w"])

@@ -44,7 +44,7 @@ MAY = {
     "capacity": {"errors"},
     "chance": set(),
     "figures": {"errors"},
-    "tasks": {"checking", "errors", "figures"},
+    "tasks": {"errors", "figures"},
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),

@@ -52,6 +52,10 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         return "which sets it from round to round"
     if name == "fedgs" and kind.get("objective") == "contrastive":
         return "it needs visits of at least 2 mini-batches"
+    if name == "fedper" and kind.get("objective") == "corrected":
+        return "keep head of the model"
+    if name == "fedper" and kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
+        return "devices keep something between visits already"
     if name == "hfedms":
         if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
             return "devices keep something between visits already"

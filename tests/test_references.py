@@ -149,7 +149,7 @@ def test_samples_of_nobody_count_with_the_mean_over_all_models(command: Command)
     memory = DeviceMemory(command.folder / "o" / "memory", full)
     engine, _ = made.engine(what, method, park, Alone(), memory)
     start = engine.network.flat.clone()
-    each = [evaluate(engine, memory.load(k)["own"]) for k in range(2)]
+    each = [evaluate(engine, memory.load(k)["own all"]) for k in range(2)]
     got = separate.evaluate(engine, start)
     assert got.accuracy == pytest.approx(np.mean([one.accuracy for one in each]))
     assert got.loss == pytest.approx(np.mean([one.loss for one in each]))
@@ -268,7 +268,7 @@ def test_they_make_the_passes_of_the_first_method(
     (tmp_path / "made.toml").write_text(MADE)
     what = config.read(tmp_path / "made.toml", [f"method.name={name}"])
     what = replace(what, methods={name: own})
-    usual = WorkSettings(batch_size=10, lr=0.1, momentum=0.5, weight_decay=0.0)
+    usual = WorkSettings(batch_size=10, lr=0.1, momentum=0.5, weight_decay=0.0, optimizer="sgd")
     got = work(what, launch.build_park(what))
     assert [vars(one) | {"short_batches": None} for one in got] == [
         vars(replace(usual, **one)) for one in (local, pooled)
@@ -376,8 +376,8 @@ def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command)
 
 def test_visits_that_send_what_they_trained_are_written_as_before() -> None:
     plan = Train(device(0), Work(epochs=1))
-    assert "sends" not in json.dumps(text.to_json(plan))
-    kept = Train(device(0), Work(epochs=1, sends=False))
+    assert "own" not in json.dumps(text.to_json(plan))
+    kept = Train(device(0), Work(epochs=1, own="all"))
     assert text.from_json(text.to_json(kept)) == kept
     assert text.digest(kept) != text.digest(plan)
 
@@ -386,8 +386,8 @@ def test_a_live_park_is_refused() -> None:
     from fedfloor.deploy.names import Names
     from fedfloor.deploy.names import work as of_message
 
-    with pytest.raises(Exception, match="its work sends nothing"):
-        of_message({"epochs": 1, "batch_size": 4, "sends": False}, Names({}))
+    with pytest.raises(Exception, match="its work keeps a part of the model"):
+        of_message({"epochs": 1, "batch_size": 4, "own": "all"}, Names({}))
     assert isinstance(Experiment(), Experiment)
     with pytest.raises(SettingError, match="unknown method"):
         config.combined(replace(Experiment(), method=replace(Experiment().method, name="local")))

@@ -195,5 +195,5 @@ class Factory:
 
 def _told(work: Work) -> dict[str, Any]:
     told = {**asdict(work), "settings": dict(work.settings)}
-    del told["sends"]  # all do: see fedfloor.runs.loop
+    del told["own"]  # none has: see fedfloor.runs.loop
     return told

@@ -177,8 +177,8 @@ def work(value: object, names: Names) -> Work:
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
         raise RefusedError("header", f"its work cannot be done: {error}.") from error
-    if not made.sends:
-        raise RefusedError("header", "its work sends nothing, and a device's visits do.")
+    if made.own:
+        raise RefusedError("header", "its work keeps a part of the model, and a device's visits send all of it.")
     counts = [one for one in (made.epochs, made.steps) if one is not None]
     if len(counts) != 1 or not all(1 <= one < MOST for one in (*counts, made.batch_size)):
         raise RefusedError("header", "its work needs epochs or steps, and a batch size, of at least 1.")

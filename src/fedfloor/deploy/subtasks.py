@@ -26,7 +26,7 @@ from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import SettingError
 from fedfloor.models import parcel
-from fedfloor.models.parcel import Packet
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts import mix
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
@@ -132,7 +132,7 @@ class End:
 
     weight: float
     sums: Mapping[str, NDArray[Any]]
-    within: slice
+    within: Parcel
 
     def packet(self, start: Packet) -> Packet:
         """Return the mean as a packet; what did not travel is the start's."""
@@ -140,7 +140,7 @@ class End:
         for name, one in self.sums.items():
             value = torch.from_numpy(one / one.dtype.type(self.weight))
             if name == "w":
-                value = torch.cat([start["w"][: self.within.start], value, start["w"][self.within.stop :]])
+                value = self.within.put(value, start["w"])
             found[name] = value.reshape(start[name].shape)
         return found
 
@@ -242,7 +242,7 @@ def _receipts(
         k = visit.site.index
         known = claims.Known(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
-            engine.memory.visits[k] + times[k], engine.network.parcel(visit.work.scope).size(subtask.start),
+            engine.memory.visits[k] + times[k], engine.network.parcel(visit.work.travels).size(subtask.start),
         )  # fmt: skip
         found.append(claims.receipt(row, known))
     return found
@@ -268,7 +268,7 @@ def _ends(
     """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = subtask.node, subtask.start
     rule, part = mix.rule(node.mix, node.settings), scopes.met(engine.network, node)
-    within = part or slice(0, start["w"].numel())
+    within = part or engine.network.parcel("all")
     samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}
     tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]
     for index in mine:
@@ -284,7 +284,7 @@ def _ends(
     for weight, of in ends:
         sums = {name: np.frombuffer(next(arrays), start[name].numpy().dtype) for name in of}
         for name, one in sums.items():
-            wide = within.stop - within.start if name == "w" else start[name].numel()
+            wide = within.numbers if name == "w" else start[name].numel()
             if one.size != wide:
                 raise RefusedError("shape", f"it shows {one.size} numbers of '{name}'; {wide} are waited for.")
         found.append(End(weight, sums, within))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import SettingError
-from fedfloor.models.parcel import Packet
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts import mix
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel
@@ -33,7 +33,7 @@ class Aggregation:
         SettingError: an unknown rule, too few branches for it, or none.
     """
 
-    def __init__(self, node: Parallel, start: Packet, part: slice | None = None) -> None:
+    def __init__(self, node: Parallel, start: Packet, part: Parcel | None = None) -> None:
         if not node.children:
             raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
         self._node, self.start, self.part = node, start, part
@@ -51,7 +51,7 @@ class Aggregation:
             samples: samples of the distinct devices that trained in it; 0 leaves it out.
         """
         if self.part is not None:
-            packet = {**packet, "w": packet["w"][self.part]}
+            packet = {**packet, "w": self.part.cut(packet["w"])}
         if self._rule.whole:
             if samples:
                 self._models[index] = packet["w"].clone()
@@ -80,14 +80,14 @@ class Aggregation:
             trained: how many numbers at the front of the model are trained.
             rng: for rules that draw.
         """
-        start = self.start["w"] if self.part is None else self.start["w"][self.part]
+        start = self.start["w"] if self.part is None else self.part.cut(self.start["w"])
         packet = self._sums.mean({**self.start, "w": start})
         if self._rule.whole:
             order = sorted(self._models)
             if len(order) < self._rule.least:
                 return dict(self.start)
             models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
-            trained = trained if self.part is None else len(start)
+            trained = trained if self.part is None else self.part.among(trained)
             models = [one.cpu() for one in models]
             met = mix.Meeting(start.cpu(), models, branches, self._rate(), classes, trained, rng)
             packet["w"] = self._checked(self._rule.mixed(met), start).to(start.device)
@@ -95,9 +95,7 @@ class Aggregation:
             return packet
         if packet["w"] is start:  # all were lost
             return dict(self.start)
-        model = self.start["w"].clone()
-        model[self.part] = packet["w"]
-        return {**packet, "w": model}
+        return {**packet, "w": self.part.put(packet["w"], self.start["w"])}
 
     def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
         """Refuse a plan that did not ask everybody what the rule wants to know.

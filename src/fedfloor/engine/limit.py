@@ -138,7 +138,7 @@ class Limit:
 
     def settled(self, node: Node) -> bool:
         """Return whether enough devices are known for each scope that a node trains."""
-        return all(len(self.known.get(scope, ())) >= KNOWN for scope in walk.scopes(node))
+        return all(len(self.known.get(work.scope, ())) >= KNOWN for work in walk.works(node))
 
     def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
         """Note an update; return why it is refused, or nothing.

@@ -13,7 +13,7 @@ from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import SettingError
-from fedfloor.models.parcel import Packet
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
@@ -21,7 +21,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 
-OWN = "own"  # a device's own model among what it keeps
+OWN = "own"  # begins the name of a device's own part of the model among what it keeps; the part's name follows
 
 
 def local_update(
@@ -44,8 +44,8 @@ def local_update(
     flat, samples, device = engine.network.flat, engine.samples(key.device, key.tick), key.device
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
-    if not work.sends:
-        return _at_home(engine, work, packet, key, goal, samples)
+    if work.own:
+        return _personal(engine, work, packet, key, goal, samples)
     keeps = goal.remembers or work.keeps_moments
     kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if keeps else {}
     moments = optimisers.taken(kept)
@@ -67,34 +67,43 @@ def local_update(
     return {**packet, "w": flat, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
 
 
-def _at_home(
+def _personal(
     engine: Engine, work: Work, packet: Packet, key: Key, goal: Objective, samples: Samples
 ) -> tuple[Packet, Receipt]:
-    """Train the device's own model, in place of the one that arrived, which goes on as it was.
+    """Train with the device's own part of the model in place of what arrived of it, which goes on as it was.
 
     Raises:
-        SettingError: work or an objective that such a visit cannot do.
+        SettingError: work or an objective that such a visit cannot do, or a part that the model does not have.
         RunError: the loss became infinite or not a number, or the device's memory is gone.
     """
     if goal.remembers or goal.travels or work.scope != "all":
         raise SettingError(
-            f"objective '{work.objective}' with scope '{work.scope}', in visits that send nothing: a device keeps its "
-            "whole model, and nothing else. Use an objective that keeps and sends nothing beside it."
+            f"objective '{work.objective}' with scope '{work.scope}', in visits that keep {work.own} of the model: a "
+            "device keeps that, and nothing else. Use an objective that keeps and sends nothing beside it."
         )
     flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
-    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()}
-    moments = optimisers.taken(kept)
-    if OWN in kept:
-        flat.copy_(kept[OWN])
+    moments = optimisers.taken({name: one.to(flat.device) for name, one in engine.memory.load(device).items()})
+    own = Parcel(engine.network.own_part(work.own), flat.numel())
+    flat.copy_(personal(engine, device, start))
     before = flat.clone() if goal.needs_start else None
     gradient = partial(full, engine.network, samples, engine.task)
     about = Visit(before, {}, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
-    plain = replace(work, sends=True)
+    plain = replace(work, own="")
     got = train(engine.network, samples, plain, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
     engine.memory.visits[device] += 1
-    digest = engine.memory.commit(device, {OWN: flat, **moments})
+    digest = engine.memory.commit(device, {f"{OWN} {work.own}": own.cut(flat), **moments})
+    flat.copy_(own.put(own.cut(start), flat))
     said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
-    return {**packet, "w": start}, Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
+    return {**packet, "w": flat}, Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
+
+
+def personal(engine: Engine, device: int, model: Tensor) -> Tensor:
+    """Return a model with a device's own part in it; ``model`` itself where it has none."""
+    for name, numbers in engine.memory.load(device).items():
+        if name.startswith(f"{OWN} "):
+            own = Parcel(engine.network.own_part(name.removeprefix(f"{OWN} ")), len(model))
+            return own.put(numbers.to(model.device), model)
+    return model
 
 
 def before_features(

@@ -342,7 +342,7 @@ class Trainer(Driver):
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
     def _sent(self, work: Work, packet: Packet) -> int:
-        return self.engine.network.parcel(work.scope).size(packet) if work.sends else 0
+        return self.engine.network.parcel(work.travels).size(packet)
 
     def _is_lost(self, node: Train, concurrent: Concurrent, key: Key) -> bool:
         engine = self.engine

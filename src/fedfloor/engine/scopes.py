@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.models.parcel import Packet
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Work
@@ -24,7 +24,7 @@ def check(network: Network, plan: Node, packet: Packet) -> None:
     """
     trained = walk.scopes(plan)
     for scope in sorted(trained | walk.handed(plan)):
-        network.part(scope)
+        network.parcel(scope)
     beside, parts = sorted(set(packet) - {"w"}), sorted(trained - {"all"})
     if beside and parts:
         raise SettingError(
@@ -64,7 +64,7 @@ def trained(network: Network, objective: Objective, work: Work) -> slice:
     return both
 
 
-def met(network: Network, node: Node) -> slice | None:
+def met(network: Network, node: Node) -> Parcel | None:
     """Return the part of the flat model that is mixed where a node's branches meet; None for the whole model."""
     found = set[str]().union(*map(walk.scopes, walk.children(node)))
-    return network.part(found.pop()) if len(found) == 1 and "all" not in found else None
+    return network.parcel(found.pop()) if len(found) == 1 and "all" not in found else None

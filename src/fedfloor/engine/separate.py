@@ -13,7 +13,7 @@ from fedfloor.data.dataset import Indices
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
-from fedfloor.engine.local_update import OWN
+from fedfloor.engine.local_update import personal
 from fedfloor.figures import ACCURACY, Figure
 
 NOBODY = -1
@@ -41,7 +41,7 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
         for place, block in enumerate(mine):
             device, rows = blocks[block]
             if device != at:
-                engine.network.flat.copy_(engine.memory.load(device).get(OWN, start))
+                engine.network.flat.copy_(personal(engine, device, start))
                 engine.network.module.eval()
                 at = device
             samples = engine.wrap(*park.test(rows))
@@ -67,6 +67,12 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
     owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
     single = one_by_one(engine, y, answers, scores, scored, owners)
     return score(engine, loss, right, views, headline, np.sum([one.table for one in views], axis=0), single)
+
+
+def mean_part(engine: Engine, model: Tensor) -> Tensor:
+    """Return a model with the mean of all devices' own parts in the place of its own; itself where none has one."""
+    found = [personal(engine, device, model).double() for device in sorted(engine.memory.held)]
+    return torch.stack(found).mean(0).to(model.dtype) if found else model
 
 
 def _places(blocks: list[tuple[int, Indices]]) -> tuple[Indices, Indices]:

@@ -21,6 +21,7 @@ from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.fedl import FEDL
 from fedfloor.methods.fedmmd import FedMMD
+from fedfloor.methods.fedper import FedPer
 from fedfloor.methods.fedprox import FedProx
 from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.fedyogi import FedYogi
@@ -66,6 +67,7 @@ METHODS: dict[str, type[Method]] = {
     "fedsr": FedSR,
     "ring": Ring,
     "hierfavg": HierFAVG,
+    "fedper": FedPer,
     "centralized": Centralized,
 }
 # what methods are compared with, and no federation

@@ -286,7 +286,7 @@ class Combined(Method):
         )
 
     def _check_scope(self, node: Node) -> None:
-        parts = sorted(walk.scopes(node) - {"all"})
+        parts = sorted({work.scope for work in walk.works(node)} - {"all"})  # an own part does not change, nor moves
         if parts and self.server != Sgd():
             raise SettingError(
                 f"method.server with method '{self.name}': a round of it trains only part of the model (work.scope = "

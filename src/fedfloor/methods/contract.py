@@ -134,7 +134,8 @@ class Needs:
             a built-in one does not.
         scopes: parts of the model that are trained in any round; the network must have them.
         remembers: devices keep something between visits that another objective has no part in.
-        separate: every device trains a model of its own: these never meet, and are what is evaluated.
+        personal: every device has a part of the model of its own, with which it is evaluated (``Work.own``).
+        separate: that part is the whole model: models never meet.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
     False
@@ -147,6 +148,7 @@ class Needs:
     crosses: bool | None = None
     scopes: frozenset[str] = frozenset({"all"})
     remembers: bool = False
+    personal: bool = False
     separate: bool = False
 
     def census_now(self, round_number: int) -> bool:

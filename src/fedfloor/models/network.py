@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 import torch
@@ -21,6 +22,7 @@ from fedfloor.models.zoo import NETWORKS, Builder, Shape
 from fedfloor.outside import loaded
 
 COPIES = 3  # of the numbers of a model that training needs at least: the model, as it arrived, its gradient
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
 SCOPES = ("all", "classifier")  # the parts of a model that a visit can train
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
@@ -166,14 +168,57 @@ class Network:
         """Bytes of the model."""
         return self.parcel("all").size({"w": self.flat})
 
-    def parcel(self, scope: str) -> Parcel:
-        """Return what travels to visits of a scope and from them: with ``"all"`` the model, frozen numbers and all.
+    def parcel(self, travels: str) -> Parcel:
+        """Return what travels to visits and from them: see :attr:`fedfloor.plan.nodes.Work.travels`.
+
+        Args:
+            travels: ``"all"`` is the model, frozen numbers and all; ``"classifier"``; or ``"all but"`` an own part.
 
         Raises:
-            SettingError: as of :meth:`part`.
+            SettingError: as of :meth:`part` and :meth:`own_part`.
+
+        >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
+        >>> network.parcel("all but head").parts
+        (slice(0, 25, None),)
         """
         numbers = self.flat.numel()
-        return Parcel(slice(0, numbers) if scope == "all" else self.part(scope), numbers)
+        if travels == "all":
+            return Parcel((slice(0, numbers),), numbers)
+        scope, but, own = travels.partition(" but ")
+        return Parcel(_without(self.own_part(own), numbers) if but else (self.part(scope),), numbers)
+
+    def own_part(self, name: str) -> tuple[slice, ...]:
+        """Return the numbers of the model that are a device's own, ascending, neighbours joined.
+
+        Args:
+            name: ``all``; ``head``, the classifier; ``body``, what is trained beside it; ``norms``, the weights and the
+                statistics of normalisation layers; or a pattern of tensors' names, such as ``features.*``.
+
+        Raises:
+            SettingError: nothing in the network has this name, or its classifier is not known.
+
+        >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "2")
+        >>> network.own_part("norms"), network.own_part("0.*")
+        ((slice(25, 35, None), slice(53, 63, None)), (slice(0, 25, None),))
+        """
+        numbers = self.flat.numel()
+        if name == "all":
+            return (slice(0, numbers),)
+        if name in ("head", "body"):
+            head = self.part("classifier")
+            return (head,) if name == "head" else _without((head,), self.trained)
+        inside = {one for layer in self.module.modules() if isinstance(layer, NORMS) for one in _tensors(layer)}
+        found = [
+            slice(*self.layout[tensor])
+            for tensor, view in self._named
+            if (view.data_ptr() in inside if name == "norms" else fnmatchcase(tensor, name))
+        ]
+        if not found:
+            raise SettingError(
+                f"work.own = '{name}': no tensor of model '{type(self.module).__name__}' has such a name. Take head, "
+                f"body, norms, all, or a pattern of: {', '.join(self.layout)}."
+            )
+        return _joined(found)
 
     def part(self, scope: str) -> slice:
         """Return the part of the flat vector that a scope names: ``"all"`` that is trained, or the ``"classifier"``.
@@ -205,6 +250,28 @@ class Network:
     def classifier_parameters(self) -> int:
         """The number of the classifier's trained parameters; 0 where it is unknown."""
         return 0 if self.classifier is None else sum(part.stop - part.start for part in self.span(self.classifier))
+
+
+def _joined(parts: Sequence[slice]) -> tuple[slice, ...]:
+    """Return pieces in ascending order, neighbours joined."""
+    found: list[slice] = []
+    for part in sorted(parts, key=lambda one: one.start):
+        if found and found[-1].stop == part.start:
+            found[-1] = slice(found[-1].start, part.stop)
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def _without(parts: Sequence[slice], numbers: int) -> tuple[slice, ...]:
+    """Return the pieces of the first ``numbers`` that lie in none of these."""
+    ends = [0, *(end for part in parts for end in (part.start, part.stop)), numbers]
+    return tuple(slice(start, stop) for start, stop in zip(ends[::2], ends[1::2], strict=True) if stop > start)
+
+
+def _tensors(layer: nn.Module) -> list[int]:
+    """Return where a layer's tensors begin in memory, which tells views of one flat vector apart."""
+    return [one.data_ptr() for one in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))]
 
 
 def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:

@@ -37,28 +37,45 @@ def unpack(arrays: Arrays) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Parcel:
-    """What travels of packets whose model ``w`` is cut to ``part``; the other vectors of a packet travel whole.
+    """What travels of packets whose model ``w`` is cut to ``parts``; the other vectors of a packet travel whole.
 
     Args:
-        part: the numbers of the model that travel.
+        parts: the numbers of the model that travel, in ascending pieces.
         model: P, how many it has.
 
-    >>> Parcel(slice(2, 4), 4).size({"w": torch.zeros(4), "c": torch.zeros(3)})
-    20
+    >>> Parcel((slice(0, 1), slice(2, 4)), 4).size({"w": torch.zeros(4), "c": torch.zeros(3)})
+    24
     """
 
-    part: slice
+    parts: tuple[slice, ...]
     model: int
 
     @property
     def whole(self) -> bool:
         """Whether all numbers of the model travel."""
-        return self.part == slice(0, self.model)
+        return self.parts == (slice(0, self.model),)
 
     @property
     def numbers(self) -> int:
         """How many numbers of the model travel."""
-        return int(self.part.stop - self.part.start)
+        return sum(part.stop - part.start for part in self.parts)
+
+    def among(self, first: int) -> int:
+        """Return how many of the numbers that travel lie among the model's first ones."""
+        return sum(max(0, min(part.stop, first) - part.start) for part in self.parts)
+
+    def cut(self, model: Tensor) -> Tensor:
+        """Return the numbers of a model that travel, a view where they are one piece."""
+        return model[self.parts[0]] if len(self.parts) == 1 else torch.cat([model[:0], *(model[p] for p in self.parts)])
+
+    def put(self, numbers: Tensor, model: Tensor) -> Tensor:
+        """Return a model with the numbers that travel replaced; the others are those of ``model``."""
+        whole, at = model.clone(), 0
+        for part in self.parts:
+            width = part.stop - part.start
+            whole[part] = numbers[at : at + width]
+            at += width
+        return whole
 
     def size(self, packet: Packet) -> int:
         """Return the bytes of a packet that travel."""
@@ -67,17 +84,12 @@ class Parcel:
 
     def pack(self, packet: Packet) -> dict[str, NDArray[Any]]:
         """Return the arrays of a packet that travel."""
-        arrays = pack(packet)
-        return {**arrays, "w": arrays["w"][self.part]} if "w" in arrays else arrays
+        return pack({**packet, "w": self.cut(packet["w"])}) if "w" in packet else pack(packet)
 
     def unpack(self, arrays: Arrays, around: Packet) -> dict[str, Tensor]:
         """Return the packet of arrays that came: the numbers that did not travel are those of ``around``."""
         packet = unpack(arrays)
-        if not self.whole:
-            model = around["w"].clone()
-            model[self.part] = packet["w"]
-            packet["w"] = model
-        return packet
+        return packet if self.whole else {**packet, "w": self.put(packet["w"], around["w"])}
 
     def like(self, packet: Packet) -> Wanted:
         """Return the shapes and types of the arrays that come back for a packet."""
@@ -88,6 +100,8 @@ class Parcel:
         """Return the digest of the numbers of a model that do not travel; "" where all do."""
         if self.whole:
             return ""
-        digest = hashlib.sha256(model[: self.part.start].contiguous().numpy().data)
-        digest.update(model[self.part.stop :].contiguous().numpy().data)
+        digest, at = hashlib.sha256(), 0
+        for part in (*self.parts, slice(self.model, self.model)):
+            digest.update(model[at : part.start].contiguous().numpy().data)
+            at = part.stop
         return digest.hexdigest()

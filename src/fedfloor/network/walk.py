@@ -77,7 +77,7 @@ class PriceWalk:
         return state
 
     def _train(self, node: Train, state: PacketState, process: Process, number: int) -> Walking:
-        size, since = self._carried(state, self._size(node.work.scope), process), state.time
+        size, since = self._carried(state, self._size(node.work.travels), process), state.time
         if state.visit < 0 and state.since >= 0:
             since = state.since
         state = yield from self._move(state, node.site, size, process)
@@ -94,7 +94,7 @@ class PriceWalk:
             numbers.append(first)
             if isinstance(child, Train):  # the node there is most of
                 first, site = first + 1, child.site
-                scopes.add(child.work.scope)
+                scopes.add(child.work.travels)
             else:
                 first, site = first + self.inside[id(child)], first_stop(child, node.at) or node.at
                 scopes.add(first_scope(child))
@@ -119,7 +119,7 @@ class PriceWalk:
 
     def _there_and_back(self, node: Train, state: PacketState, own: Process, number: int, at: Site) -> Steps:
         """Do what ``_branch`` does, for a single visit: the node there is most of, so in one generator."""
-        site, size, time, clock = node.site, self._size(node.work.scope), state.time, self.clock
+        site, size, time, clock = node.site, self._size(node.work.travels), state.time, self.clock
         since = state.since if state.since >= 0 else time
         if not (site is state.site or (site.kind == "device" and site.index in state.held)):
             for hop in self.routes.route(state.site, site).hops:
@@ -221,7 +221,7 @@ class PriceWalk:
     def _sent(self, air: Air, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Sent]:
         """Say of each visit how its result is sent, keyed by its number in plan order."""
         return {
-            number: air.send(visit, others, place, self._size(visit.work.scope))
+            number: air.send(visit, others, place, self._size(visit.work.travels))
             for number, (visit, others, place) in enumerate(placed(self.plan, *when))
             if visit.site != CLOUD
         }
@@ -250,7 +250,7 @@ def surveyed(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool
     def go(node: Node) -> int:
         nonlocal parts
         if isinstance(node, Train):
-            if not node.work.sends:
+            if node.work.own == "all":
                 raise SettingError("visits that send nothing have no price. Leave [network] out.")
             if node.work.scope != "all":
                 parts = True
@@ -366,5 +366,5 @@ def first_scope(node: Node) -> str:
 
 def _scope(node: Node) -> str | None:
     if isinstance(node, Train):
-        return node.work.scope
+        return node.work.travels
     return next((scope for child in walk.children(node) if (scope := _scope(child)) is not None), None)

@@ -95,13 +95,14 @@ class Work:
         scope: which parameters are trained and sent: ``all``, or the layer that is the network's ``classifier``; the
             rest of the model, its statistics included, then stays as it arrived.
         settings: the objective's own numbers, such as FedProx's μ.
-        sends: whether the trained model goes on. Otherwise it stays with the device as its own, which its next such
-            visit starts from, and the model that arrived goes on as it was.
         optimizer: whose steps are taken.
         beta1, beta2, eps: Adam's and AdamW's decay of the mean gradient and of its mean square, in [0, 1), and what is
             added to the root of the latter.
         moments: whether momentum and Adam's means begin at 0 in every ``visit``, or are kept by the ``device``.
         clip_norm: the norm that gradients of a mini-batch are clipped to; None: they are not.
+        own: the part of the model that stays with the device as its own, which its next such visit starts from, while
+            what arrived of it goes on as it was: ``head``, ``body``, ``norms``, ``all``, or a pattern of tensors' names
+            (:meth:`fedfloor.models.network.Network.own_part`); "" is nothing.
     """
 
     objective: str = "plain"
@@ -113,13 +114,22 @@ class Work:
     weight_decay: float = 0.0
     scope: str = "all"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
-    sends: bool = True
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     moments: Literal["visit", "device"] = "visit"
     clip_norm: float | None = None
+    own: str = ""
+
+    @property
+    def travels(self) -> str:
+        """The part of the model that travels to a visit and from it.
+
+        >>> Work(scope="classifier").travels, Work(own="head").travels
+        ('classifier', 'all but head')
+        """
+        return f"{self.scope} but {self.own}" if self.own else self.scope
 
     def batches(self, samples: int) -> int:
         """Return the number of mini-batches a visit to a device with so many samples takes.
@@ -167,7 +177,7 @@ class Work:
 
 
 # fields that Work did not have from the beginning: the hashes of plans without them stay as they were
-_ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")
+_ADDED = ("own", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")
 _LATER = {one.name: one.default for one in fields(Work) if one.name in _ADDED}
 
 

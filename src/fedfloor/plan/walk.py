@@ -145,20 +145,20 @@ def rates(node: Node) -> set[float]:
 
 
 def sends(node: Node) -> bool:
-    """Return whether all visits send what they trained."""
-    return all(work.sends for work in works(node))
+    """Return whether all visits send whatever they trained."""
+    return not any(work.own for work in works(node))
 
 
 def scopes(node: Node) -> set[str]:
-    """Return the parts of the model that visits train.
+    """Return the parts of the model that travel to visits and from them.
 
     Raises:
         SettingError: models of several parts are to meet.
     """
-    found = {work.scope for work in works(node)}
+    found = {work.travels for work in works(node)}
     if len(found) > 1:
         for at in (at for at, _ in every(node) if isinstance(at, Parallel)):
-            own = {work.scope for work in works(at)}
+            own = {work.travels for work in works(at)}
             if len(own) > 1:
                 raise SettingError(
                     f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.scope "

@@ -44,8 +44,8 @@ def work_words(work: Work) -> str:
         parts.append(work.objective + (f" ({settings})" if settings else ""))
     if work.scope != "all":
         parts.append(f"only {work.scope}")
-    if not work.sends:
-        parts.append("sends nothing")
+    if work.own:
+        parts.append("sends nothing" if work.own == "all" else f"keeps {work.own}")
     return ", ".join(parts)
 
 

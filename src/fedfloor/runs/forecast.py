@@ -104,7 +104,7 @@ def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Ta
     """Return what a method sees before its first round, with a model of zeros, and what its rounds are priced by."""
     data, model, adapt = park.dataset, experiment.model, method.objective.adapt
     network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
-    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
+    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters, network.parcel)
     start = {"w": torch.zeros_like(network.flat)}
     resources = costs.resources(start) if costs is not None and method.needs.network else None
     whole, trained, layout = experiment.rounds, network.trained, network.layout

@@ -74,12 +74,12 @@ def execute(
     if live is not None and experiment.evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
     method = combined(experiment)
-    if live is not None and method.needs.separate:
+    if live is not None and method.needs.personal:
         raise SettingError(
-            f"method '{experiment.method.name}' keeps every model on its device, where nobody can evaluate it from "
-            "here. Simulate it, or choose another method."
+            f"method '{experiment.method.name}' keeps a part of every model on its device, which cannot be evaluated "
+            "from here. Simulate it, or choose another method."
         )
-    if method.needs.separate and experiment.decide.asked:
+    if method.needs.personal and experiment.decide.asked:
         raise SettingError(f"method '{experiment.method.name}' has no one model to decide by: leave [decide] out.")
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
@@ -234,14 +234,14 @@ class _Run:
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
         model, kept = state.packet["w"], point.best
-        if score is not None and not self.method.needs.separate:
+        if score is not None and not self.method.needs.personal:
             kept = best.after(kept, number, model, score, self.experiment, self.engine, self.method)
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def evaluate(self, state: State) -> Score:
         """Evaluate a global model, or every device's own, by the figures that the experiment asks for."""
         headline = self.experiment.evaluate.figure
-        if self.method.needs.separate:
+        if self.method.needs.personal:
             return separate.evaluate(self.engine, state.packet["w"], headline)
         return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
@@ -283,7 +283,7 @@ class _Run:
         self.looked = True
         if self.live is not None and not walk.sends(plan):
             raise SettingError(
-                "visits that send nothing (Work.sends) are for simulations: devices send what they train."
+                "visits that keep a part of the model (Work.own) are for simulations: devices send what they train."
             )
         if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
@@ -335,7 +335,11 @@ class _Run:
         if score is None or number != point.round:
             score = self.evaluate(point.state)
         one_model = not self.method.needs.separate
-        models = decide.models(self.experiment, self.engine, self.method, point) if one_model else []
+        shared = point
+        if self.method.needs.personal and one_model:  # a device that has no own part gets the mean of the others'
+            mean = separate.mean_part(self.engine, point.state.packet["w"])
+            shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
+        models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
         if not self.first:
             return
         self.save(point)

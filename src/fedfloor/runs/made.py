@@ -49,7 +49,7 @@ def engine(
     seed = experiment.seed
     network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
     begin(network, model, data, tell=team.rank == 0)
-    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters)
+    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters, network.parcel)
     sites = None if costs is None else costs.sites
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     shortcuts = experiment.engine.shortcuts == "auto" and not live

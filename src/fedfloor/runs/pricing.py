@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ class Tariff:
         trained: how many numbers of the model are trained.
         classifier: how many of them are its classifier's; 0 where that is unknown.
         shape: of a sample.
+        parcel: what travels of the model: see :meth:`fedfloor.models.network.Network.parcel`.
     """
 
     sites: Sites
@@ -56,6 +57,7 @@ class Tariff:
     trained: int
     classifier: int = 0
     shape: tuple[int, ...] = ()
+    parcel: Callable[[str], Parcel] | None = None
 
     def at(self, factory_of: NDArray[np.int32]) -> Tariff:
         """Return the tariff with devices in these factories; itself where they are there."""
@@ -64,7 +66,7 @@ class Tariff:
         there = replace(self.sites, factory_of=factory_of)
         return replace(self, sites=there, air=None if self.air is None else air.over(there, self.air.seed))
 
-    def payload(self, packet: Mapping[str, Tensor]) -> Payload:
+    def payload(self, packet: Mapping[str, Tensor], travels: Collection[str] = ()) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
 
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
@@ -73,10 +75,12 @@ class Tariff:
         (:mod:`fedfloor.engine.questions`).
         """
         model = packet["w"]
-        radio, size = self.sites.network.radio, Parcel(slice(0, model.numel()), model.numel()).size(packet)
+        radio, size = self.sites.network.radio, Parcel((slice(0, model.numel()),), model.numel()).size(packet)
         number = width(model)
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
+        if self.parcel is not None:
+            parts |= {one: self.parcel(one).size(packet) for one in travels if " but " in one}
         if radio is not None and radio.payload_nats is not None:
             size, parts = round(radio.payload_nats / math.log(2) / 8), {}
             gradient = size
@@ -119,7 +123,7 @@ class Tariff:
         """
         walk.check(plan, len(self.sites.samples))
         visits = None if receipts is None else [one.visit for one in receipts]
-        size = self.payload(packet)
+        size = self.payload(packet, {work.travels for work in walk.works(plan)})
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             raise SettingError(f"work.scope = 'classifier': it has no price, as {self._why_unknown()}")
         paid = price(
@@ -152,7 +156,10 @@ class Tariff:
         return "the network's classifier is not known. Name its layer with model.classifier."
 
 
-def tariff(experiment: Experiment, park: Park, trained: int, classifier: int = 0) -> Tariff | None:
+def tariff(
+    experiment: Experiment, park: Park, trained: int, classifier: int = 0,
+    parcel: Callable[[str], Parcel] | None = None,
+) -> Tariff | None:  # fmt: skip
     """Return what an experiment's rounds are priced by, or None where it names no network.
 
     Args:
@@ -160,6 +167,7 @@ def tariff(experiment: Experiment, park: Park, trained: int, classifier: int = 0
         park: the devices.
         trained: how many numbers of the model are trained.
         classifier: how many of them are its classifier's; 0 where that is unknown.
+        parcel: what travels of the model, by name.
 
     Raises:
         SettingError: something is wrong with the network, or a device is out of reach.
@@ -171,7 +179,9 @@ def tariff(experiment: Experiment, park: Park, trained: int, classifier: int = 0
     there = sites.sites(network, experiment.seed, park.factory_of, park.holdings, bits)
     there = replace(there, effort=effort)
     shape = park.dataset.shape
-    return Tariff(there, air.over(there, experiment.seed), len(park.dataset.classes), trained, classifier, shape)
+    return Tariff(
+        there, air.over(there, experiment.seed), len(park.dataset.classes), trained, classifier, shape, parcel
+    )
 
 
 def effort(work: Work, samples: float) -> float:
