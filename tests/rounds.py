@@ -19,6 +19,7 @@ from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
+from fedfloor.parts.objective import adapting
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
@@ -78,7 +79,7 @@ class Job:
 
     def __post_init__(self) -> None:
         data = self.here.dataset
-        adapt = self.method.objective.adapt
+        adapt = adapting(data.task, self.method.objective)
         net = models.build(self.model, data.shape, data.outputs, self.seed, None, adapt)
         if net.flat.dtype != self.kind:
             net = Network(net.module.to(self.kind), net.classifier)

@@ -73,7 +73,8 @@ def pictures(net: Network, shape: Sequence[int], many: int) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if net.channels_last else x
 
 
-SERIES = {"cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer"}  # other layers: PyTorch's way back
+# other layers: PyTorch's way back
+SERIES = {"cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer", "monitor"}
 
 
 @pytest.mark.parametrize("model", [name for name in LISTED_ON if name not in SERIES])

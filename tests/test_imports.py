@@ -23,7 +23,7 @@ OPTIONAL = (
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
 BASE = {"_version", "errors", "capacity", "chance", "figures", "ranges", "names", "outside", "references", "threads"}
-BASE |= {"tasks"}
+BASE |= {"detection", "tasks"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -43,8 +43,9 @@ MAY = {
     "errors": set(),
     "capacity": {"errors"},
     "chance": set(),
-    "figures": {"errors"},
-    "tasks": {"errors", "figures"},
+    "detection": set(),
+    "figures": {"detection", "errors"},
+    "tasks": {"detection", "errors", "figures"},
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),

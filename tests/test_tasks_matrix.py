@@ -26,7 +26,7 @@ from rounds import OWN, Job, method
 from test_methods_matrix import ALL, reason
 
 OTHERS = [kind for kind in TASKS if kind != "classification"]
-GIVEN = {"forecasting": {"horizon": 3}}
+GIVEN = {"forecasting": {"horizon": 3}, "reconstruction": {"abnormal": "used"}}
 CLASSES_ALONE = ("distilled", "focal", "replay", "weighted")
 STREAM = {"kind": "recycle", "window": 6}
 
@@ -36,7 +36,7 @@ def park(kind: str, stream: str = "static") -> Park:
     """Return a plant of six machines in three halls, whose samples are windows of four rows."""
     table = {
         "name": "machines", "window": {"length": 4, "step": 3}, "normalise": "auto",
-        "machines": {"runs": 2, "life": 30, "spread": 0.1, "factories": 3, "fault": 0.1},
+        "machines": {"runs": 2 + (kind == "reconstruction"), "life": 30, "spread": 0.1, "factories": 3, "fault": 0.1},
         "stream": {"kind": "static"} if stream == "static" else STREAM,
         **({} if kind == "classification" else {"task": {"kind": kind, **GIVEN.get(kind, {})}}),
     }  # fmt: skip
@@ -49,6 +49,8 @@ def refused(name: str, kind: str, parts: dict[str, dict[str, Any]], settings: di
     reasons = [reason(name, parts)]  # some are known before the data are, others in the first round
     if kind != "classification" and objective in CLASSES_ALONE:
         reasons.append(f"objective '{objective}' is defined for classes, and data.task is '{kind}'")
+    if kind == "reconstruction" and (name == "cgau" or objective == "gated"):
+        reasons.append("objective 'gated': the network's output must be that of its classifier")
     if kind != "classification" and name == "hfedms" and settings.get("memory") != 0:
         reasons.append(f"method 'hfedms': its devices keep features by class, and data.task is '{kind}'")
     return "|".join(filter(None, reasons)) or None

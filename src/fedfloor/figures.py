@@ -11,10 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import detection
+from fedfloor.detection import Detection
 from fedfloor.errors import SettingError, nearest, require, shown
 
 Counts = NDArray[np.int64]
-Unit = Literal["share", "nats", "units of the target", "points", "naive errors", ""]
+Unit = Literal["share", "nats", "units of the target", "points", "naive errors", "variances", ""]
 STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
 OWN: Unit = "units of the target"
 ROUNDING = 1e-6  # of numbers in single precision, relative to the largest
@@ -110,12 +112,14 @@ class Predictions:
         loss: mean loss, nats.
         rankings: class → ranking by the log-odds of the class, of the classes that the figure asks for.
         errors: of a regression.
+        detection: of anomalies: scores and alarms in the order of time.
     """
 
     table: Counts
     loss: float
     rankings: Mapping[int, Ranking] = field(default_factory=dict)
     errors: Errors | None = None
+    detection: Detection | None = None
 
 
 Value = Callable[[Predictions, int], float | None]
@@ -135,6 +139,7 @@ class Kind:
         column: the ledger's column that every run has of it, if any.
         ranking: whether it reads scores in order.
         tasks: the kinds of task that it judges; all if empty.
+        shown: further kinds of task whose runs always record it.
     """
 
     name: str
@@ -145,6 +150,7 @@ class Kind:
     column: str = ""
     ranking: bool = False
     tasks: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 def _accuracy(tested: Predictions, _: int) -> float:
@@ -205,6 +211,10 @@ def _of_errors(read: Callable[[Errors], float | None]) -> Value:
     return lambda tested, _: read(tested.errors) if tested.errors is not None and len(tested.errors.true) else None
 
 
+def _of_detection(read: Callable[[Detection], float | None]) -> Value:
+    return lambda tested, _: None if tested.detection is None else read(tested.detection)
+
+
 def rmse(errors: Errors) -> float:
     """Return the mean over the targets of √(mean d²)."""
     return float(np.sqrt(np.square(errors.away).mean(axis=0)).mean())
@@ -261,6 +271,7 @@ def _uncapped(errors: Errors) -> float:
 
 
 NUMBERS = ("regression", "forecasting")
+ODD = ("reconstruction",)
 KINDS = (
     Kind("accuracy", _accuracy, column="accuracy"),
     Kind("loss", lambda tested, _: tested.loss, unit="nats", better="lower", column="loss"),
@@ -269,8 +280,14 @@ KINDS = (
     Kind("recall", _recall, "one"),
     Kind("precision", _precision, "one"),
     Kind("F1", _f1, "one"),
-    Kind("AUROC", _ranked(lambda rank: rank.auroc), "either", ranking=True),
-    Kind("average precision", _ranked(lambda rank: rank.average_precision), "either", ranking=True),
+    Kind("AUROC", _ranked(lambda rank: rank.auroc), "either", ranking=True, shown=ODD),
+    Kind("average precision", _ranked(lambda rank: rank.average_precision), "either", ranking=True, shown=ODD),
+    Kind("VUS-PR", _of_detection(detection.vus_pr), tasks=ODD),
+    Kind("anomaly F1", _of_detection(detection.f1), tasks=ODD),
+    Kind("false alarms", _of_detection(detection.false_alarms), better="lower", tasks=ODD),
+    Kind("missed", _of_detection(detection.missed), better="lower", tasks=ODD),
+    Kind("NAB", _of_detection(detection.nab), unit="points", tasks=ODD),
+    Kind("reconstruction error", lambda tested, _: tested.loss, unit="variances", better="lower", tasks=ODD),
     Kind("MASE", _of_errors(mase), unit="naive errors", better="lower", tasks=("forecasting",)),
     Kind("RMSE", _of_errors(rmse), unit=OWN, better="lower", tasks=NUMBERS),
     Kind("MAE", _of_errors(lambda found: float(np.abs(found.away).mean())), unit=OWN, better="lower", tasks=NUMBERS),
@@ -454,7 +471,7 @@ ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-
 
 def of_task(kind: str) -> tuple[Figure, ...]:
     """Return the figures that a kind of task has of its own."""
-    return tuple(Figure(one) for one in KINDS if kind in one.tasks)
+    return tuple(Figure(one) for one in KINDS if kind in (*one.tasks, *one.shown))
 
 
 ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # what every run's ledger has

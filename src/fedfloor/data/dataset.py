@@ -133,6 +133,8 @@ class Dataset:
         task: what a model is asked for.
         target: float32 [N, T], the targets of the training samples; None where the task asks for their bins.
         target_test: float32 [Nt, T], those of the test samples.
+        recording_test: int32 [Nt], the recording of each test sample; those of one are in the order of time. None where
+            they have no order.
     """
 
     name: str
@@ -158,6 +160,7 @@ class Dataset:
     task: Task = CLASSIFICATION
     target: Targets | None = None
     target_test: Targets | None = None
+    recording_test: Owners | None = None
 
     def labels(self, indices: Indices) -> Labels:
         """Return the classes of training samples, int64 [n]."""

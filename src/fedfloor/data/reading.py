@@ -14,6 +14,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import TASKS
+from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
 
@@ -239,7 +240,8 @@ class Reading:
         sheet: of a workbook, where several of its sheets hold something.
         delimiter: between the cells of CSV; left out, told by the first row.
         task: what a model is asked for: ``classification``, where it is left out; ``regression``: the label is a
-            number; ``forecasting``: the next rows of sensors. A table with its ``kind`` and settings, see
+            number; ``reconstruction``: anomalies, learnt from normal operation without labels; ``forecasting``: the
+            next rows of sensors. A table with its ``kind`` and settings, see
             :mod:`fedfloor.tasks`.
     """
 
@@ -266,9 +268,10 @@ class Reading:
     remaining: Literal[True] | None = None
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
-    task: Literal["classification", "regression", "forecasting"] | Classification | Regression | Forecasting | None = (
-        None
-    )
+    task: (
+        Literal["classification", "regression", "reconstruction", "forecasting"]
+        | Classification | Regression | Reconstruction | Forecasting | None
+    ) = None  # fmt: skip
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

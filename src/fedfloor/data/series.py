@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Missing, Owned, Owners, Times, Values
 from fedfloor.data.reading import LastSplit, Reading, RunSplit
 from fedfloor.data.split import Cut, Rows, divided, runs
-from fedfloor.data.targets import Asked, asked, with_rows_ahead
+from fedfloor.data.targets import Asked, asked, with_rows_ahead, without_abnormal
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ def assemble(
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
     """
     cut = divided(name, rows, with_rows_ahead(name, rows, reading), owned, seed)
+    cut = without_abnormal(name, classes, rows, cut, reading)
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
     data = _dataset(name, asked(name, classes, rows, cut, reading, inputs), rows, cut, inputs, owned, digest)
@@ -114,6 +115,7 @@ def _dataset(
         through=_through(rows.segment)[last] if apart else None, owned=owned, inputs=inputs, task=what.task,
         target=None if what.target is None else what.target[train],
         target_test=None if what.target is None else what.target[cut.test],
+        recording_test=rows.segment[last_test].astype(np.int32) if rows.noun == "rows" and rows.ordered else None,
     )  # fmt: skip
 
 

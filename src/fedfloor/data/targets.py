@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +16,12 @@ from fedfloor.data.reading import Reading, Window
 from fedfloor.data.split import Cut, Rows, runs
 from fedfloor.errors import SettingError, nearest
 from fedfloor.tasks.forecasting import Forecasting
+from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
+
+log = logging.getLogger(__name__)
+NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false", "")  # names that the class of normal operation goes by
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +64,67 @@ def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
     return replace(reading, window=Window(window.length + ahead, window.stride))
 
 
+def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading) -> Cut:
+    """Return the samples that a task learns from and is judged by: training samples with an abnormal row are left out.
+
+    Args:
+        name: of the data set.
+        classes: F names of the recordings' labels.
+        rows: the recordings.
+        cut: the samples.
+        reading: the task; other tasks than reconstruction learn from all of them.
+
+    Raises:
+        SettingError: it is not known which class is normal, or nothing normal is left of a device.
+    """
+    task = reading.asked
+    if not isinstance(task, Reconstruction):
+        return cut
+    before = np.concatenate([[0], np.cumsum(rows.y != _normal(name, classes, task))])
+    odd = ~cut.test & (before[cut.start + cut.length] > before[cut.start])
+    train = int((~cut.test).sum())
+    if not odd.any() or task.abnormal == "used":
+        if odd.any():
+            log.warning("%s: %s of %s training samples have an abnormal row, and are used (data.task.abnormal).", name,
+                        f"{odd.sum():,}", f"{train:,}")  # fmt: skip
+        return cut
+    log.info(
+        "%s: %s of %s training samples have an abnormal row by their labels, and are left out.", name, f"{odd.sum():,}",
+        f"{train:,}",
+    )  # fmt: skip
+    kept = Cut(cut.start[~odd], cut.test[~odd], cut.length)
+    if kept.test.all():
+        raise SettingError(
+            f"{name}: no training sample is normal throughout, and data.task = 'reconstruction' learns normal "
+            "operation. Use shorter windows, split the data another way, or name the normal class (data.task.normal)."
+        )
+    if rows.owner is not None:
+        lost = np.setdiff1d(rows.owner[cut.last[~cut.test]], rows.owner[kept.last[~kept.test]])
+        if len(lost):
+            log.warning("%s: %d devices have no normal training sample: they do not train.", name, len(lost))
+    return kept
+
+
+def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
+    """Return the number of the normal class."""
+    if task.normal is not None:
+        if task.normal not in classes:
+            raise SettingError(
+                f"data.task.normal = '{task.normal}': no class is called so.{nearest(task.normal, classes)} Classes: "
+                f"{', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}."
+            )
+        return classes.index(task.normal)
+    known = [i for i, one in enumerate(classes) if one.strip().lower() in NORMAL]
+    if len(classes) == 1:
+        return 0
+    if len(known) != 1:
+        raise SettingError(
+            f"{name}: which of the classes {', '.join(classes[:20])} is normal operation? Name it: [data] task = "
+            '{ kind = "reconstruction", normal = "…" }.'
+        )
+    return known[0]
+
+
 def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
     """Return what a task asks of samples.
 
@@ -89,6 +155,9 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
     if isinstance(task, Forecasting):
         return _forecast(name, task, rows, cut, inputs)
     y = rows.y[cut.last].astype(np.int64)
+    if isinstance(task, Reconstruction):
+        length = reading.window.length if reading.window else rows.x.shape[2] if rows.x.ndim == 3 else 1
+        return Asked(replace(task, rows=length), CLASSES, (y != _normal(name, classes, task)).astype(np.int64))
     if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
         raise SettingError(
             f"{name}: every training sample is '{classes[y[train][0]]}'. There are other classes, but no training "

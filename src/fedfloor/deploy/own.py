@@ -111,7 +111,8 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
         rows = np.concatenate([np.zeros(begin, rows.dtype), rows[indices]])
     here = replace(
         park.dataset, y=y, y_test=y[:0], target=target, target_test=None if target is None else target[:0],
-        owner=None, owner_test=None, rendered=False, time=None, first=rows, through=None, run=None, owned=Owned(),
+        owner=None, owner_test=None, recording_test=None,
+        rendered=False, time=None, first=rows, through=None, run=None, owned=Owned(),
         take=lambda indices, _: x[indices - begin], take_test=lambda indices: x[indices],
         made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip

@@ -99,8 +99,7 @@ class Engine:
         """Return arrays of the park as samples for this engine's network."""
         data, last = self.park.dataset, self.network.channels_last
         missing = data.inputs.missing == "mean"
-        own = None if data.task.reconstructs else y
-        return Samples(x, own, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
+        return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
 
 
 @dataclass

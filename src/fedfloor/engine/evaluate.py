@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedfloor.data.dataset import Indices, Labels, Owners
 from fedfloor.engine import metrics, residuals
+from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.headlines import Answers, headlines, spread
@@ -81,6 +82,7 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
             device, rows = blocks[block]
             if device != at:
                 at = _become(engine, model, objective, device)
+                task = calibrated(engine, device)
             x, y = engine.park.test(rows)
             samples = engine.wrap(x, y)
             out = engine.network.module(samples.values(slice(None)))
@@ -101,19 +103,22 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
 
 
 def one_by_one(
-    engine: Engine, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int], owners: Owners | None
-) -> Answers:
+    engine: Engine, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int], owners: Owners | None,
+    places: Indices | None = None,
+) -> Answers:  # fmt: skip
     """Return answers to samples one by one: arguments as of :func:`predictions`, and the samples' owners [n]."""
 
     def part(rows: Indices) -> Predictions:
-        return predictions(engine, math.nan, y[rows], found[rows], scores[rows], scored)
+        here = rows if places is None else places[rows]
+        return predictions(engine, math.nan, y[rows], found[rows], scores[rows], scored, here)
 
     return Answers(owners, part)
 
 
 def predictions(
-    engine: Engine, loss: float, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int]
-) -> Predictions:
+    engine: Engine, loss: float, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int],
+    places: Indices | None = None,
+) -> Predictions:  # fmt: skip
     """Return what a model made of samples.
 
     Args:
@@ -123,9 +128,18 @@ def predictions(
         found: int64 [n], those that were predicted.
         scores: [n, S], as the task gives them.
         scored: bins by which the headline ranks samples.
+        places: int64 [n], which test samples they are; all in their order where it is left out.
     """
-    table = metrics.confusion(y, found, len(engine.park.dataset.classes))
-    return engine.task.judged(table, loss, y, scores, scored)
+    data = engine.park.dataset
+    table = metrics.confusion(y, found, len(data.classes))
+    if data.recording_test is None or not engine.task.calibrates:
+        return engine.task.judged(table, loss, y, scores, scored)
+    places = np.arange(len(y)) if places is None else places
+    order = np.argsort(places, kind="stable")  # those of a recording are in the order of time
+    tested = engine.task.judged(table, loss, y[order], scores[order], scored)
+    if tested.detection is None:
+        return tested
+    return replace(tested, detection=replace(tested.detection, recording=data.recording_test[places[order]]))
 
 
 def joined(predicted: Sequence[Labels], scores: Sequence[NDArray[np.float32]]) -> list[memoryview]:

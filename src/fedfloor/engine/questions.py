@@ -237,6 +237,47 @@ class Hash(Features):
         return int(self.settings["hashes"] or 0)
 
 
+class Moments(Question):
+    """The first two moments of the samples as they go into the network: n, the mean m and Σ (x − m)(x − m)ᵀ.
+
+    These are worth as much as n, Σ x and Σ x xᵀ, and lose less to rounding. The matrix is its upper triangle, row by
+    row: [1 + D + D(D + 1)/2] for samples of D numbers.
+    """
+
+    vector = True
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:  # noqa: ARG002
+        """Sum, around the device's own mean."""
+        samples = engine.samples(device, tick)
+        blocks = [slice(first, first + BLOCK) for first in range(0, len(samples), BLOCK)]
+        mean = torch.stack([samples.values(rows).flatten(1).double().sum(0) for rows in blocks]).sum(0) / len(samples)
+        scatter = torch.zeros(len(mean), len(mean), dtype=torch.float64, device=mean.device)
+        for rows in blocks:
+            away = samples.values(rows).flatten(1).double() - mean
+            scatter += away.T @ away
+        row, column = torch.triu_indices(len(mean), len(mean))
+        found = torch.cat([mean.new_tensor([len(samples)]), mean, scatter[row, column]])
+        return found.to(engine.network.flat.dtype).cpu()
+
+    def price(self, sizes: Sizes) -> Asked:
+        """1 + D + D(D + 1)/2 numbers; no model, and the time of a pass forward."""
+        return Asked(0, sizes.number * lengths(math.prod(sizes.shape)), FORWARD)
+
+    def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
+        """Return those of one sample of zeros."""
+        size = math.prod(park.dataset.shape)
+        return torch.cat([torch.ones(1), torch.zeros(lengths(size) - 1)])
+
+    def length(self, engine: Engine) -> int:
+        """1 + D + D(D + 1)/2."""
+        return lengths(math.prod(engine.park.dataset.shape))
+
+
+def lengths(size: int) -> int:
+    """Return how many numbers the moments of samples of so many numbers are."""
+    return 1 + size + size * (size + 1) // 2
+
+
 class Resources(Question):
     """A device on the network: seconds of a pass over its data, and metres to the base station.
 
@@ -293,6 +334,7 @@ QUESTIONS: dict[str, type[Question]] = {
     "loss": Loss,
     "gradient": Gradient,
     "resources": Resources,
+    "moments": Moments,
     "features": Features,
     "hash": Hash,
     "profile": Profile,

@@ -16,7 +16,7 @@ class Samples:
 
     Args:
         x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
-        y: targets: int64 [n], or float32 [n, T]; None where a sample's target is the sample, as a row of numbers.
+        y: targets: int64 [n], or float32 [n, T].
         mean, std: normalisation per channel, value = (scale·x − mean)/std; the samples lie on their device.
         scale: factor that turns a stored number into its value.
         channels_last: the network's memory format.
@@ -24,7 +24,7 @@ class Samples:
     """
 
     def __init__(
-        self, x: np.ndarray, y: np.ndarray | None, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool,
+        self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool,
         missing: bool = False,
     ) -> None:  # fmt: skip
         data = torch.from_numpy(x).to(mean.device)
@@ -32,7 +32,7 @@ class Samples:
         self._x = data
         form = (1, -1, *(1,) * (data.dim() - 2))
         self._factor, self._mean, self._shift = scaling(mean, std, scale, form, data.is_floating_point())
-        self.y = self.values(slice(None)).flatten(1) if y is None else torch.from_numpy(y).to(mean.device)
+        self.y = torch.from_numpy(y).to(mean.device)
 
     def __len__(self) -> int:
         return len(self.y)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
+from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
@@ -43,7 +44,7 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
             if device != at:
                 engine.network.flat.copy_(personal(engine, device, start))
                 engine.network.module.eval()
-                at = device
+                at, task = device, calibrated(engine, device)
             samples = engine.wrap(*park.test(rows))
             out = engine.network.module(samples.values(slice(None)))
             losses[place] = float(task.losses(out, samples.y, "sum"))
@@ -63,9 +64,9 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
     views = []
     for model in models if not own.all() else models[:1]:
         seen = own | (by == model)
-        views.append(predictions(engine, loss, y[seen], answers[seen], scores[seen], scored))
+        views.append(predictions(engine, loss, y[seen], answers[seen], scores[seen], scored, rows[seen]))
     owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
-    single = one_by_one(engine, y, answers, scores, scored, owners)
+    single = one_by_one(engine, y, answers, scores, scored, owners, rows)
     return score(engine, loss, right, views, headline, np.sum([one.table for one in views], axis=0), single)
 
 

@@ -26,6 +26,7 @@ from fedfloor.models.saved import content, found
 from fedfloor.outside import load
 from fedfloor.park.own_scale import fixed_scales
 from fedfloor.parts.decision import Decision
+from fedfloor.parts.objective import adapting
 from fedfloor.parts.objectives import objective
 from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -224,15 +225,15 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
     try:
         for what, spec in outside:
             load(spec, what)
-        goal = objective(*header.made.objective)
+        adapt = adapting(task, objective(*header.made.objective))
         if not outside:  # without memory first: a header may state any size
             with torch.device("meta"):
-                bare = assembled(header.model, shape, outputs, header.made.classifier, goal.adapt)[0]
+                bare = assembled(header.model, shape, outputs, header.made.classifier, adapt)[0]
             numbers = sum(one.numel() for one in bare.parameters())
             if numbers > (held := sum(one.numel() for one in tensors.values())):
                 raise SettingError(f"it has {numbers} numbers, and the file {held}.")
         with torch.random.fork_rng(devices=[]):
-            parts = assembled(header.model, shape, outputs, header.made.classifier, goal.adapt)
+            parts = assembled(header.model, shape, outputs, header.made.classifier, adapt)
             network = Network(*parts)
     except (SettingError, RuntimeError) as error:  # sizes that no machine has are a RuntimeError
         raise SettingError(f"{path}: its network cannot be made: {error}") from error

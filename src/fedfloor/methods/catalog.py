@@ -34,6 +34,7 @@ from fedfloor.methods.kcenter import KCenter
 from fedfloor.methods.local_only import LocalOnly
 from fedfloor.methods.moon import Moon
 from fedfloor.methods.naive import Persistence, Seasonal
+from fedfloor.methods.pca import Pca
 from fedfloor.methods.qffl import QFFL
 from fedfloor.methods.rafed import RaFed
 from fedfloor.methods.ring import Ring
@@ -70,9 +71,10 @@ METHODS: dict[str, type[Method]] = {
     "fedper": FedPer,
     "centralized": Centralized,
 }
-# what methods are compared with, and no federation
+# what methods are compared with: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,
+    "pca": Pca,
 }  # fmt: skip
 
 

@@ -13,11 +13,15 @@ from fedfloor.models.zoo import Shape
 
 
 def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
-    """Check that a network can be trained on such samples.
+    """Check that a network can be trained on such samples, or takes them where a method sets it (``set_by``).
 
     Raises:
         SettingError: nothing to train, another output, or parameters without a gradient.
     """
+    if hasattr(module, "set_by"):
+        with torch.no_grad():
+            _output(name, module.eval(), shape, classes)
+        return
     if not any(p.requires_grad for p in module.parameters()):
         kind = "only frozen parameters" if any(True for _ in module.parameters()) else "no parameters"
         raise SettingError(f"model '{name}' has {kind}: there is nothing to train.")

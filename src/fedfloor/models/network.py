@@ -230,8 +230,14 @@ class Network:
         >>> network.part("all"), network.part("classifier")
         (slice(0, 43, None), slice(25, 43, None))
         """
-        if scope == "all":
+        if scope == "all" and self.trained:
             return slice(0, self.trained)
+        if scope == "all":
+            by = getattr(self.module, "set_by", None)
+            raise SettingError(
+                f"this network has nothing to train{f': method {by!r} sets it' if by else ''}. Choose that method, or "
+                "another network (model.name)."
+            )
         said, model = f"work.scope = '{scope}'", type(self.module).__name__
         if scope != "classifier":
             raise SettingError(f"{said}:{nearest(scope, SCOPES)} A visit trains one of: {', '.join(SCOPES)}.")

@@ -8,6 +8,7 @@ from math import prod
 from torch import nn
 
 from fedfloor.errors import SettingError
+from fedfloor.models.monitor import Monitor
 from fedfloor.models.series import GROUPS, Attention, Dilated, Embedded, LastRow, MeanRow, Recurrent
 
 Shape = tuple[int, ...]
@@ -233,6 +234,19 @@ def transformer(shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(Embedded(shape[0], shape[1], 32), *blocks, nn.LayerNorm(32), MeanRow(), nn.Linear(32, classes))
 
 
+def monitor(shape: Shape, classes: int) -> nn.Module:
+    """Return the linear monitor of normal operation that method ``pca`` sets, for samples of any shape.
+
+    2,756 parameters on rows of 52 channels, which no optimiser step touches.
+    """
+    if prod(shape) != classes:
+        raise SettingError(
+            f"model 'monitor' is for [data] task = 'reconstruction', and got samples of shape {shape} and {classes} "
+            f"outputs. Choose {_others(shape)}."
+        )
+    return Monitor(classes)
+
+
 def _image(name: str, shape: Shape) -> tuple[int, int, int]:
     at_least = SMALLEST_SIDE[name]
     if len(shape) != 3 or min(shape[1:]) < at_least:
@@ -282,6 +296,7 @@ NETWORKS: dict[str, Builder] = {
     "lstm": lstm,
     "gru": gru,
     "transformer": transformer,
+    "monitor": monitor,
 }
 
 # The samples and outputs that a network is listed with: the paper's, and Tennessee Eastman's or an engine's remaining
@@ -303,4 +318,5 @@ LISTED_ON: dict[str, tuple[Shape, int]] = {
     "lstm": ((18, 30), 1),
     "gru": ((18, 30), 1),
     "transformer": ((18, 30), 1),
+    "monitor": ((52,), 52),
 }

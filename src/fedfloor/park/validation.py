@@ -59,7 +59,7 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     first = None if dataset.first is None else dataset.first[samples]
     y, target = dataset.labels(samples), None if dataset.target is None else dataset.target[samples]
     made = replace(dataset, y_test=y, target_test=target, owner_test=owners, take_test=take, first_test=first)
-    return made, kept
+    return replace(made, recording_test=None), kept
 
 
 def hold_out_devices(
@@ -98,7 +98,7 @@ def hold_out_devices(
     log.info("validation: %d of %d devices are held out whole: they neither train nor test.", count, many)
     y, target = dataset.labels(samples), None if dataset.target is None else dataset.target[samples]
     made = replace(dataset, y_test=y, target_test=target, owner_test=tested, take_test=take, first_test=first)
-    return replace(made, owner=owners), train
+    return replace(made, owner=owners, recording_test=None), train
 
 
 def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
@@ -133,11 +133,12 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
         dataset, y_test=tests[left], owner_test=None if owner is None else owner[left],
         target_test=None if dataset.target_test is None else dataset.target_test[left],
         first_test=None if dataset.first_test is None else dataset.first_test[left],
+        recording_test=None if dataset.recording_test is None else dataset.recording_test[left],
         take_test=lambda indices: dataset.take_test(left[indices]),
     )  # fmt: skip
     chosen = replace(
         dataset, y_test=held.y_test, target_test=held.target_test, owner_test=held.owner_test,
-        first_test=held.first_test, take_test=held.take_test,
+        first_test=held.first_test, recording_test=None, take_test=held.take_test,
     )  # fmt: skip
     return remain, chosen
 
@@ -160,7 +161,8 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -
         what = "two training samples" if dataset.first is None else "two training windows that share no row"
         if dataset.run is not None:
             what = "two recordings to train with (split = run keeps recordings whole)"
-        raise SettingError(f"[evaluate] on = 'validation': no device has {what}, one to hold out. Use fewer devices.")
+        why = "the threshold of alarms" if dataset.task.calibrates else "[evaluate] on = 'validation'"
+        raise SettingError(f"{why}: no device has {what}, one to hold out. Use fewer devices.")
     return held
 
 

@@ -293,6 +293,17 @@ class Objective(Loss, OnFeatures, Beside, Layers, Cost, Protocol):
     of plain training."""
 
 
+def adapting(task: Task, objective: Objective) -> Callable[..., tuple[nn.Module, str | None]]:
+    """Return what makes of an experiment's network the one that is trained: the task's, and then the objective's."""
+
+    def adapt(
+        module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
+    ) -> tuple[nn.Module, str | None]:
+        return objective.adapt(*task.around(module, classifier), classes, shape)
+
+    return adapt
+
+
 @dataclass(frozen=True)
 class Plain(Objective):
     """The task's mean loss of the mini-batch; of a classification F(w) = −(1/b) Σ log softmax(f(x; w))_y."""

@@ -46,7 +46,8 @@ class Best:
 
 def held_out(experiment: Experiment, park: Park) -> Park | None:
     """Return the park whose test samples are those held out for validation; None where there are none."""
-    return park if experiment.evaluate.on == "validation" else park.validating
+    on = experiment.evaluate.on  # where samples are held out for a threshold alone, the last model is the run's
+    return park if on == "validation" else park.validating if on == "both" else None
 
 
 def after(

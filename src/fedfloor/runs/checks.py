@@ -198,7 +198,7 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
             f"{park.holdings[smallest]}). Lower work.batch_size, or raise the window; or let devices train with fewer "
             "samples at a time: work.short_batches = true."
         )
-    held = 0.0 if experiment.evaluate.on == "test" else experiment.evaluate.validation
+    held = 0.0 if experiment.evaluate.on == "test" and park.validating is None else experiment.evaluate.validation
     aside = " beside those held out for validation" if held else ""
     enough = math.ceil(largest / (1 - held)) + bool(held)
     kind = getattr(experiment.data.partition, "kind", "")

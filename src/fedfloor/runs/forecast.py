@@ -22,6 +22,7 @@ from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.parts import sampling
+from fedfloor.parts.objective import adapting
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Train
 from fedfloor.plan.outcome import Receipt
@@ -102,7 +103,8 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
 
 def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Tariff | None]:
     """Return what a method sees before its first round, with a model of zeros, and what its rounds are priced by."""
-    data, model, adapt = park.dataset, experiment.model, method.objective.adapt
+    data, model = park.dataset, experiment.model
+    adapt = adapting(data.task, method.objective)
     network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
     costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters, network.parcel)
     start = {"w": torch.zeros_like(network.flat)}

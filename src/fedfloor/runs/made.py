@@ -18,6 +18,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
+from fedfloor.parts.objective import adapting
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node
 from fedfloor.runs import pricing
@@ -45,7 +46,7 @@ def engine(
     torch.set_num_threads(1)
     keep_memory()
     data, model = park.dataset, experiment.model
-    adapt = method.objective.adapt
+    adapt = adapting(data.task, method.objective)
     seed = experiment.seed
     network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
     begin(network, model, data, tell=team.rank == 0)

@@ -18,6 +18,7 @@ from fedfloor.park.build import build
 from fedfloor.park.described import class_counts
 from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
+from fedfloor.parts.objective import adapting
 
 log = logging.getLogger(__name__)
 NAMED = 10  # classes in a warning
@@ -42,6 +43,8 @@ def load_data(experiment: Experiment) -> Dataset:
 
 def warn_of_gaps(park: Park) -> None:
     """Warn by name of classes and values that a split leaves to the test or the training data, wholly or nearly so."""
+    if park.dataset.task.calibrates:
+        return  # anomalies are what no training sample has
     beyond = {} if park.told is not None else values_beyond(park.dataset)
     if beyond:
         log.warning(
@@ -84,13 +87,13 @@ def build_park(experiment: Experiment) -> Park:
         partition=data.partition,
         stream=data.stream,
         seed=seed,
-        validation=None if evaluate.on == "test" else evaluate.validation,
+        validation=None if evaluate.on == "test" and not samples.task.calibrates else evaluate.validation,
         whole_devices=data.path is not None and isinstance(data.split, DeviceSplit),
         census_epsilon=park.census_epsilon,
         mobility=park.mobility,
     )
     held = prepared(made, data.normalise)
-    if evaluate.on != "both":
+    if evaluate.on == "validation" or (evaluate.on == "test" and not samples.task.calibrates):
         return held
     return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)
 
@@ -100,6 +103,6 @@ def packet_bytes(experiment: Experiment, park: Park) -> int:
     from fedfloor import models
 
     model, data = experiment.model, park.dataset
-    adapt = combined(experiment).objective.adapt
+    adapt = adapting(data.task, combined(experiment).objective)
     network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
     return 4 * network.flat.numel()

@@ -11,6 +11,7 @@ from typing import Any
 from safetensors.torch import save
 
 from fedfloor.config import combined
+from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.memory import DeviceMemory
@@ -97,7 +98,8 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         "normalise": {"scale": data.scale, "mean": engine.mean.tolist(), "std": engine.std.tolist()} | own,
     }
     if data.task != CLASSIFICATION:
-        about["task"] = data.task.describe()
+        engine.network.flat.copy_(made.model)
+        about["task"] = calibrated(engine).describe()
     if made.decision is not None:
         about["decide"] = made.header
     tensors = engine.network.state(made.model)

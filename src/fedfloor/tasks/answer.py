@@ -141,6 +141,38 @@ class Numbers(Answer):
         return " → ".join(shown)
 
 
+@dataclass(frozen=True, eq=False)
+class Alarms(Answer):
+    """How abnormal.
+
+    Args:
+        score: [n], as multiples of the threshold: there is an alarm above 1. Without a threshold, mean squares.
+        known: whether there is a threshold.
+    """
+
+    score: Part
+    known: bool = True
+
+    def sizes(self) -> Mapping[str, NDArray[Any] | float]:
+        """Return a score's own size, or 1 where it is smaller."""
+        return {"score": np.maximum(1, np.abs(self.score))}
+
+    def document(self, i: int) -> Words:
+        """Return the score, and whether it is an alarm."""
+        score = float(self.score[i])
+        return {"score": score} | ({"alarm": score > 1} if self.known else {})
+
+    def cells(self, i: int) -> Words:
+        """Return the score, and the alarm in words."""
+        alarm = {"alarm": "yes" if float(self.score[i]) > 1 else "no"} if self.known else {}
+        return {"score": f"{float(self.score[i]):.4g}"} | alarm
+
+    @property
+    def phrase(self) -> str:
+        """What the score is."""
+        return "score, an alarm above 1" if self.known else "score (the model has no threshold)"
+
+
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document as the columns of a table.
 

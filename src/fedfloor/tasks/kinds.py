@@ -7,10 +7,11 @@ from typing import Any
 
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
+from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
 
-TASKS: Mapping[str, type[Task]] = {one.kind: one for one in (Classification, Regression, Forecasting)}
+TASKS: Mapping[str, type[Task]] = {one.kind: one for one in (Classification, Regression, Reconstruction, Forecasting)}
 
 
 def made(about: Mapping[str, Any] | None) -> Task:

@@ -13,7 +13,7 @@ from fedfloor.tasks.answer import Answer
 if TYPE_CHECKING:  # settings name a task, and reading them does not wait for PyTorch
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
     Rows = NDArray[np.float32]
     Boosted = Callable[[Rows], NDArray[np.float64]]
@@ -32,15 +32,15 @@ class Task(ABC):
         kind: as ``[data] task`` names it.
         headline: the figure that a run is judged by where the experiment names none.
         labelled: whether data of one's own need a column of labels.
-        reconstructs: whether a sample's target is the sample itself, as it goes into the network.
         offers: what it does for data without labels, for people; empty where it needs labels.
+        calibrates: whether alarms need a threshold, which held-out training samples give.
     """
 
     kind: str
     headline: ClassVar[str]
     labelled: ClassVar[bool] = True
-    reconstructs: ClassVar[bool] = False
     offers: ClassVar[str] = ""
+    calibrates: ClassVar[bool] = False
 
     @property
     def ahead(self) -> int:
@@ -70,6 +70,10 @@ class Task(ABC):
             targets: numbers that a sample's target has; 0 where it is its bin.
             shape: of a sample.
         """
+
+    def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
+        """Return what is trained of an experiment's network, and the path of its classifier."""
+        return module, classifier
 
     @abstractmethod
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
@@ -174,6 +178,11 @@ class Task(ABC):
             rows [n, C] → outputs float64 [n, outputs].
         """
         raise NotImplementedError
+
+    def calibrated(self, threshold: float) -> Task:
+        """Return the task with a threshold of its scores."""
+        del threshold
+        return self
 
     def describe(self) -> dict[str, Any]:
         """Return it as JSON: its kind and settings."""

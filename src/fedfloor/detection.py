@@ -1,0 +1,180 @@
+"""How well alarms tell anomalies in recordings: rows in the order of time, never adjusted after the fact.
+
+A method that may count a whole anomaly as found because one of its rows was (point adjustment) lets random scores look
+as good as the best detectors; Kim et al., AAAI 2022. Nothing here does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+STEEP = 5.0  # of NAB's sigmoid
+FALSE_ALARM = 0.11  # what one costs in NAB's standard profile; a found change gives 1, a missed one costs 1
+WINDOWS = 0.1  # share of a recording that NAB's windows have together
+BUFFER = 100  # rows around an anomaly, at most, that VUS-PR takes for partly abnormal
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """Scores and alarms of recordings, in each in the order of time.
+
+    Args:
+        odd: bool [n], whether a row is abnormal.
+        score: float64 [n], the higher the more abnormal.
+        alarm: bool [n].
+        recording: int [n]; rows of a recording are neighbours.
+        buffer: rows around an anomaly, at most, that VUS-PR takes for partly abnormal; 1 or less: :data:`BUFFER`.
+    """
+
+    odd: Flags
+    score: Floats
+    alarm: Flags
+    recording: NDArray[np.integer]
+    buffer: int = 1
+
+    def recordings(self) -> Iterator[slice]:
+        """Return where each recording lies."""
+        edges = np.flatnonzero(np.diff(self.recording)) + 1
+        for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(self.odd)], strict=True):
+            if end > first:
+                yield slice(first, end)
+
+
+def f1(found: Detection) -> float | None:
+    """Return 2·TP / (2·TP + FP + FN) over rows; None without an abnormal row."""
+    right = int((found.odd & found.alarm).sum())
+    return 2 * right / int(found.odd.sum() + found.alarm.sum()) if found.odd.any() else None
+
+
+def false_alarms(found: Detection) -> float | None:
+    """Return the share of normal rows with an alarm; None without any."""
+    return float(found.alarm[~found.odd].mean()) if not found.odd.all() else None
+
+
+def missed(found: Detection) -> float | None:
+    """Return the share of abnormal rows without an alarm; None without any."""
+    return float(1 - found.alarm[found.odd].mean()) if found.odd.any() else None
+
+
+def changes(flags: Flags) -> NDArray[np.int64]:
+    """Return the rows in which flags differ from the row before.
+
+    >>> changes(np.array([False, True, True, False])).tolist()
+    [1, 3]
+    """
+    return np.flatnonzero(np.diff(flags.astype(np.int8))) + 1
+
+
+def nab_points(
+    detected: NDArray[np.int64], points: NDArray[np.int64], rows: int, window: int | None = None
+) -> tuple[float, int]:
+    r"""Return NAB's sum of points of a recording, standard profile, and the number of change points.
+
+    Each change point opens a window of W rows. With s(y) = 2/(1 + e^{5y}) − 1, the first detection in it, d rows after
+    its beginning, gives s(−(W − d)/W)/s(−1): 1 at the change, almost 0 in the last row. A window without one costs 1. A
+    detection outside of windows costs 0.11 · (−s(y)), y = (rows after the last window)/W, which is 0.11 where there is
+    none before it. Lavin and Ahmad, IEEE ICMLA 2015, arXiv 1510.03336.
+
+    Args:
+        detected: rows in which a change is detected, ascending.
+        points: rows of the true changes, ascending.
+        rows: of the recording.
+        window: W; left out, the windows have a tenth of the recording together. It ends where the next one begins.
+
+    >>> nab_points(np.array([10]), np.array([10]), 100, window=10)
+    (1.0, 1)
+    """
+    width = window if window is not None else max(1, round(WINDOWS * rows / max(1, len(points))))
+    ends = np.minimum(points + width, np.append(points[1:], rows)) if len(points) else points
+    total, used = 0.0, np.zeros(len(points), np.bool_)
+    for row in detected.tolist():
+        at = int(np.searchsorted(points, row, "right")) - 1
+        if at >= 0 and row < ends[at]:
+            if not used[at]:
+                total += _sigmoid(-(width - (row - int(points[at]))) / width) / _sigmoid(-1.0)
+                used[at] = True
+        elif at < 0:
+            total -= FALSE_ALARM
+        else:
+            total += FALSE_ALARM * _sigmoid((row - int(ends[at]) + 1) / width)
+    return total - float((~used).sum()), len(points)
+
+
+def _sigmoid(y: float) -> float:
+    return float(2 / (1 + np.exp(STEEP * min(y, 100.0))) - 1)
+
+
+def nab_score(points: float, many: int) -> float | None:
+    """Return 100·(points − null)/(perfect − null), null −1 and perfect 1 a change; 0 is to detect nothing."""
+    return 100 * (points + many) / (2 * many) if many else None
+
+
+def nab(found: Detection) -> float | None:
+    """Return NAB's score over the recordings: changes are where labels switch, detections where alarms switch."""
+    sums, many = 0.0, 0
+    for part in found.recordings():
+        odd, alarm = found.odd[part], found.alarm[part]
+        points, number = nab_points(changes(alarm), changes(odd), len(odd))
+        sums, many = sums + points, many + number
+    return nab_score(sums, many)
+
+
+def vus_pr(found: Detection) -> float | None:
+    r"""Return the volume under the surface of precision and recall over thresholds and buffers ℓ = 0 … L.
+
+    A buffer makes a row d ≤ ℓ/2 rows beside an anomaly abnormal by √(1 − d/ℓ). With these labels y and alarms a of a
+    threshold: precision Σ y·a/Σ a, recall min(1, Σ y·a / ½(Σ y₀ + Σ y)) times the share of anomalies that have an alarm
+    in them or their buffer, y₀ the labels without buffers. The area is Σ (R_t − R_{t−1})·P_t over the distinct scores
+    from the highest, the volume the mean of the areas. Paparrizos et al., PVLDB 15 (2022) 2774.
+
+    Returns:
+        None without an anomaly.
+
+    >>> odd = np.array([0, 0, 1, 1, 0, 0], bool)
+    >>> vus_pr(Detection(odd, odd.astype(float), odd, np.zeros(6, int), buffer=2)) > 0.8
+    True
+    """
+    if not found.odd.any():
+        return None
+    most = found.buffer if found.buffer > 1 else BUFFER
+    order = np.argsort(-found.score, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(found.score[order])), len(order) - 1)  # of equal scores
+    starts, ends, bounds = _segments(found)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    plain = found.odd.astype(np.float64)
+    areas = []
+    for buffer in range(most + 1):
+        label, reach = plain.copy(), buffer // 2
+        for start, end, (low, high) in zip(starts, ends, bounds, strict=True):
+            after, before = np.arange(end, min(end + reach, high)), np.arange(max(start - reach, low), start)
+            rows, away = np.concatenate([before, after]), np.concatenate([start - before, after - end + 1])
+            label[rows] = np.maximum(label[rows], np.sqrt(1 - away / max(1, buffer)))
+        first = np.sort([
+            place[max(start - reach, low) : min(end + reach, high)].min()
+            for start, end, (low, high) in zip(starts, ends, bounds, strict=True)
+        ])  # fmt: skip
+        hits = np.cumsum(label[order])[last]
+        there = np.searchsorted(first, last, "right") / len(first)
+        recall = np.minimum(1.0, hits / ((plain.sum() + label.sum()) / 2)) * there
+        areas.append(float((np.diff(recall, prepend=0.0) * hits / (last + 1)).sum()))
+    return float(np.mean(areas))
+
+
+def _segments(found: Detection) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    """Return first row, end and recording's bounds of each anomaly."""
+    starts, ends, bounds = list[int](), list[int](), list[tuple[int, int]]()
+    for part in found.recordings():
+        flags = np.concatenate([[False], found.odd[part], [False]])
+        edges = changes(flags) - 1
+        for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            starts.append(part.start + start)
+            ends.append(part.start + end)
+            bounds.append((part.start, part.stop))
+    return starts, ends, bounds
