@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from fedfloor.data.dataset import Pool, pooled
 from fedfloor.engine.team import Team
 from fedfloor.park.park import Park
+from fedfloor.tasks.regression import Regression
 
 
 def park(
@@ -44,6 +46,25 @@ def park(
     data = pooled("random", tuple(map(str, range(classes))), Pool(x, y), unseen, digest="")
     parts = tuple(np.arange(k * samples, (k + 1) * samples) for k in range(devices))
     return Park(data, parts, np.arange(devices, dtype=np.int32) % factories)
+
+
+def sensors(shape: tuple[int, int], devices: int, samples: int, tests: int = 1) -> Park:
+    """Return a park of random windows of sensors (channels, length), each with a number to be predicted.
+
+    >>> here = sensors((3, 8), devices=2, samples=5)
+    >>> here.dataset.task.kind, here.samples(1)[0].dtype, here.samples(1)[1].shape
+    ('regression', dtype('float32'), (5, 1))
+    """
+    rng = np.random.default_rng(0)
+    total = devices * samples
+    x = rng.standard_normal((total + tests, *shape), dtype=np.float32)
+    target = rng.uniform(0, 125, (total + tests, 1)).astype(np.float32)
+    task = Regression().fitted(target)
+    bins, names = task.bin(target), tuple(map(str, range(len(task.edges) + 1)))
+    data = pooled("random", names, Pool(x[:total], bins[:total]), Pool(x[total:], bins[total:]), digest="")
+    data = replace(data, task=task, target=target[:total], target_test=target[total:])
+    parts = tuple(np.arange(k * samples, (k + 1) * samples) for k in range(devices))
+    return Park(data, parts, np.zeros(devices, np.int32))
 
 
 def timed(team: Team, work: Callable[[], object]) -> float:

@@ -31,25 +31,36 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
+from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import processes
+from fedfloor.tasks.regression import Regression
 
 Row = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A workload: ``devices`` devices of ``samples`` samples each, one FedAvg round of ``epochs`` epochs."""
+    """A workload: ``devices`` devices of ``samples`` samples each, one FedAvg round of ``epochs`` epochs.
+
+    Pictures (C, H, W) have classes; windows of sensors (C, L) a number, which is learnt by its squared error.
+    """
 
     name: str
     model: str
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     classes: int
     batch_size: int
     samples: int
     epochs: int
     devices: int = 10
+
+    def park(self, tests: int = 1) -> Park:
+        """Return the devices and their samples."""
+        if len(self.shape) == 2:
+            return made.sensors((self.shape[0], self.shape[1]), self.devices, self.samples, tests)
+        return made.park(self.shape, self.classes, self.devices, self.samples, tests=tests)
 
 
 CASES = (
@@ -60,6 +71,10 @@ CASES = (
     Case("FLDG CNN 28×28, b 50, E 1", "cnn-fldg-mnist", (1, 28, 28), 10, 50, 300, 1),
     Case("FedGS CNN 28×28, b 32, E 1", "cnn-fedgs", (1, 28, 28), 62, 32, 100, 1),
     Case("HFedMS CNN 28×28, b 5, E 1", "cnn-hfedms", (1, 28, 28), 62, 5, 50, 1),
+    Case("1-D CNN 17×30, b 256, E 1", "cnn-sensor", (17, 30), 1, 256, 1024, 1),
+    Case("1-D CNN with group norm 17×30, b 256, E 1", "cnn-sensor-gn", (17, 30), 1, 256, 1024, 1),
+    Case("TCN 17×30, b 256, E 1", "tcn", (17, 30), 1, 256, 1024, 1),
+    Case("LSTM 17×30, b 256, E 1", "lstm", (17, 30), 1, 256, 1024, 1),
 )
 TESTS = 10_000
 
@@ -67,7 +82,7 @@ TESTS = 10_000
 def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str], None]) -> list[Row]:
     """Measure cases with a team of ``size`` processes and return one row per case.
 
-    The pixels are random: how long a step takes does not depend on them.
+    The samples are random: how long a step takes does not depend on them.
 
     Args:
         cases: what to measure.
@@ -134,7 +149,7 @@ class Ranks:
     """One rank's part of a case."""
 
     def __init__(self, case: Case, team: Team) -> None:
-        park = made.park(case.shape, case.classes, case.devices, case.samples, tests=TESTS)
+        park = case.park(TESTS)
         self.method = FedAvg(work=WorkSettings(epochs=case.epochs, batch_size=case.batch_size, lr=0.01))
         network = models.build(case.model, case.shape, case.classes, seed=0)
         self.engines = [Engine(park, network, one, DeviceMemory(None), seed=0) for one in (team, Alone())]
@@ -149,7 +164,7 @@ class Ranks:
         self.round(self.engines[1], number)
 
     def evaluated(self, number: int) -> None:
-        """Do a round with the team, and evaluate its model on :data:`TESTS` pictures."""
+        """Do a round with the team, and evaluate its model on :data:`TESTS` samples."""
         evaluate(self.engines[0], self.round(self.engines[0], number))
 
     def round(self, engine: Engine, number: int) -> Tensor:
@@ -168,13 +183,19 @@ class _Bare:
         self.case = case
         self.model = models.plain(case.model, case.shape, case.classes)
         self.start = {name: value.clone() for name, value in self.model.state_dict().items()}
-        park = made.park(case.shape, case.classes, case.devices, case.samples)
+        park = case.park()
         pairs = [park.samples(k) for k in range(case.devices)]
-        self.data = [(torch.from_numpy(x).float() / 255, torch.from_numpy(y)) for x, y in pairs]
+        scale = park.dataset.scale
+        self.data = [(torch.from_numpy(x).float() * scale, torch.from_numpy(y)) for x, y in pairs]
+        self.loss: nn.Module = nn.CrossEntropyLoss()
+        if isinstance(park.dataset.task, Regression):
+            mean, std = (torch.tensor(one) for one in (park.dataset.task.center, park.dataset.task.scale))
+            self.data = [(x, (y - mean) / std) for x, y in self.data]
+            self.loss = nn.MSELoss()
 
     def work(self, number: int) -> None:
         """Visit every device in turn."""
-        case, model, loss_of = self.case, self.model, nn.CrossEntropyLoss()
+        case, model, loss_of = self.case, self.model, self.loss
         for k, (x, y) in enumerate(self.data):
             model.load_state_dict(self.start)
             optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
