@@ -146,10 +146,12 @@ def test_onnx_answers_in_the_targets_unit(plant: Path, task: str, tmp_path: Path
     for one, (name, part) in zip(found, answer.parts().items(), strict=True):
         assert (np.abs(one - part) <= 1e-5 * answer.sizes()[name]).all()
     about = {key: json.loads(value) for key, value in session.get_modelmeta().custom_metadata_map.items()
-             if key in ("task", "window", "columns")}  # fmt: skip
+             if key in ("task", "window", "columns", "normalise")}  # fmt: skip
     assert about["task"]["kind"] == TASKS[task]["kind"]
     assert about["task"]["names"] == (["life"] if task == "life" else ["oil", "speed"])
     assert about["window"] == {"length": 8, "step": 4}
+    assert about["normalise"] == {"kind": "inside"}
+    assert about["task"].get("unit", "") == ("rows" if task == "life" else "")
     assert len(about["columns"]) == 8
 
 
