@@ -201,7 +201,7 @@ def test_normal_operation_alone_says_what_is_possible(command: Command) -> None:
     (command.folder / "calm.csv").write_text(f"device,time,a,label\n{rows}")
     command.refused(
         command("new", "calm.csv"), "there is one class only", "labelled samples of two classes or more",
-        "(anomaly detection) is planned, not possible yet",
+        "[data] task = 'reconstruction'",
     )  # fmt: skip
     (command.folder / "calm.csv").write_text(f"device,time,a\n{rows.replace(',normal', '')}")
     command.refused(command("new", "calm.csv"), "no column 'label'", "--set data.task=forecasting predicts")

@@ -13,7 +13,7 @@ from fedfloor.errors import SettingError, nearest
 MOST_NUMBERS = 100  # classes that are numbers, where they are not listed
 ONE_CLASS = (
     "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
-    "samples with another label. Learning from normal operation alone (anomaly detection) is planned, not possible yet."
+    "samples with another label. Or learn from normal operation alone: [data] task = 'reconstruction' (anomalies)."
 )
 
 
