@@ -155,7 +155,7 @@ def test_the_nearer_table_decides_epochs_or_steps(shared: str, own: str, epochs:
 def test_only_what_is_said_overrides() -> None:
     text = "[work]\nbatch_size = 8\nlr = 0.5\n[methods.fedavg.work]\nlr = 0.25\nmomentum = 0.9"
     got = method_of(from_table(table(text))).work  # type: ignore[attr-defined]
-    assert got == WorkSettings(epochs=5, batch_size=8, lr=0.25, momentum=0.9, weight_decay=0.0)
+    assert got == WorkSettings(epochs=5, batch_size=8, lr=0.25, momentum=0.9, weight_decay=0.0, optimizer="sgd")
 
 
 def test_another_methods_table_does_not_matter() -> None:
@@ -268,7 +268,7 @@ def test_the_brief_form_reads_back_as_the_same_experiment(document: dict) -> Non
 
 def test_every_default_is_written() -> None:
     written = table(resolved(fedfloor.Experiment()))
-    work = {"epochs": 5, "batch_size": 32, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0}
+    work = {"epochs": 5, "batch_size": 32, "lr": 0.01, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0}
     assert written["methods"] == {"fedavg": {"fraction": 1.0, "work": work}}
     assert written["data"]["partition"] == {"kind": "iid"}
     assert written["evaluate"] == {"every": 1, "on": "test", "validation": 0.1, "coverage": False}

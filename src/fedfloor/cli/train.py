@@ -12,7 +12,7 @@ from fedfloor.cli import budgets, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.errors import unknown
 
-DEMOS = ("life", "forecast", "faults")  # each an experiment demo-TASK on the made plant
+DEMOS = ("anomaly", "life", "forecast", "faults")  # each an experiment demo-TASK on the made plant
 
 
 def new(
@@ -161,7 +161,7 @@ def sweep(
 
 def demo(
     task: Annotated[
-        str | None, typer.Option("--task", metavar="TASK", help="On a made plant: life, forecast or faults.")
+        str | None, typer.Option("--task", metavar="TASK", help="On a made plant: anomaly, life, forecast or faults.")
     ] = None,
     out: Out = None, ranks: Ranks = None, as_json: Json = False,
 ) -> None:  # fmt: skip

@@ -80,7 +80,8 @@ def describe(park: Park) -> dict[str, Any]:
     numbers = park.factory_of[shown].tolist(), park.sizes[shown].tolist(), park.shown_counts.tolist()
     rows, every = zip(*numbers, strict=True), park.names
     names = [every[k] if every else None for k in shown.tolist()]
-    untrained = {name: test for name, (train, test) in class_counts(park).items() if test and not train}
+    counts = class_counts(park) if park.dataset.task.labelled else {}
+    untrained = {name: test for name, (train, test) in counts.items() if test and not train}
     return (
         {
             "dataset": park.dataset.name,

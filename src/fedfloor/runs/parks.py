@@ -52,6 +52,8 @@ def warn_of_gaps(park: Park) -> None:
             "look at units, and at sensors that only ever rise.", park.dataset.name,
             _listed([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()]),
         )  # fmt: skip
+    if not park.dataset.task.labelled:  # its classes judge, and are not learnt
+        return
     counts, name = class_counts(park), park.dataset.name
     share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample
     untrained = {key: test for key, (train, test) in counts.items() if test and not train}
