@@ -179,7 +179,9 @@ def test_weights_are_named_by_number_wherever_the_file_lies(tmp_path: Path) -> N
         None, [], "plain", {}, {"epochs": 0}, {"epochs": -1}, {"epochs": 1, "steps": 1}, {"steps": 1 << 40},
         {"epochs": 1.5}, {"epochs": "1"}, {"epochs": 1, "rate": "0.1"}, {"epochs": 1, "batch_size": 0},
         {"epochs": 1, "settings": [1]}, {"epochs": 1, "settings": {"mu": [1]}}, {"epochs": 1, "more": 1},
-        {"epochs": True}, {"epochs": 1, "momentum": None},
+        {"epochs": True}, {"epochs": 1, "momentum": None}, {"epochs": 1, "rate": float("inf")},
+        {"epochs": 1, "beta1": 2.0}, {"epochs": 1, "beta2": float("nan")}, {"epochs": 1, "eps": -1.0},
+        {"epochs": 1, "clip_norm": float("nan")}, {"epochs": 1, "clip_norm": 0.0}, {"epochs": 1, "own": "head"},
     ],
     ids=str,
 )  # fmt: skip

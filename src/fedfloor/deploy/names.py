@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import getsourcefile, signature
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,12 @@ def work(value: object, names: Names) -> Work:
         raise RefusedError("header", f"its work cannot be done: {error}.") from error
     if made.own:
         raise RefusedError("header", "its work keeps a part of the model, and a device's visits send all of it.")
+    clip = 1.0 if made.clip_norm is None else made.clip_norm
+    shares = all(0 <= one < 1 for one in (made.momentum, made.beta1, made.beta2))
+    if not (
+        shares and 0 < made.eps < inf and clip > 0 and all(0 <= one < inf for one in (made.rate, made.weight_decay))
+    ):
+        raise RefusedError("header", "its work has a rate, momentum, decay or bound out of range.")
     counts = [one for one in (made.epochs, made.steps) if one is not None]
     if len(counts) != 1 or not all(1 <= one < MOST for one in (*counts, made.batch_size)):
         raise RefusedError("header", "its work needs epochs or steps, and a batch size, of at least 1.")
