@@ -129,7 +129,7 @@ def test_a_plan_that_cannot_be(command: Command, name: str, message: str) -> Non
 
 
 TYPED = {
-    "--until foo": "unknown --until 'foo'. Known: AUROC [of CLASS], F1 of CLASS, accuracy, ",
+    "--until foo": "unknown --until 'foo'. Known: AUROC [of CLASS], F1 of CLASS, MAE, ",
     "--until accuracy": "--until accuracy: give a number, such as accuracy=0.8.",
     "--until accuracy=80": "(--until) = 80.0: must be a share, above 0 and at most 1",
     "--until acuracy=1": "unknown --until 'acuracy'. Did you mean 'accuracy'?",

@@ -46,11 +46,11 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import (
     answers,
     broker,
+    claims,
     device,
     facts,
     joining,
     provision,
-    ranges,
     rights,
     subtasks,
     superlink,
@@ -680,12 +680,12 @@ ROW: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
 
 def claims_of_devices(tally: Tally, folder: Path) -> None:
     """Every field of a receipt, of answers and of what a device says that it holds."""
-    known = ranges.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    known = claims.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
 
     def receipt(row: Any) -> Callable[[], str]:
         def do() -> str:
             try:
-                got = ranges.receipt(row, known)
+                got = claims.receipt(row, known)
             except RefusedError:
                 return REFUSED
             text = json.dumps(asdict(got), allow_nan=False)
@@ -761,7 +761,7 @@ def _held(claim: Any, about: facts.Facts) -> str:
         got = facts.read_holding(claim, about)
     except RefusedError:
         return REFUSED
-    expect(1 <= got.samples <= ranges.SAMPLES and len(got.digest) <= 129, "it holds what nothing holds")
+    expect(1 <= got.samples <= claims.SAMPLES and len(got.digest) <= 129, "it holds what nothing holds")
     return HARMLESS
 
 
@@ -999,7 +999,7 @@ def _taken(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, far: 
             known.note(passed.resolved, passed.receipts)
         subtasks.check_lengths(got, subtask, known, engine)
     except RefusedError as error:
-        expect(str(error).isprintable() or ranges.text(str(error)).isprintable(), "a text reaches the log")
+        expect(str(error).isprintable() or claims.text(str(error)).isprintable(), "a text reaches the log")
         return REFUSED
     for end in got.ends:
         off = float((end.packet(subtask.start)["w"] - subtask.start["w"]).norm())
@@ -1015,7 +1015,7 @@ def _moving(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, know
 
 def _measured(about: Any) -> str:
     try:
-        got = ranges.measured(about, [0, 1], 4)
+        got = claims.measured(about, [0, 1], 4)
     except RefusedError:
         return REFUSED
     text = json.dumps([asdict(replace(got, present=()))["refused"], got.failed], allow_nan=False)  # type: ignore[arg-type]
