@@ -169,7 +169,7 @@ def test_datasets_says_what_there_is_and_how_to_get_it(command: Command, monkeyp
     monkeypatch.setenv("FEDFLOOR_DATA", "nowhere")
     rows = {row["name"]: row for row in command("datasets", "--json").document["rows"]}
     assert list(rows) == list(SOURCES)
-    assert [name for name, row in rows.items() if row["found"]] == ["labels", "procedural"]
+    assert [name for name, row in rows.items() if row["found"]] == ["labels", "procedural", "machines"]
     assert all("http" in row["how"] for name, row in rows.items() if not row["found"])
     shown = " ".join(command("datasets").out.split())
     assert "[park]" in shown  # no markup of the terminal

@@ -21,7 +21,7 @@ def said(text: str) -> str:
 
 UNKNOWN = {
     "wrok.lr = 1": "unknown key 'wrok'. Did you mean 'work'? Known: data, decide, deploy, engine, evaluate, faults",
-    "work.lrr = 1": "[work] unknown key 'lrr'. Did you mean 'lr'? Known: batch_size, epochs, lr,",
+    "work.lrr = 1": "[work] unknown key 'lrr'. Did you mean 'lr'? Known: batch_size, betas, clip_norm, epochs, eps,",
     "work.lr = { kind = 'cosine', strat = 1 }": "[work.lr] unknown key 'strat'. Did you mean 'start'?",
     "data.partition = { kind = 'shards', per_devices = 2 }": "unknown key 'per_devices'. Did you mean 'per_device'?",
     "data.partition = { kind = 'iid', per_device = 2 }": "[data.partition] unknown key 'per_device'. Known: kind",
