@@ -33,7 +33,9 @@ def facts(path: Path) -> dict[str, str]:
 
 
 QUICK = ("logistic", "lenet")
-EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(NETWORKS)]
+EVERY = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(set(NETWORKS) - {"monitor"})
+]
 
 
 @pytest.mark.parametrize("name", EVERY)
