@@ -296,7 +296,7 @@ for _about, _change, _words, _meaning in (
     ("true and false", lambda text, row: str(text == "worn").lower(), (), True),
     ("with blanks around", lambda text, row: f" {text} ", (), None),
     ("0.0 and 1.0", lambda text, row: f"{float(text == 'worn')}", ("0.0", "1.0", "0", "1"), False),
-    ("that measure", lambda text, row: f"{row / 7:.3f}", ("measure", "fraction"), False),
+    ("that measure", lambda text, row: f"{row / 7:.3f}", ("measure", "fraction", "the label is a number"), False),
     ("of 50 numbers", lambda text, row: str(row % 50), ("numbers",), False),
     ("of one class", lambda text, row: "ok", ("one class",), False),
     ("all blank", lambda text, row: "", ("label",), False),

@@ -49,7 +49,7 @@ def refused(name: str, kind: str, parts: dict[str, dict[str, Any]], settings: di
     reasons = [reason(name, parts)]  # some are known before the data are, others in the first round
     if kind != "classification" and objective in CLASSES_ALONE:
         reasons.append(f"objective '{objective}' is defined for classes, and data.task is '{kind}'")
-    if kind == "reconstruction" and (name == "cgau" or objective == "gated"):
+    if kind == "reconstruction" and (objective == "gated" or (name == "cgau" and objective is None)):
         reasons.append("objective 'gated': the network's output must be that of its classifier")
     if kind != "classification" and name == "hfedms" and settings.get("memory") != 0:
         reasons.append(f"method 'hfedms': its devices keep features by class, and data.task is '{kind}'")
