@@ -134,7 +134,8 @@ class Needs:
             a built-in one does not.
         scopes: parts of the model that are trained in any round; the network must have them.
         remembers: devices keep something between visits that another objective has no part in.
-        personal: every device has a part of the model of its own, with which it is evaluated (``Work.own``).
+        own: the part of the model that visits may let a device keep as its own (``Work.own``), with which it is
+            evaluated; "" is none.
         separate: that part is the whole model: models never meet.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
@@ -148,8 +149,13 @@ class Needs:
     crosses: bool | None = None
     scopes: frozenset[str] = frozenset({"all"})
     remembers: bool = False
-    personal: bool = False
+    own: str = ""
     separate: bool = False
+
+    @property
+    def personal(self) -> bool:
+        """Whether every device has a part of the model of its own."""
+        return bool(self.own)
 
     def census_now(self, round_number: int) -> bool:
         """Return whether the plan of a round (0: the set-up) reads the census: the view has it in these only."""

@@ -52,7 +52,7 @@ class FedPer(Method):
     @property
     def needs(self) -> Needs:
         """Devices keep their own part, and are evaluated with it."""
-        return Needs(remembers=bool(self.own), personal=bool(self.own))
+        return Needs(remembers=bool(self.own), own=self.own)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Visit the drawn devices in parallel."""

@@ -39,7 +39,7 @@ class LocalOnly(Method):
     @property
     def needs(self) -> Needs:
         """Devices keep their models, which never meet."""
-        return Needs(remembers=True, personal=True, separate=True)
+        return Needs(remembers=True, own="all", separate=True)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Train every device."""
