@@ -106,6 +106,12 @@ def document(step: Step, folder: Path, commits: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def finished(step: Step, results: Path) -> bool:
+    """Return whether the cell's file holds the step's last round already: its run's folder may be gone."""
+    path = results / f"{step.name}.json"
+    return path.exists() and int(json.loads(path.read_text())["rounds_done"]) >= step.last
+
+
 def note_commit(folder: Path, commit: str) -> None:
     """Write down beside a run which commits its rounds were computed with."""
     path = folder.with_name(f"{folder.name}.commits")
@@ -177,8 +183,9 @@ def main() -> int:
             if rounds_done(folder):
                 collect(step, folder, given.results)
         elif given.list:
-            print(f"{step.name}: {min(rounds_done(folder), step.last)} of {step.last} rounds")
-        elif not carry_out(step, given.out, given.results, commit):
+            done = step.last if finished(step, given.results) else min(rounds_done(folder), step.last)
+            print(f"{step.name}: {done} of {step.last} rounds")
+        elif not finished(step, given.results) and not carry_out(step, given.out, given.results, commit):
             return 130
     return 0
 
