@@ -52,10 +52,10 @@ quick: $(READY)  ## The kernel and three methods, for while you work (below a mi
 
 .PHONY: check
 check: $(READY)  ## Style, types, doctests and quick tests (about 4 minutes on 2 cores)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks papers
+	$(BIN)/ruff format --check src tests benchmarks papers
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
-	$(BIN)/pytest --doctest-modules src -q
+	$(BIN)/pytest --doctest-modules src papers -q
 	$(BIN)/pytest -m 'not slow' -n 2 --maxschedchunk 8
 
 .PHONY: twins

@@ -23,14 +23,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import evidence_pages
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 import fedfloor
-from fedfloor.reproduce.catalog import TABLES
-from fedfloor.reproduce.cells import Cell, Table
+from benchmarks import evidence_pages
 from fedfloor.runs.folder import write
 from fedfloor.runs.orders import Limits
+from papers.catalog import TABLES
+from papers.cells import Cell, Table
 
 EVALUATED = ("round", "accuracy", "loss", "macro_f1", "by_class")
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from fedfloor.report.groups import half_width
-from fedfloor.reproduce.catalog import TABLES
-from fedfloor.reproduce.cells import Accuracy
-from fedfloor.reproduce.fedgs_skew import SKEWED, VARIANTS
+from papers.catalog import TABLES
+from papers.cells import Accuracy
+from papers.fedgs_skew import SKEWED, VARIANTS
 
 RARE = 42  # classes of 62: digits are 71 % of the characters
 DIGITS = 10  # the first classes

@@ -6,10 +6,12 @@ import argparse
 import json
 import logging
 import sys
+from pathlib import Path
 
 import torch
 
-from fedfloor.bench import cohort
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
+from benchmarks import cohort
 
 
 def main() -> None:

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import torch
 
-from fedfloor.bench.simulation import CASES, Case, Ranks
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
+from benchmarks.simulation import CASES, Case, Ranks
 from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.team import Alone
 
@@ -86,7 +87,7 @@ def looked_at(case: Case, seconds: float, kept: Path | None) -> Counter[str]:
 
 def part_of(stack: str) -> str | None:
     """Return the part that a stack counts as; None outside of rounds."""
-    inside = stack.partition("Ranks.work (fedfloor/bench/simulation.py")[2]
+    inside = stack.partition("Ranks.work (benchmarks/simulation.py")[2]
     if not inside:
         return None
     return next((name for name, frames in PARTS if any(one in inside for one in frames)), "plans")

@@ -24,7 +24,7 @@ from fedfloor.runs.parks import build_park
 mpl.use("svg")
 mpl.rcParams.update({"svg.hashsalt": "fedfloor", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-from matplotlib import pyplot as plt  # noqa: E402  (what it draws with comes first)
+from matplotlib import pyplot as plt
 
 RUN = "fedavg-seed0"
 BLUE, ORANGE, GREY = "#1f6fb4", "#d9731a", "#777777"

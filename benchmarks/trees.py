@@ -26,7 +26,7 @@ def worker(*, cpu: bool) -> None:
     """Answer each line ``case number`` of standard input with the round's seconds, of the processor if ``cpu``."""
     import torch
 
-    from fedfloor.bench import simulation, super_node
+    from benchmarks import simulation, super_node
     from fedfloor.engine.allocator import keep_memory
     from fedfloor.engine.team import Alone
 
@@ -63,7 +63,7 @@ class Tree:
 
     def __init__(self, source: Path, *, cpu: bool) -> None:
         self.source = source.resolve()
-        settings = os.environ | {"PYTHONPATH": str(self.source), "OMP_NUM_THREADS": "1"}
+        settings = os.environ | {"PYTHONPATH": f"{self.source}:{self.source.parent}", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, __file__, "--worker", *(["--cpu"] if cpu else [])]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=settings)
@@ -90,10 +90,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     if given.worker:
         worker(cpu=given.cpu)
         return
-    from fedfloor.bench import simulation, super_node
+    from benchmarks import simulation, super_node
 
     old, new = (Tree(one, cpu=given.cpu) for one in given.trees)
     cases = [f"FedAvg: {one.name}" for one in simulation.CASES] + [f"FedGS: {one.name}" for one in super_node.CASES]

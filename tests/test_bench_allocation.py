@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import allocation
+from benchmarks.allocation import Case, park, row
 from commands import Command
-from fedfloor.bench import allocation
-from fedfloor.bench.allocation import Case, park, row
 
 
 def test_parks_have_the_papers_settings() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import made, super_node
+from benchmarks.super_node import Case, figures
 from commands import Command
-from fedfloor.bench import made, super_node
-from fedfloor.bench.super_node import Case, figures
 from fedfloor.engine.team import Alone
 
 SMALL = Case("small", "logistic", 3, 2, 24, (1, 4, 4))

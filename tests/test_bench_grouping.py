@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import grouping
+from benchmarks.grouping import Case, problem, row
+from benchmarks.selection import census, made_up
 from commands import Command
-from fedfloor.bench import grouping
-from fedfloor.bench.grouping import Case, problem, row
-from fedfloor.bench.selection import census, made_up
 from fedfloor.data.batches import drawn
 from fedfloor.solvers.grouping.problem import Problem
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.bench import calibration
-from fedfloor.bench.calibration import Case, ceiling, figures, measure, times
+from benchmarks import calibration
+from benchmarks.calibration import Case, ceiling, figures, measure, times
 
 SMALL = Case("small", "mlp-2nn", devices=8, groups=4, share=0.5, period=3, warm=2)
 

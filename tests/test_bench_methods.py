@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import methods
+from benchmarks.methods import NOTES, SETTINGS, Case, measure, row, trained
 from commands import Command
-from fedfloor.bench import methods
-from fedfloor.bench.methods import NOTES, SETTINGS, Case, measure, row, trained
 from fedfloor.methods.catalog import METHODS
 from fedfloor.plan.outcome import Receipt
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import price
 from commands import Command
-from fedfloor.bench import price
 from fedfloor.plan import walk
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import selection
+from benchmarks.selection import Case, made_up, problem, row
 from commands import Command
-from fedfloor.bench import selection
-from fedfloor.bench.selection import Case, made_up, problem, row
 from fedfloor.data.batches import drawn
 
 

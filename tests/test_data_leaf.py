@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor.bench import loading
+from benchmarks import loading
 from fedfloor.data import leaf
 from fedfloor.errors import SettingError
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from fedfloor.reproduce.catalog import TABLES
+from benchmarks import evidence, evidence_pages
+from papers.catalog import TABLES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-sys.path.append(str(ROOT / "benchmarks"))
-import evidence  # noqa: E402
-import evidence_pages  # noqa: E402
 
 
 def cell(

@@ -67,13 +67,11 @@ MAY = {
     "runs": TRAINING,
     "report": {"_version", "checking", "errors", "figures", "names", "plan", "references"},
     "comparison": BASE | {"experiment", "report", "runs"},
-    "reproduce": TRAINING | {"report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "figures", "runs"},
     "conformance": TRAINING | {"runs"},
     "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs"},
-    "bench": TRAINING | {"deploy", "runs"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli"}

@@ -15,8 +15,8 @@ from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
 from fedfloor.report import ledger
 from fedfloor.report.count import count
-from fedfloor.reproduce import catalog, fedsr, figures, work, written
-from fedfloor.reproduce.cells import Accuracy, Cell, Rounds, Table, Traffic
+from papers import catalog, fedsr, figures, work, written
+from papers.cells import Accuracy, Cell, Rounds, Table, Traffic
 from run_folders import make_run
 
 FEDSR = [table for name, table in catalog.TABLES.items() if name.startswith("fedsr-")]

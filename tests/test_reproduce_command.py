@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from commands import Command, lines
-from fedfloor.reproduce import catalog, work, written
-from fedfloor.reproduce.cells import Accuracy, Cell, Rounds, Table, Traffic
 from fedfloor.runs import launch, ledger
+from papers import catalog, work, written
+from papers.cells import Accuracy, Cell, Rounds, Table, Traffic
 from test_compare import pressed
 
 

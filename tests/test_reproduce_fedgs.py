@@ -13,10 +13,10 @@ from fedfloor import config
 from fedfloor.config import method_of
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence, Train, Work, device, edge
 from fedfloor.report import ledger
-from fedfloor.reproduce import catalog, divergence, fedgs_skew, fedgs_training, figures, work
-from fedfloor.reproduce.cells import Accuracy, Cell, Divergence, Epsilon, Loss, Rounds, Table
 from fedfloor.runs.launch import build_park, ignore, start
 from fedfloor.runs.orders import Orders
+from papers import catalog, divergence, fedgs_skew, fedgs_training, figures, work
+from papers.cells import Accuracy, Cell, Divergence, Epsilon, Loss, Rounds, Table
 from run_folders import make_run
 
 TABLES = fedgs_training.tables()

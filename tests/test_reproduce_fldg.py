@@ -14,9 +14,9 @@ from fedfloor.config import method_of
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.errors import SettingError
-from fedfloor.reproduce import attack, catalog, disclosure, fldg, fldg_training
-from fedfloor.reproduce.cells import Accuracy, Rounds
-from fedfloor.reproduce.disclosure import Disclosure, Point, Telling
+from papers import attack, catalog, disclosure, fldg, fldg_training
+from papers.cells import Accuracy, Rounds
+from papers.disclosure import Disclosure, Point, Telling
 
 TABLES = fldg_training.tables()
 CASES, CIFAR, GROUPS, HASH = TABLES

@@ -21,12 +21,12 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.reproduce import catalog, forgetting, hfedms_training, passing, pictures
-from fedfloor.reproduce.cells import Accuracy, Cell, Table, merged
-from fedfloor.reproduce.forgetting import Course, Forgetting
 from fedfloor.runs import launch
 from fedfloor.runs.launch import build_park
 from fedfloor.runs.orders import Orders
+from papers import catalog, forgetting, hfedms_training, passing, pictures
+from papers.cells import Accuracy, Cell, Table, merged
+from papers.forgetting import Course, Forgetting
 
 REAL = catalog.FORGETTINGS["hfedms-forgetting"]
 BASE = {

@@ -14,11 +14,11 @@ from fedfloor.data import sources
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.growth import Exp, Linear, Log, chosen_groups, groups_of
 from fedfloor.report import ledger
-from fedfloor.reproduce import catalog, figures, groupings, hfedms_training, work
-from fedfloor.reproduce.cells import Accuracy, Loss, Rounds, Spent
-from fedfloor.reproduce.groupings import Groupings, Point, Way
 from fedfloor.runs.launch import build_park
 from floor import park
+from papers import catalog, figures, groupings, hfedms_training, work
+from papers.cells import Accuracy, Loss, Rounds, Spent
+from papers.groupings import Groupings, Point, Way
 from run_folders import make_run, price
 from test_network_papers import TABLE_IV
 

@@ -12,11 +12,11 @@ from commands import Command
 from fedfloor.chance import generator
 from fedfloor.config import method_of
 from fedfloor.errors import SettingError
-from fedfloor.reproduce import catalog, rafed, schemes, study, tabulated
-from fedfloor.reproduce.study import Contender, Found, Point, Study
 from fedfloor.solvers.allocation.bound import lower_bound
 from fedfloor.solvers.allocation.problem import Allocation, Problem, cost, only_level
 from fedfloor.solvers.allocation.rafed import random_allocation
+from papers import catalog, rafed, schemes, study, tabulated
+from papers.study import Contender, Found, Point, Study
 
 RNG = generator
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.reproduce import catalog, courses, selections
-from fedfloor.reproduce.samplers import Asked, Begun, Comparison, Point, Printed, Sampler, asked
-from fedfloor.reproduce.study import Row
 from fedfloor.solvers.selection.gbpcs import gbpcs
 from fedfloor.solvers.selection.problem import Problem, divergence, value
 from fedfloor.solvers.selection.solve import solve
+from papers import catalog, courses, selections
+from papers.samplers import Asked, Begun, Comparison, Point, Printed, Sampler, asked
+from papers.study import Row
 from selections import femnist_like
 
 FEDGS = catalog.COMPARISONS["fedgs-samplers"]

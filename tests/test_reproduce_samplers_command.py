@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commands import Command
-from fedfloor.reproduce import catalog, selected
+from papers import catalog, selected
 from test_reproduce_samplers import TINY
 
 

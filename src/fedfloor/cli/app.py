@@ -13,12 +13,12 @@ from fedfloor.cli import (
     allocating,
     catalog,
     checking,
+    checkout,
     costs,
     deploying,
     living,
     look,
     machines,
-    reproducing,
     train,
     use,
 )
@@ -41,7 +41,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 for _command in (
-    train.new, train.run, train.compare, train.sweep, train.demo, reproducing.reproduce, costs.price, costs.reprice,
+    train.new, train.run, train.compare, train.sweep, train.demo, costs.price, costs.reprice,
     allocating.allocate, look.draw, look.report, look.track, use.predict, use.export, catalog.methods, catalog.parts,
     catalog.models, costs.networks, deploying.provision, machines.cloud, machines.edge, machines.device,
 ):  # fmt: skip
@@ -49,7 +49,8 @@ for _command in (
 app.add_typer(catalog.datasets, name="datasets")
 app.add_typer(living.live, name="live")
 app.add_typer(checking.check, name="check")
-app.command()(catalog.bench)
+app.command(context_settings=checkout.HANDED_ON)(checkout.reproduce)
+app.command(context_settings=checkout.HANDED_ON)(checkout.bench)
 
 
 def main() -> None:

@@ -1,17 +1,16 @@
-"""Commands that say what there is: methods, parts, networks, data sets, and how fast they are."""
+"""Commands that list what the package has: methods, parts, networks, data sets."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.errors import SettingError, unknown
 
 
 def methods(
@@ -145,179 +144,3 @@ def query(
     if not as_json:
         print(f"{count(facts['rows'], 'row')}, SHA-256 {facts['sha256']}")
         print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}); facts: {out}.json")
-
-
-def bench(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="simulation, cohort, fedgs, hfedms, methods, population, sharing, loading, price, allocation, "
-            "selection, grouping or live",
-        ),
-    ] = "simulation",
-    ranks: Annotated[
-        int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, of methods: 1.")
-    ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Rounds of each kind.")] = 7,
-    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="methods: network; default: cnn-tutorial.")
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", metavar="E", help="methods: epochs of a visit; default: 2.")
-    ] = None,
-    devices: Annotated[
-        int | None, typer.Option("--devices", metavar="K", help="population: devices of the park; default: a million.")
-    ] = None,
-    active: Annotated[
-        int | None, typer.Option("--active", metavar="N", help="population: devices in a round; default: 100.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option("--rounds", metavar="R", help="population: rounds of a run; default: 20.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="DEVICE", help="cohort: cpu or cuda; default: cuda where it is.")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option("--precision", metavar="KIND", help="cohort: float32, tf32 or bf16.")
-    ] = None,
-    rows: Annotated[
-        int | None, typer.Option("--rows", metavar="N", help="loading: of the made table; default: 5 million.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="cohort: small cases, to see that they run.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Measure rounds, cohorts, very large parks, a method's cost, loading, pricing, the solvers, real machines."""
-    from fedfloor.terminal import show
-
-    if what not in BENCHMARKS:
-        raise unknown("benchmark", what, BENCHMARKS)
-    given: dict[str, dict[str, Any]] = {
-        "methods": {"model": model, "epochs": epochs},
-        "population": {"devices": devices, "active": active, "rounds": rounds},
-        "cohort": {"device": device, "precision": precision, "quick": quick or None},
-        "loading": {"rows": rows},
-    }
-    _check_owner(what, given)
-    require(repeats >= 1, "--repeats", repeats, "a whole number of at least 1")
-    show(BENCHMARKS[what](only, ranks, repeats, given.get(what, {})), as_json=as_json)
-
-
-def _check_owner(what: str, given: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise where an option was given that belongs to another benchmark."""
-    from fedfloor.report.numbers import listed
-
-    for owner, options in given.items():
-        if what != owner and any(one is not None for one in options.values()):
-            named = listed([f"--{name}" for name in options])
-            raise SettingError(f"{named} belong to fedfloor bench {owner}, not to bench {what}.")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _loading(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import loading
-
-    rows = loading.ROWS if case["rows"] is None else case["rows"]
-    require(rows >= loading.DEVICES * 10, "--rows", rows, f"a whole number of at least {loading.DEVICES * 10}")
-    return loading.measure([name for name in loading.NAMES if only in name], _say, rows)
-
-
-def _simulation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import simulation
-
-    cases = [case for case in simulation.CASES if only in case.name]
-    return simulation.measure(cases, shared.ranks(ranks), repeats, _say)
-
-
-def _cohort(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import cohort
-
-    for name, allowed in (("device", ("auto", "cpu", "cuda")), ("precision", ("float32", "tf32", "bf16"))):
-        if case[name] not in allowed:
-            raise unknown(name, case[name], allowed)
-    chosen = [one for one in cohort.cases(quick=case["quick"]) if only in one.name]
-    return cohort.measure(chosen, case["device"], case["precision"], repeats, _say)
-
-
-def _fedgs(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import super_node
-
-    cases = [case for case in super_node.CASES if only in case.name]
-    return super_node.measure(cases, shared.ranks(ranks), repeats, _say)
-
-
-def _hfedms(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import calibration
-
-    return calibration.measure([case for case in calibration.CASES if only in case.name], repeats, _say)
-
-
-def _price(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import price
-
-    return price.measure([case for case in price.CASES if only in case.name], repeats, _say)
-
-
-def _methods(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:
-    from fedfloor.bench import methods as cost
-    from fedfloor.methods.catalog import METHODS
-
-    timed = [name for name, kind in METHODS.items() if not kind().needs.network]  # the others choose by a network
-    names = [name for name in timed if only in name]
-    if not names:
-        raise unknown("method", only, timed)
-    work = cost.Case(**{key: one for key, one in case.items() if one is not None})
-    require(work.epochs >= 1, "--epochs", work.epochs, "a whole number of at least 1")
-    return cost.measure(work, names, shared.ranks(1 if ranks is None else ranks), repeats, _say)
-
-
-def _population(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import population
-
-    numbers = {key: one for key, one in case.items() if one is not None}
-    for name, number in numbers.items():
-        most = numbers.get("devices", 1_000_000) if name == "active" else None
-        ok = number >= 1 and (most is None or number <= most)
-        require(ok, f"--{name}", number, "a whole number of at least 1" + (f" and at most {most:,}" if most else ""))
-    return population.measure([one for one in population.cases(**numbers) if only in one.name], _say)
-
-
-def _sharing(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import sharing
-
-    return sharing.measure([name for name in sharing.NAMES if only in name], shared.ranks(ranks), _say)
-
-
-def _allocation(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import allocation
-
-    return allocation.measure(only, repeats, _say)
-
-
-def _selection(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import selection
-
-    return selection.measure(only, repeats, _say)
-
-
-def _live(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import live
-
-    return live.measure([case for case in live.CASES if only in case.name], repeats, _say)
-
-
-def _grouping(only: str, ranks: int | None, repeats: int, case: dict[str, Any]) -> list[dict[str, object]]:  # noqa: ARG001
-    from fedfloor.bench import grouping
-
-    return grouping.measure(only, repeats, _say)
-
-
-BENCHMARKS = {
-    "simulation": _simulation, "cohort": _cohort, "fedgs": _fedgs, "hfedms": _hfedms, "methods": _methods,
-    "population": _population, "sharing": _sharing, "loading": _loading, "price": _price, "allocation": _allocation,
-    "selection": _selection, "grouping": _grouping, "live": _live,
-}  # fmt: skip

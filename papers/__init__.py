@@ -1,0 +1,1 @@
+"""Published tables, computed again beside the printed figures; ``fedfloor reproduce`` reads them."""

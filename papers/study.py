@@ -1,0 +1,260 @@
+"""Published figures about allocation: schemes compared on many parks, no training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from fedfloor.chance import generator
+from fedfloor.errors import SettingError, nearest, require
+from fedfloor.network import floor
+from fedfloor.network.settings import NetworkSettings
+from fedfloor.report.groups import half_width
+from fedfloor.solvers.allocation.bound import lower_bound
+from fedfloor.solvers.allocation.problem import Problem
+from papers.cells import holds
+from papers.schemes import Drawn
+
+PARKS, DRAWS = 5, 5
+BOUND = "lower bound"
+HUGE = 1e100  # beyond, squares do not fit into numbers, and an interval says nothing
+Row = dict[str, Any]
+Scheme = Callable[[Problem, np.random.Generator], Drawn]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where schemes are compared.
+
+    Args:
+        key: its name; ``--only`` looks in it.
+        devices: in each park.
+        radio: what differs from profile ``rafed``.
+    """
+
+    key: str
+    devices: int = 40
+    radio: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A scheme, with each setting of it that is tried.
+
+    Args:
+        label: its name.
+        tried: setting → scheme; of several, the one with the smallest median is shown.
+        paper: by how many per cent RaFed is below it in the paper, where it says so.
+        role: ``rafed`` and ``ours`` are what the others are compared with.
+        random: whether it draws; else a park is done once.
+    """
+
+    label: str
+    tried: Mapping[str, Scheme]
+    paper: float | None = None
+    role: str = ""
+    random: bool = True
+
+
+@dataclass(frozen=True)
+class Study:
+    """A published figure about allocation.
+
+    Args:
+        name: as it is typed.
+        title: what it shows.
+        source: paper and number of the figure.
+        points: where schemes are compared.
+        contenders: those of a point.
+        notes: what the paper does not say and was chosen here.
+    """
+
+    name: str
+    title: str
+    source: str
+    points: tuple[Point, ...]
+    contenders: Callable[[Point], tuple[Contender, ...]]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A figure as it was asked for.
+
+    Args:
+        study: which.
+        points: those that were asked for.
+        parks: seeds of the parks.
+        draws: of every scheme that draws, in each park.
+        scale: share of the paper's parks and draws.
+    """
+
+    study: Study
+    points: tuple[Point, ...]
+    parks: tuple[int, ...]
+    draws: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a contender came to at a point.
+
+    Args:
+        label, paper, role: the contender's.
+        knob: the setting that is shown.
+        seconds, active: float64 [parks, draws].
+    """
+
+    label: str
+    paper: float | None
+    role: str
+    knob: str
+    seconds: np.ndarray
+    active: np.ndarray
+
+
+def asked(study: Study, only: str, scale: float, seeds: Sequence[int]) -> Asked:
+    """Return what is to be done for a figure.
+
+    Args:
+        study: which.
+        only: a text that the keys of the wanted points hold; empty for all.
+        scale: share of 5 parks and of 5 draws in each, in (0, 1].
+        seeds: seed s stands for the parks 5s … 5s + 4.
+
+    Raises:
+        SettingError: no point is meant, a seed is none or given twice, or the scale is out of range.
+    """
+    points = wanted(study.name, study.points, only, scale, seeds, "parks and draws")
+    many = max(1, round(scale * PARKS))
+    parks = tuple(PARKS * s + i for s in seeds for i in range(many))
+    return Asked(study, points, parks, max(1, round(scale * DRAWS)), scale)
+
+
+class Keyed(Protocol):
+    """A point of a figure; ``--only`` looks in its key."""
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        ...
+
+
+Some = TypeVar("Some", bound=Keyed)
+
+
+def wanted(
+    figure: str, points: Sequence[Some], only: str, scale: float, seeds: Sequence[int], of: str
+) -> tuple[Some, ...]:
+    """Return the points of a figure whose keys hold a text.
+
+    Args:
+        figure: its name.
+        points: all of them.
+        only: the text; empty for all.
+        scale, seeds: checked, too.
+        of: what the scale is a share of.
+
+    Raises:
+        SettingError: no point is meant, a seed is none or given twice, or the scale is out of range.
+    """
+    require(0 < scale <= 1, "--scale", scale, f"a share of the {of}, above 0 and at most 1, such as 0.2")
+    require(all(s >= 0 for s in seeds), "--seeds", list(seeds), "whole numbers of at least 0")
+    require(len(set(seeds)) == len(seeds), "--seeds", list(seeds), "different numbers")
+    found = tuple(point for point in points if holds(only, point.key))
+    if not found:
+        keys = [point.key for point in points]
+        raise SettingError(
+            f"--only {only}: no point of {figure} has this in its name.{nearest(only, keys)} Names: {'; '.join(keys)}."
+        )
+    return found
+
+
+def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]:
+    """Return a figure: a row of JSON scalars per point and contender, and one for the lower bound.
+
+    Args:
+        what: the figure as it was asked for.
+        step: called with the number of points done.
+    """
+    found = []
+    for number, point in enumerate(what.points, start=1):
+        problems = [problem(point, park) for park in what.parks]
+        done = [compete(one, problems, what) for one in what.study.contenders(point)]
+        found += [_row(point, problems, one, done) for one in done]
+        bounds = np.array([[lower_bound(one)] for one in problems])
+        found.append(_row(point, problems, Found(BOUND, None, "", "", bounds, np.full((1, 1), np.nan)), done))
+        step(number)
+    return found
+
+
+def problem(point: Point, park: int) -> Problem:
+    """Return the problem of a park at a point; its devices are those of ``devices = …`` and this seed."""
+    settings = NetworkSettings(profile=floor.PROFILE, radio=dict(point.radio) or None)
+    return floor.floor(floor.Settings(f"park {park}", point.devices, park, network=settings)).problem()
+
+
+def compete(one: Contender, problems: Sequence[Problem], what: Asked) -> Found:
+    """Return what a contender comes to in every park and draw, at its best setting."""
+    draws = what.draws if one.random else 1
+    best: Found | None = None
+    for knob, scheme in one.tried.items():
+        got = [list(_drawn(scheme, p, park, f"{one.label} {knob}", draws))
+               for p, park in zip(problems, what.parks, strict=True)]  # fmt: skip
+        seconds = np.array([[draw.seconds for draw in park] for park in got])
+        active = np.array([[draw.active for draw in park] for park in got], np.float64)
+        here = Found(one.label, one.paper, one.role, knob, seconds, active)
+        if best is None or np.median(seconds) < np.median(best.seconds):
+            best = here
+    if best is None:
+        raise SettingError(f"scheme '{one.label}' has no setting to try.")
+    return best
+
+
+def _drawn(scheme: Scheme, problem: Problem, park: int, purpose: str, draws: int) -> Iterator[Drawn]:
+    with np.errstate(over="ignore"):
+        for i in range(draws):
+            yield scheme(problem, generator(park, f"reproduce {purpose}", i))
+
+
+def _row(point: Point, problems: Sequence[Problem], one: Found, all_of_them: Sequence[Found]) -> Row:
+    base = {found.role: found for found in all_of_them if found.role}
+    seconds, takes = _over_parks(one.seconds.mean(axis=1)), _over_parks(one.active.mean(axis=1))
+    lower = {role: lower_by(base[role], one) if role in base and one.label not in (base[role].label, BOUND)
+             else (None, None) for role in ("rafed", "ours")}  # fmt: skip
+    return {
+        "point": point.key, "devices": point.devices, "channels": problems[0].channels, "scheme": one.label,
+        "setting": one.knob or None, "median_s": _finite(float(np.median(one.seconds))), "mean_s": seconds[0],
+        "mean_s_half_width": seconds[1], "active": takes[0], "active_half_width": takes[1],
+        "rafed_lower_pct": lower["rafed"][0], "rafed_lower_half_width": lower["rafed"][1],
+        "ours_lower_pct": lower["ours"][0], "ours_lower_half_width": lower["ours"][1], "paper_pct": one.paper,
+        "note": None if np.isfinite(one.seconds).all() else _beyond(one.seconds),
+    }  # fmt: skip
+
+
+def lower_by(base: Found, other: Found) -> tuple[float | None, float | None]:
+    """Return by how many per cent one is below another: mean over parks of 1 − ratio of medians, and its half width."""
+    with np.errstate(invalid="ignore"):
+        ratio = np.median(base.seconds, axis=1) / np.median(other.seconds, axis=1)
+    return _over_parks(100 * (1 - ratio))
+
+
+def _over_parks(values: np.ndarray) -> tuple[float | None, float | None]:
+    if not np.isfinite(values).all():
+        return None, None
+    mean = float(values.mean())
+    return mean, None if abs(mean) > HUGE else half_width(values.tolist())
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _beyond(seconds: np.ndarray) -> str:
+    lost = int((~np.isfinite(seconds)).sum())
+    return f"{lost} of {seconds.size} beyond 1e308 s"

@@ -1,1 +1,0 @@
-"""Published tables, computed again: what their cells are, which can be run, and the figures read off the runs."""
