@@ -15,12 +15,8 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import Method, State
-from fedfloor.methods.fedadagrad import FedAdagrad
-from fedfloor.methods.fedadam import FedAdam
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.methods.fedavgm import FedAvgM
-from fedfloor.methods.fedyogi import FedYogi
-from fedfloor.methods.ida import Ida
+from fedfloor.methods.presets import FedAdagrad, FedAdam, FedAvgM, FedYogi, Ida
 from fedfloor.methods.qffl import QFFL
 from fedfloor.parts import sampling
 from fedfloor.parts.server import Adagrad, Adam, Sgd, Yogi
@@ -55,13 +51,13 @@ def once(method: Method, sizes: tuple[int, ...] = SIZES) -> np.ndarray:
     ("method", "server"),
     [
         (FedAvgM(), Sgd(1.0, 0.9)),
-        (FedAvgM(0.5, 0.1), Sgd(0.5, 0.1)),
+        (FedAvgM(server_rate=0.5, momentum=0.1), Sgd(0.5, 0.1)),
         (FedAdagrad(), Adagrad(0.1, 0.0, 1e-3)),
-        (FedAdagrad(0.2, 0.01), Adagrad(0.2, 0.0, 0.01)),
+        (FedAdagrad(server_rate=0.2, tau=0.01), Adagrad(0.2, 0.0, 0.01)),
         (FedAdam(), Adam(0.00316, 0.9, 0.99, 1e-3)),
-        (FedAdam(0.1, 0.2, 0.3, 0.4), Adam(0.1, 0.2, 0.3, 0.4)),
+        (FedAdam(server_rate=0.1, beta1=0.2, beta2=0.3, tau=0.4), Adam(0.1, 0.2, 0.3, 0.4)),
         (FedYogi(), Yogi(0.00316, 0.9, 0.99, 1e-3)),
-        (FedYogi(0.1, 0.2, 0.3, 0.4), Yogi(0.1, 0.2, 0.3, 0.4)),
+        (FedYogi(server_rate=0.1, beta1=0.2, beta2=0.3, tau=0.4), Yogi(0.1, 0.2, 0.3, 0.4)),
     ],
     ids=str,
 )
@@ -140,7 +136,7 @@ def test_ida_of_equal_distances_is_fedavg() -> None:
     # two models are equally far from their mean: up to rounding at 2^-53
     two, same = (6, 10), (8, 8)
     assert once(Ida(work=WORK), same) == pytest.approx(once(FedAvg(work=WORK), same), abs=1e-13)
-    assert once(Ida("samples", work=WORK), two) == pytest.approx(once(FedAvg(work=WORK), two), abs=1e-13)
+    assert once(Ida(factors="samples", work=WORK), two) == pytest.approx(once(FedAvg(work=WORK), two), abs=1e-13)
     assert np.abs(once(Ida(work=WORK), two) - once(FedAvg(work=WORK), two)).max() > 1e-3
 
 
@@ -148,15 +144,15 @@ def test_ida_by_hand() -> None:
     of = regression(park(SIZES))
     ends = [trained(of, k, 1) for k in range(4)]
     far = [np.abs(end - np.mean(ends, 0)).sum() for end in ends]
-    ((state, outcome),) = go(Ida("accuracy", work=WORK), of, 1)
+    ((state, outcome),) = go(Ida(factors="accuracy", work=WORK), of, 1)
     factors = [1 / max(1 / 3, one.accuracy) for one in outcome.receipts]
     assert len(set(factors)) > 1
     for name, c in (("none", (1, 1, 1, 1)), ("samples", SIZES), ("accuracy", factors)):
         shares = [a / d for a, d in zip(c, far, strict=True)]
         expected = sum(a * end for a, end in zip(shares, ends, strict=True)) / sum(shares)
         # 10⁻¹⁰ is added to distances of about 1
-        assert once(Ida(name, work=WORK)) == pytest.approx(expected, abs=1e-10)  # type: ignore[arg-type]
-    assert state.packet["w"].numpy() == pytest.approx(once(Ida("accuracy", work=WORK)), abs=0)
+        assert once(Ida(factors=name, work=WORK)) == pytest.approx(expected, abs=1e-10)  # type: ignore[arg-type]
+    assert state.packet["w"].numpy() == pytest.approx(once(Ida(factors="accuracy", work=WORK)), abs=0)
 
 
 # -- q-FFL -------------------------------------------------------------------------------------------------------------
@@ -225,7 +221,9 @@ def test_at_least_one_device_is_drawn_and_at_most_all() -> None:
 # -- teams -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [Ida(work=WORK), Ida("accuracy", 0.8, WORK), QFFL(2.0, 0.8, WORK)], ids=str)
+@pytest.mark.parametrize(
+    "method", [Ida(work=WORK), Ida(factors="accuracy", fraction=0.8, work=WORK), QFFL(2.0, 0.8, WORK)], ids=str
+)
 def test_every_team_comes_to_the_same(method: Method) -> None:
     def told(team: Team | None = None) -> list[object]:
         of = engine(park(SIZES), team=team, loss_chance=0.2)

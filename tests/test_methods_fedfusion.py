@@ -50,7 +50,7 @@ def test_smoothing_by_hand() -> None:
     assert after.notes == {"gamma": [2, 4]}
     same = method.absorb(state, Outcome({"w": first}, Parallel(()), (), {}, 1))
     assert bits(same.packet["w"]) == bits(first)  # nobody trained
-    for other in (FedFusion(smoothing=0.0), FedFusion("conv")):
+    for other in (FedFusion(smoothing=0.0), FedFusion(operator="conv")):
         state = other.init(view, {}, DRAWS)
         assert bits(other.absorb(state, Outcome({"w": mean}, Parallel(()), (), {}, 1)).packet["w"]) == bits(mean)
 
@@ -67,7 +67,7 @@ def test_a_model_without_gamma_is_refused_and_a_preview_is_not() -> None:
     here, network = park(), build("mlp-2nn", (1, 3, 3), 3, seed=0)
     with pytest.raises(SettingError, match=r"gamma is missing: 0 of the model's 6 tensors.*Leave method.objective out"):
         FedFusion().init(view_of(here, network), {}, DRAWS)
-    assert FedFusion("conv").init(view_of(here, network), {}, DRAWS).notes == {}
+    assert FedFusion(operator="conv").init(view_of(here, network), {}, DRAWS).notes == {}
     preview = View(1, 10, here.sizes, here.factory_of, {})
     assert FedFusion().init(preview, {}, DRAWS).notes == {}
 
@@ -82,7 +82,7 @@ def test_a_round_is_an_equal_mean() -> None:
 @pytest.mark.parametrize("operator", ["multi", "single"])
 def test_with_one_step_it_is_fedavg_with_an_equal_mean_up_to_rounding(operator: str) -> None:
     here, work = park(), WorkSettings(steps=1, batch_size=4, lr=0.1)
-    method = FedFusion(operator, work=work)  # type: ignore[arg-type]
+    method = FedFusion(operator=operator, work=work)  # type: ignore[arg-type]
     of = adapted(here, method.objective)
     state = method.init(view_of(here, of.network), {}, DRAWS)
     packet = start(of)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from fedfloor.engine.visit import train
 from fedfloor.errors import SettingError
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.methods.fedmmd import FedMMD
-from fedfloor.methods.moon import Moon
+from fedfloor.methods.presets import FedMMD, Moon
 from fedfloor.parts.contrastive import Contrastive
 from fedfloor.parts.frozen import features
 from fedfloor.parts.objective import Objective, Plain, Visit

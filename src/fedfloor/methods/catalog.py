@@ -12,29 +12,22 @@ from fedfloor.methods.boosting import GradientBoosting
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import Method
-from fedfloor.methods.fedadagrad import FedAdagrad
-from fedfloor.methods.fedadam import FedAdam
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.methods.fedavgm import FedAvgM
 from fedfloor.methods.fedcs import FedCS
 from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.fedl import FEDL
-from fedfloor.methods.fedmmd import FedMMD
 from fedfloor.methods.fedper import FedPer
-from fedfloor.methods.fedprox import FedProx
 from fedfloor.methods.fedsr import FedSR
-from fedfloor.methods.fedyogi import FedYogi
 from fedfloor.methods.fldg import FLDG
 from fedfloor.methods.fldgl import FLDGL
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.methods.hierfavg import HierFAVG
-from fedfloor.methods.ida import Ida
 from fedfloor.methods.kcenter import KCenter
 from fedfloor.methods.local_only import LocalOnly
-from fedfloor.methods.moon import Moon
 from fedfloor.methods.naive import Persistence, Seasonal
 from fedfloor.methods.pca import Pca
+from fedfloor.methods.presets import FedAdagrad, FedAdam, FedAvgM, FedMMD, FedProx, FedYogi, Ida, Moon
 from fedfloor.methods.qffl import QFFL
 from fedfloor.methods.rafed import RaFed
 from fedfloor.methods.ring import Ring
@@ -134,7 +127,8 @@ def card(name: str) -> tuple[str, list[dict[str, Any]]]:
     """
     kind = find(name)
     rows = []
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+    inherited = {"fraction", "work"}  # of every method; its own settings come first
+    for field in sorted(dataclasses.fields(kind), key=lambda field: field.name in inherited):  # type: ignore[arg-type]
         if isinstance(field.default, WorkSettings):
             said = {key: one for key, one in vars(field.default.over(DEFAULTS)).items() if one is not None}
             rows += [{"setting": f"work.{key}", "default": one} for key, one in said.items()]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.methods.star import check_share, star
+from fedfloor.methods.star import check_server, check_share, star
+from fedfloor.parts.mix import BySamples, Mix
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node
 
@@ -27,7 +28,8 @@ class FedAvg(Method):
 
     Travels: the model, down and up.
 
-    McMahan et al., AISTATS 2017, arXiv 1602.05629.
+    McMahan et al., AISTATS 2017, arXiv 1602.05629. Methods that differ from it by what devices minimise, how their
+    models meet or what the cloud does with the mean are this class with that property exchanged.
 
     Args:
         fraction: C, share of the devices drawn in a round, in (0, 1].
@@ -38,8 +40,16 @@ class FedAvg(Method):
     work: WorkSettings = WorkSettings(epochs=5)
 
     def __post_init__(self) -> None:
-        check_share("fedavg", self.fraction)
+        name = type(self).__name__.lower()
+        check_share(name, self.fraction)
+        check_server(name, lambda: self.server)
+        _ = self.objective, self.mix  # settings out of range are refused by the parts that have them
+
+    @property
+    def mix(self) -> Mix:
+        """How the devices' models meet at the cloud."""
+        return BySamples()
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Visit the drawn devices in parallel."""
-        return star(self, self.work, view, self.fraction, rng)
+        return star(self, self.work, view, self.fraction, rng, self.mix)

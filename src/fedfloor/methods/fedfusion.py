@@ -9,20 +9,18 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import Method, State, View
-from fedfloor.methods.star import check_share, star
+from fedfloor.methods.contract import State, View
+from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.fusion import Fusion
-from fedfloor.parts.mix import Equal
+from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
 
 GAMMA = "fusion.gamma"  # how the name of the gates ends, in the module :class:`fedfloor.models.fusion.Fused`
 
 
 @dataclass(frozen=True)
-class FedFusion(Method):
+class FedFusion(FedAvg):
     r"""Federated learning with feature fusion, min F_k(w_k) with features γ⊙y + (1 − γ)⊙x.
 
     ::
@@ -55,13 +53,10 @@ class FedFusion(Method):
     operator: Literal["conv", "multi", "single"] = "multi"
     smoothing: float = 0.9
     layer: str | None = None
-    fraction: float = 1.0
-    work: WorkSettings = WorkSettings(epochs=5)
 
     def __post_init__(self) -> None:
-        check_share("fedfusion", self.fraction)
         require(0 <= self.smoothing < 1, "methods.fedfusion.smoothing", self.smoothing, "at least 0 and below 1")
-        Fusion(self.operator, self.layer)
+        super().__post_init__()
 
     @property
     def objective(self) -> Objective:
@@ -84,9 +79,10 @@ class FedFusion(Method):
             )
         return State(view.start, {"gamma": list(found[0])})
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel."""
-        return star(self, self.work, view, self.fraction, rng, Equal())
+    @property
+    def mix(self) -> Mix:
+        """Devices count equally."""
+        return Equal()
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Smooth γ."""

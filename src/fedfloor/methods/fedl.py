@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.methods.contract import Method, State, View
-from fedfloor.methods.star import check_share, star
+from fedfloor.methods.contract import State, View
+from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.corrected import Corrected
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Probe
 
 
 @dataclass(frozen=True)
-class FEDL(Method):
+class FEDL(FedAvg):
     r"""Averaging of devices with corrected gradients, min F_k(w_k) + ⟨η·ḡ − ∇F_k(w), w_k⟩.
 
     ::
@@ -47,12 +46,6 @@ class FEDL(Method):
 
     eta: float = 0.2
     weight: float = 1.0
-    fraction: float = 1.0
-    work: WorkSettings = WorkSettings(epochs=5)
-
-    def __post_init__(self) -> None:
-        check_share("fedl", self.fraction)
-        Corrected(self.weight, self.eta)
 
     @property
     def objective(self) -> Objective:
@@ -72,7 +65,3 @@ class FEDL(Method):
         order = sorted(answers)
         grad = mean([answers[k]["gradient"] for k in order], [float(view.holdings[k]) for k in order])
         return State({**view.start, "grad": grad})
-
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel."""
-        return star(self, self.work, view, self.fraction, rng)

@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.methods.contract import Method, State, View
-from fedfloor.methods.star import check_server, check_share, star
-from fedfloor.parts.mix import Equal
+from fedfloor.methods.contract import State, View
+from fedfloor.methods.fedavg import FedAvg
+from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.parts.variates import Variates
-from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
 
 
 @dataclass(frozen=True)
-class Scaffold(Method):
+class Scaffold(FedAvg):
     r"""Stochastic controlled averaging, y_k ← y_k − η(g_k(y_k) + c − c_k).
 
     ::
@@ -49,12 +47,6 @@ class Scaffold(Method):
     title = "SCAFFOLD"
 
     server_rate: float = 1.0
-    fraction: float = 1.0
-    work: WorkSettings = WorkSettings(epochs=5)
-
-    def __post_init__(self) -> None:
-        check_share("scaffold", self.fraction)
-        check_server("scaffold", lambda: self.server)
 
     @property
     def objective(self) -> Objective:
@@ -73,9 +65,10 @@ class Scaffold(Method):
             return State({}, notes)
         return State({**view.start, "c": view.start["w"].new_zeros(view.trained)}, notes)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel; they count equally."""
-        return star(self, self.work, view, self.fraction, rng, Equal())
+    @property
+    def mix(self) -> Mix:
+        """Devices count equally."""
+        return Equal()
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Move c by |S|/N of the way to the mean that came up; S is whose visit arrived."""

@@ -1,0 +1,303 @@
+"""FedAvg with one part exchanged: what devices minimise, how their models meet, or what the cloud does with the mean.
+
+In every round S ← max(C·K, 1) devices are drawn at random, train in parallel from w by E epochs of SGD, and their
+models w_k meet at the cloud; Δ is the mean of the models less w. A class states what is exchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedfloor.errors import require
+from fedfloor.methods.fedavg import FedAvg
+from fedfloor.parts.contrastive import Contrastive
+from fedfloor.parts.mix import InverseDistance, Mix
+from fedfloor.parts.mmd import Mmd
+from fedfloor.parts.objective import Objective
+from fedfloor.parts.prox import Prox
+from fedfloor.parts.server import Adagrad, Adam, Server, Sgd, Yogi
+from fedfloor.parts.work import WorkSettings
+
+# -- what devices minimise ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    r"""Federated averaging of proximal devices, min F_k(w_k) + (μ/2)‖w_k − w‖².
+
+    ::
+
+        for each round: S, w as in FedAvg
+            for k in S in parallel: w_k ← E epochs of SGD on F_k(w_k) + (μ/2)‖w_k − w‖², starting from w
+
+    With mu = 0 this is FedAvg.
+
+    Travels: the model, down and up.
+
+    Li et al., MLSys 2020, arXiv 1812.06127. The paper draws devices in proportion to n_k and averages them equally, or
+    the other way round; as in the papers that compare with it, devices are drawn uniformly and averaged by samples
+    here. All devices finish their E epochs.
+
+    Args:
+        mu: μ ≥ 0. The authors used 1 for MNIST and FEMNIST, 0.01 and 0.001 for texts, with 20 epochs; the default is
+            ours.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does.
+    """
+
+    mu: float = 0.01
+
+    @property
+    def objective(self) -> Objective:
+        """The proximal objective."""
+        return Prox(self.mu)
+
+
+@dataclass(frozen=True)
+class FedMMD(FedAvg):
+    r"""Two-stream federated learning, min F_k(w_k) + λ·MMD²(logits of w, logits of w_k).
+
+    ::
+
+        for each round: S, w as in FedAvg
+            for k in S in parallel: w_k ← E epochs of SGD on F_k(w_k) + λ·MMD²(f(w), f(w_k)) per mini-batch, from w
+
+    With weight = 0 this is FedAvg.
+
+    Travels: the model, down and up.
+
+    Yao et al., VCIP 2018; code thu-media/TwoStreamFederatedLearning, from which the kernel is (see
+    :class:`fedfloor.parts.mmd.Mmd`). E = 5 is that of the comparisons here.
+
+    Args:
+        weight: λ ≥ 0, the weight of the distance; 0.1 is the authors'.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does.
+    """
+
+    weight: float = 0.1
+
+    @property
+    def objective(self) -> Objective:
+        """The two-stream objective."""
+        return Mmd(self.weight)
+
+
+@dataclass(frozen=True)
+class Moon(FedAvg):
+    r"""Model-contrastive federated learning, min F_k(w_k) + μ·ℓ, ℓ = −log(e^{a/τ}/(e^{a/τ} + e^{b/τ})).
+
+    ::
+
+        for each round: S, w as in FedAvg
+            for k in S in parallel: w_k ← E epochs of SGD on F_k + μ·ℓ, starting from w, with the cosines
+                          a = s(z(w_k), z(w)), b = s(z(w_k), z(v_k)); then v_k ← w_k, kept by k
+
+    z is the output of a projection head (linear, ReLU, linear to ``dim`` numbers) that the network gets before a new
+    classifier; a device's first visit, which has no v_k yet, is without ℓ. With mu = 0 this is FedAvg on the same
+    network with its head.
+
+    Travels: the model with its head, down and up; v_k stays on the device.
+
+    Li, He and Song, CVPR 2021, arXiv 2103.16257; code QinbinLi/MOON. The authors train with SGD of momentum 0.9 and
+    weight decay 1e-5, batches of 64, rate 0.01 and 10 epochs; E = 5 is FedSR's comparison (arXiv 2403.14718).
+
+    Args:
+        mu: μ ≥ 0. The authors' code has 1, and 5 for CIFAR-10.
+        temperature: τ > 0.
+        dim: length of z.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does.
+    """
+
+    title = "MOON"
+
+    mu: float = 1.0
+    temperature: float = 0.5
+    dim: int = 256
+
+    @property
+    def objective(self) -> Objective:
+        """The contrastive objective."""
+        return Contrastive(self.mu, self.temperature, self.dim)
+
+
+# -- how their models meet ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ida(FedAvg):
+    r"""Inverse distance aggregation, w ← Σ_k α_k w_k / Σ_k α_k, α_k = c_k/‖w̄ − w_k‖₁.
+
+    ::
+
+        for each round: S, w_k as in FedAvg
+            w̄ ← mean_{k∈S} w_k; α_k ← c_k/‖w̄ − w_k‖₁; w ← Σ_{k∈S} α_k w_k / Σ_{k∈S} α_k
+
+    With equal distances and factors = "none" this is FedAvg of equal sizes, with factors = "samples" it is FedAvg.
+
+    Travels: the model, down and up; with factors = "accuracy" the training accuracy, up.
+
+    Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665; what was chosen where its formulas could not be looked up:
+    see :func:`fedfloor.parts.means.inverse_distance`.
+
+    Args:
+        factors: c_k. "none" is IDA, c_k = 1; "accuracy" is IDA + INTRAC, c_k = 1/max(1/classes, training accuracy);
+            "samples" is IDA + FedAvg, c_k = n_k.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does.
+    """
+
+    title = "IDA"
+
+    factors: Literal["none", "accuracy", "samples"] = "none"
+
+    def __post_init__(self) -> None:
+        allowed = ("none", "accuracy", "samples")
+        require(self.factors in allowed, "methods.ida.factors", self.factors, f"one of {', '.join(allowed)}")
+        super().__post_init__()
+
+    @property
+    def mix(self) -> Mix:
+        """The mean with weights by inverse distance."""
+        return InverseDistance(self.factors)
+
+
+# -- what the cloud does with the mean ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FedAvgM(FedAvg):
+    r"""Federated averaging with server momentum, m ← β·m + Δ, w ← w + η·m.
+
+    ::
+
+        m ← 0
+        for each round: Δ as in FedAvg; m ← β·m + Δ; w ← w + η·m
+
+    With momentum = 0 and server_rate = 1 this is FedAvg.
+
+    Travels: the model, down and up. The cloud keeps m.
+
+    Hsu et al., arXiv 1909.06335. Google's code for Reddi et al. (ICLR 2021, arXiv 2003.00295) names 10^−0.5 as the best
+    rate for EMNIST characters with β = 0.9, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and
+    1,500 rounds. A steady Δ moves the model by η/(1 − β) of it, ten times Δ with the defaults.
+
+    Args:
+        server_rate: η > 0.
+        momentum: β in [0, 1).
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
+    """
+
+    work: WorkSettings = WorkSettings(epochs=1)
+    server_rate: float = 1.0
+    momentum: float = 0.9
+
+    @property
+    def server(self) -> Server:
+        """SGD with momentum."""
+        return Sgd(self.server_rate, self.momentum)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(FedAvg):
+    r"""Federated averaging with Adagrad on the server, v ← v + Δ², w ← w + η·Δ/(√v + τ).
+
+    ::
+
+        v ← τ²
+        for each round: Δ as in FedAvg; v ← v + Δ²; w ← w + η·Δ/(√v + τ)
+
+    With τ → ∞ and server_rate = 2τ this is FedAvg, up to rounding.
+
+    Travels: the model, down and up. The cloud keeps v.
+
+    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction, v starts at τ². Google's code names 10^−1 as the
+    best rate for EMNIST characters, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and 1,500
+    rounds; it was tuned together with τ = 10^−2, so look for both anew.
+
+    Args:
+        server_rate: η > 0.
+        tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
+    """
+
+    work: WorkSettings = WorkSettings(epochs=1)
+    server_rate: float = 0.1
+    tau: float = 1e-3
+
+    @property
+    def server(self) -> Server:
+        """Adagrad."""
+        return Adagrad(self.server_rate, tau=self.tau)
+
+
+@dataclass(frozen=True)
+class FedAdam(FedAvg):
+    r"""Federated averaging with Adam on the server, w ← w + η·m/(√v + τ).
+
+    ::
+
+        m ← 0, v ← τ²
+        for each round: Δ as in FedAvg; m ← β1·m + (1 − β1)Δ; v ← β2·v + (1 − β2)Δ²; w ← w + η·m/(√v + τ)
+
+    With beta1 = beta2 = 0, τ → ∞ and server_rate = τ this is FedAvg, up to rounding.
+
+    Travels: the model, down and up. The cloud keeps m and v.
+
+    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction, v starts at τ². Google's code names 10^−2.5 as the
+    best rate for EMNIST characters, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and 1,500
+    rounds; it was tuned together with τ = 10^−4, so look for both anew.
+
+    Args:
+        server_rate: η > 0; 10^−2.5.
+        beta1: β1 in [0, 1), decay of m.
+        beta2: β2 in [0, 1), decay of v.
+        tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
+    """
+
+    work: WorkSettings = WorkSettings(epochs=1)
+    server_rate: float = 0.00316
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    @property
+    def server(self) -> Server:
+        """Adam."""
+        return Adam(self.server_rate, self.beta1, self.beta2, self.tau)
+
+
+@dataclass(frozen=True)
+class FedYogi(FedAdam):
+    r"""Federated averaging with Yogi on the server, v ← v − (1 − β2)Δ² sign(v − Δ²), w ← w + η·m/(√v + τ).
+
+    ::
+
+        m ← 0, v ← τ²
+        for each round: Δ as in FedAvg; m ← β1·m + (1 − β1)Δ; v ← v − (1 − β2)Δ² sign(v − Δ²); w ← w + η·m/(√v + τ)
+
+    With beta1 = 0, τ → ∞ and server_rate = 2τ this is FedAvg, up to rounding.
+
+    Travels: the model, down and up. The cloud keeps m and v.
+
+    Reddi et al., as FedAdam, with the same best rate.
+
+    Args:
+        server_rate: η > 0; 10^−2.5.
+        beta1: β1 in [0, 1), decay of m.
+        tau: τ > 0; the paper's default.
+        beta2: β2 in [0, 1); 1 − β2 is the largest share of Δ² that v changes by.
+        fraction: C, share of the devices drawn in a round, in (0, 1].
+        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
+    """
+
+    @property
+    def server(self) -> Server:
+        """Yogi."""
+        return Yogi(self.server_rate, self.beta1, self.beta2, self.tau)
