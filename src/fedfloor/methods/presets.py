@@ -286,7 +286,7 @@ class FedYogi(FedAdam):
 
     Travels: the model, down and up. The cloud keeps m and v.
 
-    Reddi et al., as FedAdam, with the same best rate.
+    Reddi et al., ICLR 2021, arXiv 2003.00295, with the same best rate as for FedAdam.
 
     Args:
         server_rate: η > 0; 10^−2.5.
