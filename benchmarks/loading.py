@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfloor.data import own, sources
+from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files import own
 from fedfloor.data.reading import Reading
 from fedfloor.errors import RunError
 

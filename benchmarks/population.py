@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedfloor.data.procedural import Procedural
+from fedfloor.data.made.procedural import Procedural
 from fedfloor.engine import local_update, visit
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import DataSettings, Experiment, MethodSettings, ParkSettings

@@ -19,7 +19,7 @@ import numpy as np
 
 import fedfloor
 from fedfloor import config
-from fedfloor.data.machines import SENSORS, Machines, columns, recordings
+from fedfloor.data.made.machines import SENSORS, Machines, columns, recordings
 
 NORMALISE = {"one scale": "standard", "a scale per regime": {"kind": "regime", "columns": ["regime"], "regimes": 6}}
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.chance import generator
-from fedfloor.data import batches, sources
+from fedfloor.data import sources
+from fedfloor.data.dataset import by_owner, drawn_counts
 from fedfloor.solvers.selection.problem import Floats, Integers, Problem, divergence, verify
 from fedfloor.solvers.selection.problem import batches as wanted
 from fedfloor.solvers.selection.solve import SOLVERS, solve
@@ -100,9 +101,9 @@ def census(said: Callable[[str], None], size: int = BATCH) -> tuple[Floats, Deal
         share = generator(0, "selection").dirichlet(np.full(CLASSES, 2.0))
         return share, lambda devices, rng: made_up(devices, share, rng, size)
     data = sources.load("femnist")
-    labels = batches.by_owner(data)
+    labels = by_owner(data)
     share = np.bincount(data.y, minlength=CLASSES) / len(data.y)
-    return share, lambda devices, rng: batches.drawn(devices, labels, rng, size, CLASSES)
+    return share, lambda devices, rng: drawn_counts(devices, labels, rng, size, CLASSES)
 
 
 def made_up(devices: int, share: Floats, rng: np.random.Generator, size: int = BATCH) -> NDArray[np.int64]:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from fedfloor import __version__
 from fedfloor.chance import generator
-from fedfloor.data import labels, sources
+from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.idx import DIGITS
+from fedfloor.data.made import labels
+from fedfloor.data.published.idx import DIGITS
 from fedfloor.engine.questions import COUNT_BYTES, HASH_BYTES
 from fedfloor.errors import require
 from fedfloor.park.partition import Dominant

@@ -12,7 +12,8 @@ import numpy as np
 
 from fedfloor import __version__
 from fedfloor.chance import generator
-from fedfloor.data import batches, sources
+from fedfloor.data import sources
+from fedfloor.data.dataset import by_owner, drawn_counts
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.solvers.grouping.cpd import each_alone, median
@@ -133,9 +134,9 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
         SettingError: the data are not there.
     """
     data, K = sources.load("femnist"), what.of.devices
-    labels, classes = batches.by_owner(data), len(data.classes)
+    labels, classes = by_owner(data), len(data.classes)
     counts = [
-        batches.drawn(K, labels, generator(seed, "grouping", K), what.of.batch, classes).T for seed in what.populations
+        drawn_counts(K, labels, generator(seed, "grouping", K), what.of.batch, classes).T for seed in what.populations
     ]
     found, done = [], 0
     for point in what.points:

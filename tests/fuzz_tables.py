@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 
 from fedfloor import cli, config
-from fedfloor.data import columnar
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files import columnar
 from fedfloor.runs.parks import load_data
 
 USUAL = re.compile(

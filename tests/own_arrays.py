@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.own import load
+from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading
 
 N = 20

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfloor.data import table
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files import table
 from fedfloor.data.reading import Reading
 
 SENSORS = ("temp", "pressure", "flow", "speed", "current", "level")

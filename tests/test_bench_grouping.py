@@ -11,7 +11,7 @@ from benchmarks import grouping
 from benchmarks.grouping import Case, problem, row
 from benchmarks.selection import census, made_up
 from commands import Command
-from fedfloor.data.batches import drawn
+from fedfloor.data.dataset import drawn_counts
 from fedfloor.solvers.grouping.problem import Problem
 
 
@@ -23,7 +23,7 @@ def test_batches_are_of_50(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert made.counts.sum(1).tolist() == [50] * 9
     rng = np.random.default_rng(0)
     # writer 0 has 60 of class 1: 50 of them; writer 1 only 5 of class 2, which then come more than once
-    counts = drawn(2, [np.full(60, 1), np.full(5, 2)], rng, 50, 62)
+    counts = drawn_counts(2, [np.full(60, 1), np.full(5, 2)], rng, 50, 62)
     assert sorted(counts[:3].T.tolist()) == [[0, 0, 50], [0, 50, 0]]
     assert made_up(3, np.full(4, 0.25), rng, 50).sum(0).tolist() == [50] * 3
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import selection
 from benchmarks.selection import Case, made_up, problem, row
 from commands import Command
-from fedfloor.data.batches import drawn
+from fedfloor.data.dataset import drawn_counts
 
 
 def test_batches_are_of_32_and_the_target_completes_them() -> None:
@@ -18,7 +18,7 @@ def test_batches_are_of_32_and_the_target_completes_them() -> None:
     rng = np.random.default_rng(0)
     assert made_up(7, share, rng).sum(0).tolist() == [32] * 7
     # writer 0 has 40 of class 1; writer 1 only 5 of class 2, which then come more than once
-    counts = drawn(2, [np.full(40, 1), np.full(5, 2)], rng, 32, 62)
+    counts = drawn_counts(2, [np.full(40, 1), np.full(5, 2)], rng, 32, 62)
     assert sorted(counts[:3].T.tolist()) == [[0, 0, 32], [0, 32, 0]]
     case = Case(9, 4, ("swap",))
     made = problem(case, share, lambda devices, rng: made_up(devices, share, rng), 0)

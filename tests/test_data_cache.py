@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor.data import cache, workshop
+from fedfloor.data import cache
 from fedfloor.data.cache import Writer, remember
 from fedfloor.errors import RunError, SettingError
 
@@ -224,7 +224,7 @@ def test_of_two_processes_one_parses_and_the_other_waits(root: Path, source: Pat
     os.mkfifo(go)
     children = [child(source, ready, go, made) for _ in range(2)]
     with ready.open(), go.open("w"):  # the first one is in the middle of it; then it goes on
-        assert entries(root)[0].name.count(workshop.PART) == 1
+        assert entries(root)[0].name.count(cache.PART) == 1
     assert [one.communicate(timeout=60)[0] for one in children] == ["499500\n", "499500\n"]
     assert made.read_text() == "made\n"
     assert len(entries(root)) == 1
@@ -234,9 +234,9 @@ def test_what_a_killed_process_left_is_taken_away(root: Path, source: Path, tmp_
     one = child(source, tmp_path / "ready", tmp_path / "killed", tmp_path / "made")
     assert one.communicate(timeout=60)[0] == ""
     assert one.returncode == -9
-    assert [workshop.PART in path.name for path in entries(root)] == [True]
+    assert [cache.PART in path.name for path in entries(root)] == [True]
     remember("another", [source], Parser(source))
-    assert [workshop.PART in path.name for path in entries(root)] == [False]
+    assert [cache.PART in path.name for path in entries(root)] == [False]
 
 
 def test_a_folder_in_use_is_left_alone(root: Path, source: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_folder_in_use_is_left_alone(root: Path, source: Path) -> None:
 def test_without_patience_nothing_is_kept(
     root: Path, source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(workshop, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(cache, "PATIENCE_S", 0.0)
     caplog.set_level(logging.INFO, "fedfloor")
 
     def outer(writer: Writer) -> Mapping[str, Any]:

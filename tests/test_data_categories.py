@@ -13,8 +13,8 @@ import pytest
 import fedfloor
 from commands import Command
 from fedfloor.config import from_table
-from fedfloor.data import own
-from fedfloor.data.findings import values_beyond
+from fedfloor.data.files import own
+from fedfloor.data.proposals import values_beyond
 from fedfloor.data.reading import Columns, OneHot, Own, Reading
 from fedfloor.deploy import facts
 from fedfloor.deploy import own as own_of

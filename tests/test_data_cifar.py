@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.data import cifar
+from fedfloor.data.published import cifar
 from fedfloor.errors import SettingError
 
 # the published layouts with two records in each training file and one in the test file

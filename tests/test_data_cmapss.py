@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from fedfloor.checking import checked
-from fedfloor.data import cmapss, sources
-from fedfloor.data.cmapss import COLUMNS, Cmapss
+from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.published import cmapss
+from fedfloor.data.published.cmapss import COLUMNS, Cmapss
 from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from commands import Command
-from fedfloor.data import columnar, sheet
-from fedfloor.data.own import load
+from fedfloor.data.files import columnar, sheet
+from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedfloor.data.download import get
-from fedfloor.data.published import PUBLISHED
-from fedfloor.data.sources import SOURCES
+from fedfloor.data.sources import PUBLISHED, SOURCES
 from fedfloor.errors import RunError, SettingError
 from web import CLOSED, ONE, TWO, Server, names, published, refuse, states
 

@@ -12,8 +12,7 @@ import pytest
 
 from commands import Command, idx
 from fedfloor.data.download import get
-from fedfloor.data.published import PUBLISHED
-from fedfloor.data.sources import load
+from fedfloor.data.sources import PUBLISHED, load
 from fedfloor.errors import RunError, SettingError
 from web import CLOSED, ONE, TWO, Server, names, published, states
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedfloor.data import pictures
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.own import load
-from fedfloor.data.picture import read_picture
+from fedfloor.data.files import pictures
+from fedfloor.data.files.own import load
+from fedfloor.data.files.pictures import read_picture
 from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build

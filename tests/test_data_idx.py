@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.data import idx
+from fedfloor.data.published import idx
 from fedfloor.errors import SettingError
 
 

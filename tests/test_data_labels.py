@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedfloor.data.dataset import LETTERS_AND_DIGITS
-from fedfloor.data.glyphs import FONTS, REACH, STEPS, _distance, distance_maps
-from fedfloor.data.labels import labels, style
+from fedfloor.data.made.labels import FONTS, REACH, STEPS, _distance, distance_maps, labels, style
 from fedfloor.errors import SettingError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import loading
-from fedfloor.data import leaf
+from fedfloor.data.published import leaf
 from fedfloor.errors import SettingError
 
 PIXELS = 28 * 28

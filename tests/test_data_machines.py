@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedfloor.checking import checked
-from fedfloor.data.machines import CLASSES, SENSORS, Machines, columns, recordings
+from fedfloor.data.made.machines import CLASSES, SENSORS, Machines, columns, recordings
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import build_park

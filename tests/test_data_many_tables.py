@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.data import sheet
-from fedfloor.data.own import load
+from fedfloor.data.files import sheet
+from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, Own, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables

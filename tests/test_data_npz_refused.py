@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.data.own import load
+from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from own_arrays import Arrays, N, read, rows, without

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.data.own import load
+from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.data import lines, sheet
+from fedfloor.data.files import rows as lines
+from fedfloor.data.files import sheet
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError
 from tables import HEADER, plant, text

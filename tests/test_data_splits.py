@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.data import own
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files import own
 from fedfloor.data.reading import Columns, LastSplit, Reading, RunSplit, StratifiedSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings

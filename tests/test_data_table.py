@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.data import cache, table
-from fedfloor.data.joined import MissingValuesError
-from fedfloor.data.names import natural_order
+from fedfloor.data import cache
+from fedfloor.data.files import table
+from fedfloor.data.files.encode import natural_order
+from fedfloor.data.files.table import MissingValuesError
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
@@ -270,7 +271,7 @@ def test_parsed_once_and_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_recordings_of_a_device_follow_their_times(tmp_path: Path) -> None:
     """The file that comes first by name holds what was measured last: that is for testing."""
-    from fedfloor.data.sheet import read
+    from fedfloor.data.files.sheet import read
 
     rows = plant()
     later = [rows[0], *([*row[:2], str(100 + int(row[2])), *row[3:]] for row in rows[1:])]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.data import sources, tep
+from fedfloor.data import sources
+from fedfloor.data.published import tep
 from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build

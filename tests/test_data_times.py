@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import Command
-from fedfloor.data import folder, sheet, table, times
+from fedfloor.data.files import folder, sheet, table, times
 from fedfloor.data.reading import Columns, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables

@@ -12,7 +12,7 @@ import pytest
 
 from commands import Command
 from fedfloor import config, draft
-from fedfloor.data.machines import Machines, columns, recordings
+from fedfloor.data.made.machines import Machines, columns, recordings
 from fedfloor.runs.launch import build_park
 from own_data import table as own_table
 from tables import HEADER, Lines, plant, put, text

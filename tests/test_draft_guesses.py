@@ -13,8 +13,8 @@ import pytest
 
 from commands import Command
 from fedfloor import config
-from fedfloor.data import own
-from fedfloor.data.bins import labelled
+from fedfloor.data.files import own
+from fedfloor.data.files.encode import labelled
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError
 from fedfloor.runs.launch import build_park

@@ -13,8 +13,8 @@ import pytest
 
 import fedfloor
 from fedfloor import write_report
-from fedfloor.data import own
 from fedfloor.data.dataset import Owned, Pool, pooled
+from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.deploy import facts
 from fedfloor.engine import metrics

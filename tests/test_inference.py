@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import fedfloor
 from commands import Command, lines
-from fedfloor.data.labels import labels
+from fedfloor.data.made.labels import labels
 from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.models.zoo import NETWORKS

@@ -11,7 +11,7 @@ import pytest
 
 import fedfloor
 from commands import Command, lines
-from fedfloor.data.naming import Naming
+from fedfloor.data.files.tree import Naming
 from fedfloor.experiment import DataSettings, ModelSettings
 from fedfloor.park.own_scale import DeviceNormaliser
 from fedfloor.parts.work import WorkSettings

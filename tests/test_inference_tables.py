@@ -11,7 +11,7 @@ import pytest
 
 import fedfloor
 from commands import Command, lines
-from fedfloor.data import own
+from fedfloor.data.files import own
 from fedfloor.data.reading import Columns, RandomSplit, Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings

@@ -14,7 +14,7 @@ import fedfloor
 from commands import Command
 from fedfloor import Experiment, run
 from fedfloor.checking import checked
-from fedfloor.data.machines import Machines, columns, recordings
+from fedfloor.data.made.machines import Machines, columns, recordings
 from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.runs.parks import load_data

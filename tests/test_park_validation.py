@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import fedfloor
 from commands import lines
-from fedfloor.data import own
 from fedfloor.data.dataset import Dataset, Indices, Pool, pooled
-from fedfloor.data.labels import labels
+from fedfloor.data.files import own
+from fedfloor.data.made.labels import labels
 from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings

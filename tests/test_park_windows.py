@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fedfloor.park.passes
 import fedfloor.park.windows
 from fedfloor.chance import generator
-from fedfloor.data.labels import labels
+from fedfloor.data.made.labels import labels
 from fedfloor.errors import SettingError
 from fedfloor.park.park import Park
 from fedfloor.park.passes import Cycle, endless

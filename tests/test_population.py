@@ -15,7 +15,7 @@ import fedfloor.park.local
 import fedfloor.park.park
 from commands import Command, lines
 from fedfloor.data.dataset import Pool, pooled
-from fedfloor.data.procedural import Procedural, labels, procedural
+from fedfloor.data.made.procedural import Procedural, labels, procedural
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from fedfloor.park.described import describe, device_accuracy

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import TINY, Command
-from fedfloor.data import own
+from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, Split
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build

@@ -13,7 +13,7 @@ import pytest
 import fedfloor
 from fedfloor import Experiment, run
 from fedfloor.checking import checked
-from fedfloor.data.own import load
+from fedfloor.data.files.own import load
 from fedfloor.errors import SettingError
 from fedfloor.runs.naive import repeated
 from fedfloor.runs.parks import load_data

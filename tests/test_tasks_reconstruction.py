@@ -13,7 +13,7 @@ from torch import nn
 from fedfloor import Experiment, run
 from fedfloor.checking import checked
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.own import load
+from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading
 from fedfloor.engine.calibrate import quantile
 from fedfloor.errors import SettingError

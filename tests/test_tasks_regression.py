@@ -13,7 +13,7 @@ import torch
 
 from fedfloor import Experiment, run
 from fedfloor.checking import checked
-from fedfloor.data.own import load
+from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError
 from fedfloor.figures import Errors, coverage, nasa_score, r_squared, rmse

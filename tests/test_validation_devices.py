@@ -10,7 +10,7 @@ import pytest
 
 import fedfloor
 from commands import lines
-from fedfloor.data import own
+from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import EvaluateSettings, Experiment

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fedfloor.data.published import File, Published
+from fedfloor.data.sources import File, Published
 from fedfloor.errors import SettingError
 
 ONE, TWO = b"one" * 50_000, b"two" * 10

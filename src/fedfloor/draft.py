@@ -16,17 +16,16 @@ from typing import Any
 import numpy as np
 
 from fedfloor import config, places
-from fedfloor.data import guess, levels, own, proposals
+from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import expanded, is_there
-from fedfloor.data.findings import findings
+from fedfloor.data.files import expanded, is_there, own
+from fedfloor.data.files.encode import MeasureError
+from fedfloor.data.files.rows import PACKED
+from fedfloor.data.files.table import EmptySensorsError, MissingValuesError
+from fedfloor.data.files.times import EPOCHS
+from fedfloor.data.files.tree import TABLES, walk
 from fedfloor.data.guess import FEW
-from fedfloor.data.joined import EmptySensorsError, MissingValuesError
-from fedfloor.data.lines import PACKED
-from fedfloor.data.names import MeasureError
-from fedfloor.data.naming import TABLES
-from fedfloor.data.times import EPOCHS
-from fedfloor.data.tree import walk
+from fedfloor.data.proposals import findings
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.names import count
@@ -113,7 +112,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if park.dataset.task == CLASSIFICATION:
         _check_classes(data, park.dataset, path.name)
     if there.is_dir():
-        notes[:0] = levels.words(park.dataset, there, data)
+        notes[:0] = proposals.folder_words(park.dataset, there, data)
     notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
     notes += [*_suspects(data, park.dataset), *_alike(park.dataset)]
     for sentence in notes:
@@ -143,7 +142,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     elif not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
         return []
     if folder:
-        levels.check(files, data)
+        proposals.check_levels(files, data)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
     needed = ("label",) if labelled and not data.get("remaining") and _task(data).labelled else ()
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
@@ -280,7 +279,7 @@ def _moment(time: float, form: str | None) -> str:
 
 def _last_is_label(found: Dataset, path: Path, data: Mapping[str, Any]) -> bool:
     files = [one for one in walk(path) if not one.empty]
-    return "label" in levels.layout_of(found, files, data)
+    return "label" in proposals.layout_of(found, files, data)
 
 
 def _suspects(data: Mapping[str, Any], found: Dataset) -> list[str]:

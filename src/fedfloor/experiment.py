@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fedfloor.data.cmapss import Cmapss
-from fedfloor.data.machines import Machines
-from fedfloor.data.procedural import Procedural
+from fedfloor.data.made.machines import Machines
+from fedfloor.data.made.procedural import Procedural
+from fedfloor.data.published.cmapss import Cmapss
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import SOURCES
 from fedfloor.errors import SettingError, require

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfloor.cli.budgets import within
-from fedfloor.data.lines import unpacked
+from fedfloor.data.files.rows import unpacked
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.runs.orders import Limits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -40,8 +40,8 @@ class Inputs:
         dialect: how the tables were written, where that is not plain: ``time_format``, ``header``, ….
         coding: what texts and numbers of tables became where they are not taken as they are: ``bins`` make classes of a
             label that is a number, ``categories`` sensors of texts.
-        device_of: how a table's place names its device, as :class:`~fedfloor.data.naming.Naming`; empty where a column
-            does, or nothing.
+        device_of: how a table's place names its device, as :class:`~fedfloor.data.files.tree.Naming`; empty where a
+            column does, or nothing.
     """
 
     kind: Literal["image", "table"] = "image"
@@ -223,3 +223,32 @@ def pooled(
         name, classes, train.x.shape[1:], train.y, test.y, train.owner, test.owner, digest, take, take_test,
         scale=1 / 255 if train.x.dtype == np.uint8 else 1.0, owned=owned or Owned(),
     )  # fmt: skip
+
+
+def by_owner(data: Dataset) -> list[NDArray[np.int64]]:
+    """Return the labels of each owner's samples; of a data set without owners one list of all.
+
+    Args:
+        data: the data set.
+    """
+    owner = np.zeros(len(data.y), np.int32) if data.owner is None else data.owner
+    order = np.argsort(owner, kind="stable")
+    labels = np.asarray(data.y)[order]
+    return np.split(labels, np.flatnonzero(np.diff(owner[order])) + 1)
+
+
+def drawn_counts(
+    devices: int, labels: Sequence[NDArray[np.int64]], rng: np.random.Generator, size: int, classes: int
+) -> NDArray[np.int64]:
+    """Return the counts of a batch of each of some owners, different ones where there are enough [F, devices].
+
+    Args:
+        devices: how many.
+        labels: of each owner's samples; one with fewer than a batch has them more than once.
+        rng: of the draws.
+        size: samples of a batch.
+        classes: F.
+    """
+    owners = rng.choice(len(labels), devices, replace=devices > len(labels))
+    held = [rng.choice(labels[one], size, replace=labels[one].size < size) for one in owners]
+    return np.stack([np.bincount(one, minlength=classes) for one in held], axis=1)

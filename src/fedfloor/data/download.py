@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from fedfloor.data import sources
 from fedfloor.data.files import expanded
-from fedfloor.data.published import PUBLISHED, File, Published
+from fedfloor.data.sources import PUBLISHED, File, Published
 from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 
 CHUNK = 1 << 16  # bytes

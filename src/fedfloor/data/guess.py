@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedfloor.data.columnar import is_parquet
-from fedfloor.data.lines import place
+from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.rows import place
+from fedfloor.data.files.sheet import MISSING, check_header, head, looks_like_time, numbers_of, other_marks
+from fedfloor.data.files.times import READ, moment
 from fedfloor.data.reading import Columns
-from fedfloor.data.sheet import MISSING, check_header, head, looks_like_time, numbers_of, other_marks
-from fedfloor.data.times import READ, moment
 from fedfloor.errors import SettingError
 
 ANSWERS = (

@@ -1,19 +1,278 @@
-"""Which split fits data of one's own, and why; for a draft that its reader can correct."""
+"""What a draft proposes: the split that fits, sensors to leave out, and what the folders above files are read as."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.naming import of_file
-from fedfloor.data.tree import walk
+from fedfloor.data.files.encode import natural_order, sources
+from fedfloor.data.files.sheet import looks_like_time
+from fedfloor.data.files.tree import Found, named, of_file, stem_of, walk
+from fedfloor.data.reading import DEVICE
 from fedfloor.errors import SettingError
+
+MOST = 50_000  # training samples that are looked at, evenly spread
+DEVICES, IN_A_ROW = 20, 500  # devices and samples of each that counters are looked for in
+FEW = 50  # values of a sensor that may tell a class
+SHOWN = 5  # samples of a value before it says anything
+MARGIN = 0.1  # of a sensor's range in training, by which a value is beyond it
+BEYOND = 0.1  # share of test samples with such values
+SAME = 1e-6  # 1 − |correlation| of copies
+MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for sign in (1, -1)), 32767, -32768, 65535)
+OFTEN = 3  # times that a mark for missing values occurs
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sensor to look at.
+
+    Args:
+        sensor: its name.
+        text: what it seems to be, to be read after its name.
+        leave: whether it should be left out.
+    """
+
+    sensor: str
+    text: str
+    leave: bool = True
+
+
+def findings(data: Dataset) -> list[Finding]:
+    """Return sensors that are constant, count up, tell the class by themselves, or copy another.
+
+    Args:
+        data: rows of sensors, or windows, of which the last row is looked at.
+    """
+    if data.inputs.kind != "table" or data.made is not None or not len(data.y):
+        return []
+    every = np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST)
+    x, y = _last_row(data, every), data.y[every]
+    counted = _counters(data)
+    told: dict[int, str] = {}
+    texts = _texts(data)
+    for i in range(x.shape[1]):
+        column = x[:, i]
+        known = column[~np.isnan(column)]
+        if len(known) and known.min() == known.max() and not texts[i]:
+            told[i] = f"is {known[0]:g} in every row looked at: it tells nothing"
+        elif i in counted:
+            told[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
+        else:
+            text = _tells(column, y, data.classes)
+            if text:
+                told[i] = text
+    told |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in told}
+    marks = {i: text for i in range(x.shape[1]) if i not in told and (text := _missing_mark(x[:, i]))}
+    return [Finding(data.inputs.columns[i], (told | marks)[i], leave=i in told) for i in sorted(told | marks)]
+
+
+def values_beyond(data: Dataset) -> dict[str, float]:
+    """Return the sensors of which at least :data:`BEYOND` of the test samples lie outside training, and their share.
+
+    Outside is below min − m·r or above max + m·r, with m = :data:`MARGIN` and r = max − min of the training samples. Up
+    to :data:`MOST` samples of either part are looked at, evenly spread, and of windows the last row.
+
+    Args:
+        data: rows of sensors, or windows; nothing is returned for others.
+    """
+    if data.inputs.kind != "table" or data.made is not None or not len(data.y) or not len(data.y_test):
+        return {}
+    train, test = (np.arange(min(n, MOST)) * n // min(n, MOST) for n in (len(data.y), len(data.y_test)))
+    x, z = _last_row(data, train), _last_row(data, test, tests=True)
+    low, high = np.fmin.reduce(x), np.fmax.reduce(x)
+    margin = MARGIN * (high - low)
+    share = ((z < low - margin) | (z > high + margin)).mean(axis=0)
+    return {data.inputs.columns[i]: float(share[i]) for i in np.flatnonzero(share >= BEYOND)}
+
+
+def _last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False) -> NDArray[np.float64]:
+    blocks = [indices[first : first + 5000] for first in range(0, len(indices), 5000)]
+    parts = [data.take_test(block) if tests else data.take(block, 0) for block in blocks]
+    x = np.concatenate(parts).astype(np.float64)
+    return x if x.ndim == 2 else x[:, :, -1]
+
+
+def _counters(data: Dataset) -> set[int]:
+    """Return the sensors that rise from each sample of a device, or a recording, to its next, in whole numbers."""
+    owner = data.run if data.run is not None else data.owner
+    owner = np.zeros(len(data.y), np.int32) if owner is None else owner
+    rises, seen = np.ones(data.shape[0], np.bool_), 0
+    for device in np.unique(owner)[:DEVICES].tolist():
+        mine = np.flatnonzero(owner == device)[:IN_A_ROW]
+        if len(mine) < SHOWN:
+            continue
+        x = _last_row(data, mine)
+        rises &= (np.diff(x, axis=0) > 0).all(axis=0) & (x == np.floor(x)).all(axis=0)
+        seen += 1
+    return {*np.flatnonzero(rises).tolist()} if seen else set()
+
+
+def _tells(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequence[str]) -> str:
+    """Return how a sensor of few values tells the class, if it does."""
+    values, code, count = np.unique(column, return_inverse=True, return_counts=True)
+    if not 2 <= len(values) <= FEW or len(values) * SHOWN > len(column):
+        return ""
+    table = np.zeros((len(values), len(classes)), np.int64)
+    np.add.at(table, (code.ravel(), y), 1)
+    pure = table.max(axis=1) == count
+    if pure.all() and len({*table.argmax(axis=1).tolist()}) > 1:
+        return f"tells the class: each of its {len(values)} values occurs with one class only. A copy of the label?"
+    usual = int(np.bincount(y).argmax())
+    odd = np.flatnonzero(pure & (count >= SHOWN) & (table.argmax(axis=1) != usual))
+    if len(values) <= SHOWN and len(odd):
+        value, name = values[odd[0]], classes[int(table[odd[0]].argmax())]
+        return f"is {value:g} for '{name}' only ({count[odd[0]]} times): a consequence of the label?"
+    return ""
+
+
+def _missing_mark(column: NDArray[np.float64]) -> str:
+    """Return which value of a sensor seems to stand for a missing one: -999 and its like, far from all others."""
+    for value in MARKS:
+        count = int((column == value).sum())
+        others = column[(column != value) & ~np.isnan(column)]
+        if count >= OFTEN and len(others) and np.abs(others - value).min() > np.ptp(others) > 0:
+            return (
+                f"is {value:g} in {count:,} of the rows looked at, far from all its other values: if that stands for a "
+                "missing value, empty these cells"
+            )
+    return ""
+
+
+def _texts(data: Dataset) -> list[str]:
+    """Return for each sensor the column of texts that it stands for a value of; empty for others."""
+    columns = data.inputs.columns
+    found = sources(columns, data.inputs.coding.get("categories", ()))
+    return ["" if text == name else text for name, text in zip(columns, found, strict=True)]
+
+
+def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
+    """Return the sensors that are another one, or a multiple of it and a constant, but for those of one category."""
+    filled = np.where(np.isnan(x), 0.0, x)
+    centred = filled - filled.mean(axis=0)
+    length = np.sqrt((centred**2).sum(axis=0))
+    unit = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
+    alike = np.abs(unit.T @ unit)
+    told: dict[int, str] = {}
+    for i in range(1, len(names)):
+        before = [
+            j for j in range(i)
+            if j not in told and alike[i, j] > 1 - SAME and length[i] > 0 and not (texts[i] and texts[i] == texts[j])
+        ]  # fmt: skip
+        if before:
+            same = np.array_equal(filled[:, i], filled[:, before[0]])
+            how = "holds the same as" if same else "is a multiple of (and perhaps a constant more than)"
+            told[i] = f"{how} '{names[before[0]]}'"
+    return told
+
+
+OTHERS = {
+    "device/file": "each file may be a device of its own (--set data.device=file), in its factory's folder",
+    "device/label/file": "the folders may be factories and devices, if the tables hold a column of labels",
+    "factory/device/file": "the folders may be devices and labels, days or parts of them",
+    "factory/device/label/file": "",
+}
+
+
+def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return the form of file names that are a device's name and a date, and the devices; None where they are not.
+
+    >>> dated(["P-1_2026-01.csv", "P-1_2026-02.csv", "P-2_2026-01.csv"])
+    ('DEVICE_*', ['P-1', 'P-2'])
+    >>> dated(["pump_1_2026-01.csv", "pump_1_2026-02.csv"]), dated(["a.csv", "b.csv"])
+    (('DEVICE_20*', ['pump_1']), None)
+    """
+    found = [re.fullmatch(r"(.+?)([_ .-]+)(?:19|20)\d\d(?:\D?\d\d?){0,2}(?:\D.*)?", stem_of(name)) for name in names]
+    known = [match for match in found if match]
+    devices = natural_order([match[1] for match in known])
+    signs = {match[2] for match in known}
+    if len(known) < len(names) or len(signs) != 1 or len(devices) == len(names):
+        return None
+    sign = signs.pop()
+    return f"{DEVICE}{sign}{'20' if any(sign in name for name in devices) else ''}*", devices
+
+
+def check_levels(files: Sequence[Found], told: Mapping[str, Any]) -> None:
+    """Check that files in a folder each are recordings of that device, where nothing else may be read from them.
+
+    Raises:
+        SettingError: several folders hold several files, no name of which stands in two: each may be a device.
+    """
+    folders = [one.folders for one in files]
+    names = [one.path.name for one in files]
+    if told.get("device") or told.get("layout") or any(len(one) != 1 for one in folders):
+        return
+    days = all(looks_like_time(name.split(".")[0].replace("_", "-")) for name in names)
+    if len({*folders}) < 2 or len({*folders}) == len(folders) or len({*names}) < len(names) or days:
+        return
+    where = natural_order([one[0] for one in folders])
+    by_date = dated(names)
+    several = ""
+    if by_date is not None:
+        several = (
+            f" Devices with a file per date ({named(by_date[1])}): --set data.device=file --set data.factory=folder "
+            f"--set 'data.file_name={by_date[0]}'."
+        )
+    raise SettingError(
+        f"{files[0].name}: its folder may be a device and the file one of its recordings, or the folder a factory and "
+        f"the file a device: folders {named(where)}; files {named(natural_order(names))}. Recordings: --set "
+        f"data.device=folder. Devices: --set data.device=file --set data.factory=folder.{several}"
+    )
+
+
+def layout_of(data: Dataset, files: Sequence[Found], told: Mapping[str, Any]) -> str:
+    """Return the layout that a folder was read with."""
+    if told.get("device", "folder") != "folder":
+        return ""
+    depth, factories = len(files[0].folders), bool(data.owned.factories)
+    if told.get("layout"):
+        return str(told["layout"])
+    if depth == 1:
+        return "device/file"
+    if depth == 2:
+        return "factory/device/file" if factories else "device/label/file"
+    return "factory/device/label/file"
+
+
+def folder_words(data: Dataset, path: Path, told: Mapping[str, Any]) -> list[str]:
+    """Return a sentence per level of a folder, and one on what it might be instead.
+
+    Args:
+        data: as it was read.
+        path: the folder.
+        told: keys of ``[data]``.
+    """
+    files = [one for one in walk(path) if not one.empty]
+    if told.get("device", "folder") != "folder":
+        each = "files of one name are a device" if told.get("file_name") else "each file is a device"
+        where = {"file": each, "column": "a column names the devices"}[told["device"]]
+        above = ", its folder is its factory" if told.get("factory") == "folder" else ""
+        said = [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
+        by_date = dated([one.path.name for one in files])
+        if told["device"] == "file" and by_date is not None and not told.get("file_name"):
+            said.append(
+                f"if these files are several of each device ({named(by_date[1])}): --set 'data.file_name={by_date[0]}'"
+            )
+        return said
+    if not files or not files[0].folders:
+        return []
+    layout, given = layout_of(data, files, told), "layout" in told
+    said = [f"layout: folders are read as {layout}{', as given' if given else ''}"]
+    for level, role in enumerate(layout.split("/")[: len(files[0].folders)]):
+        names = natural_order([one.folders[level] for one in files])
+        plural = {"factory": "factories", "device": "devices", "label": "labels"}[role]
+        said[0] += f"; {plural} {named(names)}"
+    if OTHERS.get(layout) and not given:
+        said.append(f"layout alternatives: {OTHERS[layout]}; --layout LAYOUT is one of {', '.join(OTHERS)}")
+    return said
+
 
 RARE = 10  # times smaller a class's share of the training samples than of the test samples, or the other way round
 KINDS = {

@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from uuid import UUID
 
 from fedfloor._version import __version__
-from fedfloor.data.columnar import PARQUET
 from fedfloor.data.files import expanded
+from fedfloor.data.files.columnar import PARQUET
 from fedfloor.errors import RunError, SettingError
 
 ROWS = 1 << 16  # rows held at once

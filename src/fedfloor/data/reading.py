@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfloor.data.dataset import Missing
-from fedfloor.data.times import check_format
+from fedfloor.data.files.times import check_format
 from fedfloor.errors import SettingError, require
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting

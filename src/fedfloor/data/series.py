@@ -1,18 +1,266 @@
-"""Recordings become a data set: divided into training and test, cut into windows, missing values dealt with."""
+"""Recordings become a data set: what the task asks of each sample, windows, missing values."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Dataset, Indices, Inputs, Missing, Owned, Owners, Times, Values
-from fedfloor.data.reading import LastSplit, Reading, RunSplit
+from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
+from fedfloor.data.files.encode import ONE_CLASS, names_of
+from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, runs
-from fedfloor.data.targets import Asked, asked, with_rows_ahead, without_abnormal
+from fedfloor.errors import SettingError, nearest
+from fedfloor.tasks.forecasting import Forecasting
+from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
+from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.task import Task
+
+log = logging.getLogger(__name__)
+NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false", "")  # names that the class of normal operation goes by
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked of samples.
+
+    Args:
+        task: with what it takes from the training samples.
+        classes: names of the bins.
+        y: int64 [n], the bins of all samples, training and test.
+        target: float32 [n, T]; None where the bins are asked for.
+    """
+
+    task: Task
+    classes: tuple[str, ...]
+    y: Labels
+    target: Targets | None = None
+
+
+def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
+    """Return a reading whose windows go on for the rows that a task looks ahead.
+
+    Raises:
+        SettingError: no window is set, or no recording is so long.
+    """
+    ahead, window = reading.asked.ahead, reading.window
+    if not ahead:
+        return reading
+    if window is None:
+        raise SettingError(
+            f"data.task = '{reading.asked.kind}' forecasts from the rows before: set [data] window, such as "
+            "{ length = 30, step = 1 }."
+        )
+    longest = max((end - first for first, end in runs(rows.segment, rows.part)), default=0)
+    if longest < window.length + ahead:
+        raise SettingError(
+            f"{name}: a window of {window.length} rows and the {ahead} rows ahead of it (data.task.horizon) are longer "
+            f"than every recording; the longest has {longest} rows. Shorten one of them."
+        )
+    return replace(reading, window=Window(window.length + ahead, window.stride))
+
+
+def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading) -> Cut:
+    """Return the samples that a task learns from and is judged by: training samples with an abnormal row are left out.
+
+    Args:
+        name: of the data set.
+        classes: F names of the recordings' labels.
+        rows: the recordings.
+        cut: the samples.
+        reading: the task; other tasks than reconstruction learn from all of them.
+
+    Raises:
+        SettingError: it is not known which class is normal, or nothing normal is left of a device.
+    """
+    task = reading.asked
+    if not isinstance(task, Reconstruction):
+        return cut
+    before = np.concatenate([[0], np.cumsum(rows.y != _normal(name, classes, task))])
+    odd = ~cut.test & (before[cut.start + cut.length] > before[cut.start])
+    train = int((~cut.test).sum())
+    if not odd.any() or task.abnormal == "used":
+        if odd.any():
+            log.warning("%s: %s of %s training samples have an abnormal row, and are used (data.task.abnormal).", name,
+                        f"{odd.sum():,}", f"{train:,}")  # fmt: skip
+        return cut
+    log.info(
+        "%s: %s of %s training samples have an abnormal row by their labels, and are left out.", name, f"{odd.sum():,}",
+        f"{train:,}",
+    )  # fmt: skip
+    kept = Cut(cut.start[~odd], cut.test[~odd], cut.length)
+    if kept.test.all():
+        raise SettingError(
+            f"{name}: no training sample is normal throughout, and data.task = 'reconstruction' learns normal "
+            "operation. Use shorter windows, split the data another way, or name the normal class (data.task.normal)."
+        )
+    if rows.owner is not None:
+        lost = np.setdiff1d(rows.owner[cut.last[~cut.test]], rows.owner[kept.last[~kept.test]])
+        if len(lost):
+            log.warning("%s: %d devices have no normal training sample: they do not train.", name, len(lost))
+    return kept
+
+
+def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
+    """Return the number of the normal class."""
+    if task.normal is not None:
+        if task.normal not in classes:
+            raise SettingError(
+                f"data.task.normal = '{task.normal}': no class is called so.{nearest(task.normal, classes)} Classes: "
+                f"{', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}."
+            )
+        return classes.index(task.normal)
+    known = [i for i, one in enumerate(classes) if one.strip().lower() in NORMAL]
+    if len(classes) == 1:
+        return 0
+    if len(known) != 1:
+        raise SettingError(
+            f"{name}: which of the classes {', '.join(classes[:20])} is normal operation? Name it: [data] task = "
+            '{ kind = "reconstruction", normal = "…" }.'
+        )
+    return known[0]
+
+
+def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
+    """Return what a task asks of samples.
+
+    Args:
+        name: of the data set.
+        classes: F names of the recordings' labels.
+        rows: the recordings.
+        cut: the samples; those of a forecast with the rows ahead of them.
+        reading: the task.
+        inputs: names of the sensors.
+
+    Raises:
+        SettingError: the samples do not have what the task asks for, or too little of it.
+    """
+    task, train = reading.asked, ~cut.test
+    if not reading.whole:
+        _check_sensors(name, rows, inputs)
+    if isinstance(task, Regression):
+        if rows.target is None:
+            raise SettingError(f"{name}: its labels are classes, and data.task = 'regression' predicts numbers.")
+        target = rows.target[cut.last]
+        found = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
+        called, y = names_of(found.edges, reading.classes), found.bin(target)
+        if not reading.whole:
+            _check_falls(name, task, rows)
+            _check_ranges(name, reading, called, y, target[:, 0])
+        return Asked(found, called, y, target)
+    if isinstance(task, Forecasting):
+        return _forecast(name, task, rows, cut, inputs)
+    y = rows.y[cut.last].astype(np.int64)
+    if isinstance(task, Reconstruction):
+        length = reading.window.length if reading.window else rows.x.shape[2] if rows.x.ndim == 3 else 1
+        return Asked(replace(task, rows=length), CLASSES, (y != _normal(name, classes, task)).astype(np.int64))
+    if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
+        raise SettingError(
+            f"{name}: every training sample is '{classes[y[train][0]]}'. There are other classes, but no training "
+            'sample is one of them: try [data] split = { kind = "random" }, another share for testing, or other '
+            f"windows. {ONE_CLASS}"
+        )
+    return Asked(task, classes, y)
+
+
+def _named(task: Regression, many: int, reading: Reading, inputs: Inputs) -> Regression:
+    """Return the task with the name and the unit of its target, where the data have them and it has none."""
+    if many > 1 or task.names:
+        return task
+    if reading.remaining:
+        return replace(task, names=("rows left",), unit=task.unit or "rows")
+    label = inputs.names.get("label")
+    return replace(task, names=(label,)) if label else task
+
+
+def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
+    """Refuse recordings in which no sensor ever changes."""
+    x = rows.x
+    if rows.noun == "rows" and x.ndim == 2 and len(x) > 1 and (x[1:100] == x[0]).all() and (x == x[0]).all():
+        shown = ", ".join(f"{one} = {value:g}" for one, value in zip(inputs.columns[:5], x[0].tolist(), strict=False))
+        raise SettingError(
+            f"{name}: no sensor ever changes ({shown}{', …' if len(inputs.columns) > 5 else ''}), so that there is "
+            "nothing to learn from. Look at which columns are sensors ([data] columns) and how numbers are written "
+            "([data] decimal)."
+        )
+
+
+def _check_falls(name: str, task: Regression, rows: Rows) -> None:
+    """Refuse a label with a cap, a remaining life, that rises along all recordings and falls along none."""
+    if task.cap is None or rows.target is None:
+        return
+    steps = np.diff(rows.target[:, 0])[rows.segment[1:] == rows.segment[:-1]]
+    if len(steps) and (steps >= 0).all() and (steps > 0).any():
+        raise SettingError(
+            f"{name}: its label rises along the recordings, from {rows.target[0, 0]:g} in the first row, and never "
+            "falls; with data.task.cap it is taken for a remaining life, which falls to the failure. If it counts the "
+            "rows so far, leave it out (data.columns.ignore) and set data.remaining = true for recordings that run to "
+            "failure; if it is another number, leave data.task.cap out."
+        )
+
+
+def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Labels, target: NDArray[Any]) -> None:
+    """Refuse ``[data] bins`` of which some are empty everywhere."""
+    empty = [called[i] for i in np.flatnonzero(np.bincount(y, minlength=len(called)) == 0)]
+    if reading.bins and empty:
+        raise SettingError(
+            f"{name}: data.bins = {list(reading.bins)}: no sample lies in {' or '.join(map(repr, empty))}; the targets "
+            f"lie from {target.min():g} to {target.max():g}. Name edges between these, or leave data.bins out: the "
+            "ranges are then of equal frequency."
+        )
+
+
+def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, inputs: Inputs) -> Asked:
+    if rows.x.ndim != 2 or rows.x.dtype != np.float32:
+        raise SettingError(f"{name}: pictures and ready-made windows have no rows ahead of them to forecast.")
+    unknown = next((one for one in task.sensors if one not in inputs.columns), None)
+    if unknown is not None:
+        known = f"{', '.join(inputs.columns[:20])}{', …' if len(inputs.columns) > 20 else ''}"
+        raise SettingError(
+            f"data.task.sensors: no sensor is called '{unknown}'.{nearest(unknown, inputs.columns)} Sensors: {known}."
+        )
+    sensors = task.sensors or inputs.columns
+    channels = [inputs.columns.index(one) for one in sensors]
+    values = rows.x[:, channels].astype(np.float32, copy=False)
+    first = cut.start + cut.length - task.horizon
+    target = np.stack([values[first + h] for h in range(task.horizon)], 2)  # [n, S, H]
+    if not np.isfinite(target).all():
+        raise SettingError(
+            f"{name}: values are missing in the rows that are to be forecast, and [data] missing = "
+            f'\'{inputs.missing}\' leaves them so. Set missing = "previous" or "drop".'
+        )
+    constant = np.ptp(target[~cut.test].swapaxes(1, 2).reshape(-1, len(sensors)), axis=0) == 0
+    if constant.any():
+        still = [sensors[i] for i in np.flatnonzero(constant)]
+        raise SettingError(
+            f"{name}: sensor '{still[0]}' never changes in the training samples, so that there is nothing to forecast"
+            f"{f' (nor do {len(still) - 1} others)' if still[1:] else ''}. Name the sensors to forecast with "
+            "data.task.sensors, or leave it out of the table (data.columns.ignore)."
+        )
+    naive = np.repeat(_naive(values, rows, cut, task.season or 1), task.horizon)
+    flat = target.reshape(len(target), -1).astype(np.float32)
+    found = task.fitted(flat[~cut.test], naive=naive.tolist())
+    found = replace(found, sensors=tuple(sensors))
+    return Asked(found, names_of(found.edges), found.bin(flat), flat)
+
+
+def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> NDArray[np.float64]:
+    """Return the mean |x_t − x_{t−before}| of each sensor over the rows of training samples, float64 [S]."""
+    starts = cut.start[~cut.test]
+    edges = np.zeros(len(values) + 1, np.int64)
+    np.add.at(edges, starts, 1)
+    np.add.at(edges, starts + cut.length, -1)
+    train = np.cumsum(edges[:-1]) > 0
+    same = train[before:] & train[:-before] & (rows.segment[before:] == rows.segment[:-before])
+    if not same.any():
+        raise SettingError(f"data.task.season = {before}: no recording has two training rows so far apart.")
+    away = np.abs(values[before:][same].astype(np.float64) - values[:-before][same])
+    return np.maximum(np.nanmean(away, axis=0), np.finfo(np.float32).tiny)  # type: ignore[no-any-return]
+
 
 log = logging.getLogger(__name__)
 

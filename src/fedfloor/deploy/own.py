@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data import own
-from fedfloor.data.categories import described
 from fedfloor.data.dataset import Dataset, Labels, Made, Owned, Pool, Values, pooled
+from fedfloor.data.files import own
+from fedfloor.data.files.encode import described
+from fedfloor.data.files.npz import samples
 from fedfloor.data.reading import Own
-from fedfloor.data.samples import samples
 from fedfloor.deploy.facts import Facts, apply_found
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest

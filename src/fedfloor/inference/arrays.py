@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.naming import Naming
+from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError
 
 Shape = tuple[int, ...]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data import own
-from fedfloor.data.lines import unpacked
-from fedfloor.data.picture import SUFFIXES
-from fedfloor.data.zipped import read_arrays
+from fedfloor.data.files import own
+from fedfloor.data.files.npz import read_arrays
+from fedfloor.data.files.pictures import SUFFIXES
+from fedfloor.data.files.rows import unpacked
 from fedfloor.errors import SettingError, nearest
 from fedfloor.inference import pictures
 from fedfloor.inference.arrays import fitting

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Images
-from fedfloor.data.picture import read_picture
+from fedfloor.data.files.pictures import read_picture
 from fedfloor.errors import SettingError
 
 MODES = {1: "L", 3: "RGB"}  # channels → what Pillow calls them
@@ -18,7 +18,7 @@ def picture(path: Path, shape: tuple[int, ...], *, resize: bool = False, invert:
     """Read a picture, in grey or colour as the model has one channel or three: uint8 [C, H, W].
 
     Args:
-        path: a file that :func:`~fedfloor.data.picture.read_picture` reads.
+        path: a file that :func:`~fedfloor.data.files.pictures.read_picture` reads.
         shape: (C, H, W) of the model's samples.
         resize: scale a picture of another size, rather than refuse it.
         invert: exchange light and dark.

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.bins import binned
-from fedfloor.data.categories import columns_of, described, encoded
 from fedfloor.data.files import content
+from fedfloor.data.files.encode import binned, columns_of, described, encoded
+from fedfloor.data.files.sheet import Sheet, read
+from fedfloor.data.files.times import written
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
-from fedfloor.data.sheet import Sheet, read
-from fedfloor.data.times import written
 from fedfloor.errors import SettingError
 from fedfloor.inference.arrays import Sensors
 from fedfloor.inference.samples import UNKNOWN, Samples, named, within

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.checking import parsed
-from fedfloor.data.naming import Naming
+from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError, shown
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.inference.own_scale import OwnScale

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.bins import numbers
-from fedfloor.data.sheet import NO_LABEL, Sheet
+from fedfloor.data.files.encode import numbers
+from fedfloor.data.files.sheet import NO_LABEL, Sheet
 from fedfloor.errors import SettingError
 
 Targets = NDArray[np.float32]

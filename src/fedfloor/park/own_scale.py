@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.categories import described, scales
 from fedfloor.data.dataset import Dataset, Indices, Values
+from fedfloor.data.files.encode import described, scales
 from fedfloor.errors import SettingError, require
 from fedfloor.park.normalised import Normalised, Statistics
 from fedfloor.park.statistics import device_sums, standard
@@ -28,7 +28,7 @@ class DeviceNormaliser:
     """Each device by the mean m and the deviation s of its own training rows: value = (stored − m)/s, per sensor.
 
     The columns of categories mean the same on every device, so that their scale is the same, too:
-    :func:`~fedfloor.data.categories.scales`.
+    :func:`~fedfloor.data.files.encode.scales`.
 
     A row counts once, in however many windows it is; a missing value does not count; a sensor that is constant in these
     rows is centred only, and one without any value in them is 0 throughout. A device that has

@@ -39,7 +39,7 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     Raises:
         SettingError: a share out of range, or no device that has a sample to give.
 
-    >>> from fedfloor.data.labels import labels
+    >>> from fedfloor.data.made.labels import labels
     >>> data, kept = hold_out(labels(2, 20, seed=0), [np.arange(20), np.arange(20, 40)], 0.1, seed=0)
     >>> data.y_test.shape, [len(part) for part in kept]
     ((4,), [18, 18])

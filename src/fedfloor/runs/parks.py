@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.findings import values_beyond
-from fedfloor.data.own import load as load_own
+from fedfloor.data.files.own import load as load_own
+from fedfloor.data.proposals import values_beyond
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment

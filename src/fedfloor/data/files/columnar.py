@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.files import unreadable
-from fedfloor.data.lines import delimiter_of, place, unpacked_bytes
-from fedfloor.data.times import ISO, NUMBERS, Form
+from fedfloor.data.files.rows import delimiter_of, place, unpacked_bytes
+from fedfloor.data.files.times import ISO, NUMBERS, Form
 from fedfloor.errors import SettingError
 
 PARQUET = (".parquet", ".pq")

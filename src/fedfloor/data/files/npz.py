@@ -1,27 +1,178 @@
-"""Arrays of one's own: an .npz file with samples, labels, and whose they are."""
+"""Arrays of one's own: an .npz file with samples, labels, and whose they are.
+
+Nothing is believed that the file says of itself: no pickles, and nothing is allocated before its
+size agrees with the archive's.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import lzma
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fedfloor.data.bins import binned, names_of
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
-from fedfloor.data.names import MeasureError, check_no_measure
+from fedfloor.data.files import unreadable
+from fedfloor.data.files.encode import MeasureError, binned, check_no_measure, names_of
+from fedfloor.data.files.sheet import Sheet
+from fedfloor.data.files.table import of_entry, write
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.data.samples import samples
-from fedfloor.data.sheet import Sheet
-from fedfloor.data.table import of_entry, write
-from fedfloor.data.zipped import read_arrays
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import count
+
+CHANNELS = (1, 3)
+LARGEST = float(np.finfo(np.float32).max)
+BLOCK = 1 << 22  # numbers looked at at once
+
+
+def samples(file: str, name: str, x: NDArray[Any]) -> Values:
+    """Return samples as they are kept.
+
+    Images are uint8: [N, H, W], or [N, C, H, W] with C = 1 or 3; where the second axis is neither and the last one is,
+    they are [N, H, W, C] and turned. Floats are sensors: rows [N, C], or ready-made windows [N, C, L].
+
+    Args:
+        file: its name, for messages.
+        name: the array's.
+        x: the array.
+
+    Returns:
+        uint8 [N, C, H, W], float32 [N, C] or float32 [N, C, L]; NaN where a value is missing.
+
+    Raises:
+        SettingError: another type or shape, or a value that is infinite.
+    """
+    where = f"{file}, array '{name}'"
+    if x.ndim and not x.size:
+        raise SettingError(f"{where}: shape {x.shape}, nothing in it.")
+    if x.dtype == np.uint8:
+        return _images(where, x)
+    if x.dtype.kind != "f":
+        raise SettingError(f"{where}: {x.dtype}. {_hint(x)}")
+    if x.ndim not in (2, 3):
+        more = " Images are uint8: (255 * x).round().astype('uint8') if x is in 0..1." if x.ndim == 4 else ""
+        raise SettingError(f"{where}: {x.dtype} {x.shape}. Sensors are rows [N, C] or windows [N, C, L].{more}")
+    many = max(1, BLOCK * len(x) // x.size)
+    for start in range(0, len(x), many):
+        wrong = np.argwhere(np.abs(x[start : start + many].astype(np.float64)) > LARGEST)
+        if len(wrong):
+            place = (int(wrong[0][0]) + start, *wrong[0][1:].tolist())
+            raise SettingError(f"{where}: {x[place]} at {list(place)} is not a finite number of 32 bits.")
+    return x.astype(np.float32, copy=False)
+
+
+def _images(where: str, x: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim == 4 and x.shape[1] in CHANNELS:
+        return x
+    if x.ndim == 4 and x.shape[3] in CHANNELS:
+        return x.transpose(0, 3, 1, 2)
+    raise SettingError(
+        f"{where}: uint8 {x.shape}. Images are [N, H, W], [N, C, H, W] or [N, H, W, C], with C = 1 (grey) or 3 "
+        "(colour); sensors are floats: x.astype('float32')."
+    )
+
+
+def _hint(x: NDArray[Any]) -> str:
+    if x.dtype.kind in "iu" and x.ndim > 2:
+        return "Images are uint8: scale them to 0..255 and use x.astype('uint8'). Windows are x.astype('float32')."
+    if x.dtype.kind in "iub":
+        return "Sensors are floats: x.astype('float32'). Images are uint8."
+    return "Images are uint8, and sensors float32 or float64."
+
+
+LARGE = 1 << 30  # bytes; what unpacks to more must not be packed to a hundredth: that is no data but a bomb
+RATIO = 100
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) -> dict[str, NDArray[Any]]:
+    """Return arrays of an .npz file by name.
+
+    Nothing is executed (no pickles), and nothing is allocated before its size agrees with the archive's.
+
+    Args:
+        path: the file, as ``np.savez`` or ``np.savez_compressed`` write it.
+        choose: the names that are in it → those to read; it may refuse the file.
+
+    Raises:
+        SettingError: not an .npz file, a damaged or hostile one, or an array of Python objects.
+    """
+    with _opened(path) as archive:
+        members: dict[str, zipfile.ZipInfo] = {}
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if info.flag_bits & 1:
+                raise SettingError(f"{path}: '{info.filename}' has a password. Write it anew with np.savez.")
+            if name in members:
+                raise SettingError(f"{path}: holds the array '{name}' twice. Write it anew with np.savez.")
+            members[name] = info
+        chosen = {name: members[name] for name in choose(list(members))}
+        _check_size(path, list(chosen.values()))
+        return {name: _array(path, archive, info, name) for name, info in chosen.items()}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
+        raise SettingError(
+            f"{path}: not a whole .npz file ({error}). Write it anew with np.savez or np.savez_compressed."
+        ) from error
+
+
+def _check_size(path: Path, members: Collection[zipfile.ZipInfo]) -> None:
+    unpacked, there = sum(info.file_size for info in members), path.stat().st_size
+    if unpacked > LARGE and unpacked > RATIO * there:
+        raise SettingError(
+            f"{path}: {there:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. If "
+            "that is so, write it with np.savez, which does not pack."
+        )
+
+
+def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> NDArray[Any]:
+    with archive.open(info) as stream:
+        shape, dtype = _header(stream)
+        if dtype.hasobject:
+            raise SettingError(
+                f"{path}, array '{name}': Python objects, which could execute anything and are not read. Write "
+                "texts as np.array(…, dtype=str), and lists of unequal length as arrays of one shape."
+            )
+        if not dtype.itemsize:
+            raise ValueError(f"array '{name}' has elements of no length")  # any number of them would fit
+        stated, there = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
+        if stated != there:
+            raise ValueError(f"array '{name}' {shape} needs {stated:,} bytes, but there are {there:,}")
+    with archive.open(info) as stream:
+        return np.asarray(npy.read_array(stream, allow_pickle=False))
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = npy.read_magic(stream)
+    if version not in HEADERS:
+        raise ValueError(f"NPY version {version}")
+    try:
+        shape, _, dtype = HEADERS[version](stream)
+    except Exception as error:  # it is parsed as Python is, and what that raises on damaged text is anybody's guess
+        raise ValueError(f"a header that cannot be read: {str(error) or type(error).__name__}") from error
+    return shape, dtype
+
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +189,7 @@ Arrays = Mapping[str, NDArray[Any]]
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """Read ``x`` and ``y``, and whatever else of :data:`KNOWN` is there.
 
-    What ``x`` may be is said by :func:`~fedfloor.data.samples.samples`.
+    What ``x`` may be is said by :func:`~fedfloor.data.files.npz.samples`.
 
     Args:
         path: the .npz file.

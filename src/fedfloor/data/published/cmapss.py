@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.bins import names_of
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned
 from fedfloor.data.files import content, damaged, find, matrix, needed
+from fedfloor.data.files.encode import names_of
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble
 from fedfloor.data.split import Rows, runs

@@ -1,7 +1,6 @@
 """Procedural data for very large parks: a sample exists only while somebody looks at it, and is made in no time.
 
-The rendered labels of :mod:`fedfloor.data.labels` look like a factory; these say nothing about how good a method is,
-only what it takes to run it with so many devices.
+They measure what a method costs with so many devices, not how good it is: :mod:`fedfloor.data.made.labels` is for that.
 """
 
 from __future__ import annotations

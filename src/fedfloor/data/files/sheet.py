@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data import columnar, workbook
 from fedfloor.data.dataset import Indices, Times, Values
-from fedfloor.data.lines import CALLED, Row, decoded, in_blocks, opened, place
+from fedfloor.data.files import columnar
+from fedfloor.data.files.rows import CALLED, Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
+from fedfloor.data.files.times import NUMBERS, READ, CellError, ChoiceError, Clock, Form, day, decide, shared
+from fedfloor.data.files.times import read as read_times
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.data.times import NUMBERS, READ, CellError, ChoiceError, Clock, Form, day, decide, shared
-from fedfloor.data.times import read as read_times
 from fedfloor.errors import SettingError, nearest
 from fedfloor.tasks.kinds import TASKS
 
@@ -101,7 +101,7 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
     """Return tables with their times, for which all of them decide together how dates are to be read.
 
     Raises:
-        SettingError: they are written in several ways, or can be read in several; see :mod:`fedfloor.data.times`.
+        SettingError: they are written in several ways, or can be read in several; see :mod:`fedfloor.data.files.times`.
     """
     clocks = [sheet.clock for sheet in sheets if sheet.clock is not None]
     if not clocks or len(clocks) < len(sheets):
@@ -128,7 +128,7 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
 
 
 def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
-    """Read a table but for its times; see :func:`fedfloor.data.lines.opened` for how it may be packed and delimited.
+    """Read a table but for its times; see :func:`~fedfloor.data.files.rows.opened` for packing and delimiters.
 
     Where ``[data] header`` names the columns the first row holds values; for a model, unless it holds those names.
 
@@ -221,14 +221,14 @@ def _rows(
     path: Path, encoding: str | None, sheet: str | None, decimal: str, delimiter: str | None
 ) -> AbstractContextManager[Iterator[Row]]:
     """Open a table that is read row by row: CSV, or a sheet of a workbook."""
-    if workbook.is_workbook(path):
-        return workbook.opened(path, sheet, decimal)
+    if is_workbook(path):
+        return opened_workbook(path, sheet, decimal)
     return opened(path, encoding, decimal, delimiter)
 
 
 def _is_plain(path: Path, reading: Reading) -> bool:
     """Return whether a table is large, and may be read by columns."""
-    csv = not workbook.is_workbook(path) and reading.encoding is None and reading.thousands is None
+    csv = not is_workbook(path) and reading.encoding is None and reading.thousands is None
     return csv and path.stat().st_size >= columnar.QUICK
 
 
@@ -288,7 +288,7 @@ class _Gathered:
     def _say_delimiters(self) -> None:
         """Note a text that may be several cells: one with another delimiter in it, and a number beside that."""
         path, given = self.layout.path, self.layout.delimiter
-        if given is not None or columnar.is_parquet(path) or workbook.is_workbook(path):
+        if given is not None or columnar.is_parquet(path) or is_workbook(path):
             return
         for text in self._same:
             pieces = re.split(r"[;|\t]", text)

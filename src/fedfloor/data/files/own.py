@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fedfloor.data import folder, npz, table
-from fedfloor.data.columnar import PARQUET
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import expanded, is_there
-from fedfloor.data.lines import PACKED, unpacked
+from fedfloor.data.files import expanded, folder, is_there, npz, table
+from fedfloor.data.files.columnar import PARQUET
+from fedfloor.data.files.rows import PACKED, WORKBOOKS, unpacked
 from fedfloor.data.reading import Reading
-from fedfloor.data.workbook import WORKBOOKS
 from fedfloor.errors import SettingError, nearest
 
 TABLES = (".csv", ".tsv", ".txt")

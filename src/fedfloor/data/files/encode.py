@@ -1,0 +1,377 @@
+"""Texts become numbers: names of devices and classes, ranges of a number, and sensors that are texts (categories)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.files.sheet import CATEGORY, NO_LABEL, Sheet
+from fedfloor.data.reading import Categories, OneHot
+from fedfloor.errors import SettingError, nearest
+
+if TYPE_CHECKING:
+    from fedfloor.data.files.sheet import Sheet
+    from fedfloor.data.reading import Reading
+
+MOST_NUMBERS = 100  # classes that are numbers, where they are not listed
+ONE_CLASS = (
+    "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
+    "samples with another label. Or learn from normal operation alone: [data] task = 'reconstruction' (anomalies)."
+)
+
+
+def natural_order(names: Sequence[str]) -> list[str]:
+    """Return names sorted as people count.
+
+    >>> natural_order(["press 10", "press 2", "3"])
+    ['3', 'press 2', 'press 10']
+    """
+
+    def part(text: str) -> tuple[int, int, str]:
+        digits = text.lstrip("0")
+        return (0, len(digits), digits) if text.isdecimal() else (1, 0, text)  # the longer number is the larger
+
+    def key(name: str) -> list[tuple[int, int, str]]:
+        return [part(text) for text in re.split(r"(\d+)", name) if text]
+
+    return sorted(set(names), key=lambda name: (key(name), name))
+
+
+def classes_of(
+    labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str], least: int = 2
+) -> tuple[str, ...]:
+    """Return the class names: those that are wanted, or else those that occur.
+
+    Args:
+        labels: of the samples.
+        wanted: the only ones allowed; empty for any.
+        place: sample number → where it stands, in words.
+        least: how many classes must occur.
+
+    Raises:
+        SettingError: a label that is not wanted, or the same for all samples; the message names where.
+    """
+    allowed = set(wanted)
+    odd = next((i for i, label in enumerate(labels) if wanted and label not in allowed), None)
+    if odd is not None:
+        near = nearest(labels[odd], wanted)
+        known = ", ".join(wanted)
+        raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
+    occur = natural_order(labels)
+    if len(occur) < least:
+        raise SettingError(f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. {ONE_CLASS}")
+    return tuple(wanted) or tuple(occur)
+
+
+class MeasureError(SettingError):
+    """Labels are the values of a measure, and classes are asked for."""
+
+
+def check_no_measure(labels: Sequence[str], where: str) -> None:
+    """Refuse labels that are the values of a measure rather than classes: fractions, or very many numbers.
+
+    Args:
+        labels: of the samples, as they stand in a column.
+        where: the file and the column, in words.
+
+    Raises:
+        MeasureError: they are numbers, and one has a fraction or there are more than :data:`MOST_NUMBERS`.
+    """
+    values = natural_order(labels)
+    try:
+        numbers = [float(value.replace(",", ".", 1)) for value in values]
+    except ValueError:
+        return
+    fraction = next((value for value, number in zip(values, numbers, strict=True) if number % 1), None)
+    if fraction is None and len(values) <= MOST_NUMBERS:
+        return
+    edges = ", ".join(f"{edge:.3g}" for edge in np.quantile(sorted(numbers), (1 / 3, 2 / 3)))
+    which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
+    raise MeasureError(
+        f"{where}: {len(values)} different numbers, {which}: a measure, no classes. To predict the number itself: "
+        f"--set data.task=regression. To make classes of ranges of it: --set 'data.bins=[{edges}]'. Or name the column "
+        "that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] classes."
+    )
+
+
+def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
+    """Return int32 [N], the number of each value among the names."""
+    number = {name: i for i, name in enumerate(names)}
+    return np.array([number[value] for value in values], np.int32)
+
+
+def qualified(device: Sequence[str], factory: Sequence[str] | None) -> list[str]:
+    """Return the devices' names; where two factories have a device of the same name, each with its factory's.
+
+    Args:
+        device: of each sample or file.
+        factory: of each of them; None where there are none.
+
+    >>> qualified(["press", "press", "mill"], ["north", "south", "north"])
+    ['north/press', 'south/press', 'north/mill']
+    """
+    if factory is None or len(set(zip(device, factory, strict=True))) == len(set(device)):
+        return list(device)
+    return [f"{hall}/{name}" for name, hall in zip(device, factory, strict=True)]
+
+
+def names_of(edges: Sequence[float], classes: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the classes of ranges, the lowest first: those given, or names made of the edges.
+
+    >>> names_of([30, 80]), names_of([-1, 0.5], ["low", "middle", "high"])
+    (('<30', '30-80', '>=80'), ('low', 'middle', 'high'))
+    """
+    if classes:
+        return tuple(classes)
+    shown = [f"{edge:g}" for edge in edges]
+    mark = " to " if min(edges) < 0 else "-"
+    middle = [f"{low}{mark}{high}" for low, high in pairwise(shown)]
+    return (f"<{shown[0]}", *middle, f">={shown[-1]}")
+
+
+def binned(
+    texts: Sequence[str], edges: Sequence[float], names: Sequence[str], place: Callable[[int], str]
+) -> list[str]:
+    """Return the class of each number: class c holds edge c−1 ≤ v < edge c.
+
+    Args:
+        texts: the numbers as they stand in a table, a comma or a point as the decimal mark.
+        edges: between classes, ascending.
+        names: of the classes.
+        place: row → where it stands, in words.
+
+    Raises:
+        SettingError: one is no finite number; the message names where.
+
+    >>> binned(["29.5", "30", "81"], [30, 80], ["low", "middle", "high"], str)
+    ['low', 'middle', 'high']
+    """
+    known: dict[str, str] = {}
+    for row, text in enumerate(texts):
+        if text not in known:
+            try:
+                number = float(text.replace(",", ".", 1))
+            except ValueError:
+                number = np.nan
+            if not np.isfinite(number):
+                raise SettingError(f"{place(row)}: '{text}' is no number, and data.bins makes classes of numbers.")
+            known[text] = names[int(np.searchsorted(edges, number, "right"))]
+    return [known[text] for text in texts]
+
+
+def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.float32]:
+    """Return numbers as they stand in a table, a comma or a point as the decimal mark, float32 [N, 1].
+
+    Raises:
+        SettingError: one is no finite number; the message names where.
+
+    >>> numbers(["29,5", "30"], str).ravel().tolist()
+    [29.5, 30.0]
+    """
+    known: dict[str, float] = {}
+    for row, text in enumerate(texts):
+        if text not in known:
+            try:
+                known[text] = float(text.replace(",", ".", 1))
+            except ValueError:
+                known[text] = np.nan
+            if not np.isfinite(np.float32(known[text])):
+                raise SettingError(
+                    f"{place(row)}: '{text}' is no finite number, and with data.task = 'regression' the label is one. "
+                    "Correct it, leave the row out, or name another column (data.columns.label)."
+                )
+    return np.array([known[text] for text in texts], np.float32)[:, None]
+
+
+def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:
+    """Return tables with classes for labels, and the reading that lists these, where ``[data] bins`` are set.
+
+    Raises:
+        SettingError: a label is no number.
+    """
+    if reading.number is not None and reading.remaining:
+        return [replace(one, text=one.text | {"label": list(map(str, _left(one)))}) for one in sheets], reading
+    if reading.bins is None or reading.number is not None:
+        return list(sheets), reading
+    names = names_of(reading.bins, reading.classes)
+    told = []
+    for sheet in sheets:
+        texts = list(map(str, _left(sheet))) if reading.remaining else sheet.text.get("label", [])
+        label = binned(texts, reading.bins, names, lambda row: sheet.place(row, reading.columns.label))  # noqa: B023
+        told.append(replace(sheet, text=sheet.text | ({"label": label} if texts else {})))
+    return told, replace(reading, classes=names)
+
+
+def _left(sheet: Sheet) -> list[int]:
+    """Return how many rows of its recording come after each row: by time, or in the table's order."""
+    none = [""] * len(sheet.line)
+    whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)
+    group = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
+    time = np.arange(len(group)) if sheet.time is None else sheet.time
+    order = np.lexsort((time, group))
+    end = np.searchsorted(group[order], group[order], "right")
+    left = np.empty(len(group), np.int64)
+    left[order] = end - 1 - np.arange(len(group))
+    return left.tolist()
+
+
+log = logging.getLogger(__name__)
+
+MOST = 100  # values of a one-hot column, where they are not listed
+
+
+def encoded(sheets: Sequence[Sheet], categories: Categories | None, *, known: bool = False) -> list[Sheet]:
+    """Return tables whose columns of texts stand as numbers behind their sensors; see :func:`listed` for the values.
+
+    One-hot: x_v = 1 where the text is v, else 0, for each value v in its order; ordinal: the place 0, 1, … in the list.
+    A missing text is missing in all its columns.
+
+    Args:
+        sheets: with the texts.
+        categories: column → how; with all values listed.
+        known: whether a model or a park fixed the values before: then an unseen text is 0 in all columns of a one-hot
+            one and missing in an ordinal one, and stated, rather than refused.
+
+    Raises:
+        SettingError: a text that is not listed; the message names file, row and column.
+    """
+    return [_encoded(sheet, categories, known=known) for sheet in sheets] if categories else list(sheets)
+
+
+def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories | None:
+    """Return the categories with every value listed: those of a one-hot column are pooled over all tables, sorted.
+
+    Only the set of values leaves a table, neither rows nor how many of them have a value.
+
+    Raises:
+        SettingError: there are more than :data:`MOST`.
+    """
+    if categories is None:
+        return None
+    found: dict[str, OneHot | tuple[str, ...]] = {}
+    for name, how in categories.items():
+        if not isinstance(how, str):
+            found[name] = how
+            continue
+        texts = {text for sheet in sheets for text in sheet.text[CATEGORY + name] if text.casefold() not in NO_LABEL}
+        if not 1 < len(texts) <= MOST:
+            many = f"{len(texts)} different texts, more than {MOST}" if texts else "no text in any row"
+            many = f"'{texts.pop()}' in every row" if len(texts) == 1 else many
+            raise SettingError(
+                f"{sheets[0].title}, column '{name}': {many}: no categories. Leave the column out: [data] columns = "
+                f'{{ ignore = ["{name}"] }}; or list those that count: {name} = {{ kind = "one-hot", values = […] }}.'
+            )
+        found[name] = OneHot(tuple(natural_order(list(texts))))
+    return found
+
+
+def columns_of(categories: Categories) -> tuple[str, ...]:
+    """Return the names of the columns that categories become.
+
+    >>> columns_of({"grade": ("low", "high"), "material": OneHot(("alu", "steel"))})
+    ('grade', 'material=alu', 'material=steel')
+    """
+    names: list[str] = []
+    for name, how in categories.items():
+        names += [f"{name}={value}" for value in how.values] if isinstance(how, OneHot) else [name]
+    return tuple(names)
+
+
+def sources(columns: Sequence[str], categories: Collection[str]) -> list[str]:
+    """Return for each column the one of texts that it stands for a value of, or itself.
+
+    >>> sources(["temp", "grade", "material=alu", "material=steel"], ["grade", "material"])
+    ['temp', 'grade', 'material', 'material']
+    """
+    return [next((text for text in categories if name.startswith(f"{text}=")), name) for name in columns]
+
+
+def scales(categories: Categories) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the mean and the deviation that the columns of categories have by definition, whatever the samples.
+
+    One-hot: 0 and 1, which leaves them as they are; ordinal with V values: of the places 0 … V − 1, each once, that is
+    (V − 1)/2 and √((V² − 1)/12), 1 if V = 1.
+
+    >>> scales({"grade": ("low", "high"), "material": OneHot(("alu", "steel"))})
+    (array([0.5, 0. , 0. ], dtype=float32), array([0.5, 1. , 1. ], dtype=float32))
+    """
+    found: list[tuple[float, float]] = []
+    for how in categories.values():
+        many = len(how.values) if isinstance(how, OneHot) else len(how)
+        places = ((many - 1) / 2, ((many**2 - 1) / 12) ** 0.5 or 1.0)
+        found += [(0.0, 1.0)] * many if isinstance(how, OneHot) else [places]
+    mean, deviation = np.array(found, np.float32).reshape(-1, 2).T
+    return mean, deviation
+
+
+def describe(categories: Categories | None) -> dict[str, Any]:
+    """Return categories as JSON, for a model's header."""
+    told: dict[str, Any] = {}
+    for name, how in (categories or {}).items():
+        kind, values = ("one-hot", how.values) if isinstance(how, OneHot) else ("ordinal", tuple(how))
+        told[name] = {"kind": kind, "values": list(values)}
+    return told
+
+
+def described(told: Mapping[str, Any]) -> Categories | None:
+    """Return categories as :func:`describe` wrote them; None for none.
+
+    >>> described({"grade": {"kind": "ordinal", "values": ["low", "high"]}})
+    {'grade': ('low', 'high')}
+    """
+    found: dict[str, OneHot | tuple[str, ...]] = {}
+    for name, how in told.items():
+        values = tuple(map(str, how["values"]))
+        found[name] = OneHot(values) if how["kind"] == "one-hot" else values
+    return found or None
+
+
+def _encoded(sheet: Sheet, categories: Categories, *, known: bool) -> Sheet:
+    blocks = [sheet.x.astype(np.float32, copy=False)]
+    for name, how in categories.items():
+        if isinstance(how, str):
+            raise ValueError(f"{name}: values are not listed")
+        blocks.append(_numbers(sheet, name, how, known=known))
+    names = (*sheet.columns, *columns_of(categories))
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SettingError(f"{sheet.title}: column '{twice}' is there already, beside the categories. Rename one.")
+    text = {role: texts for role, texts in sheet.text.items() if not role.startswith(CATEGORY)}
+    return replace(sheet, x=np.concatenate(blocks, axis=1), columns=names, text=text)
+
+
+def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: bool) -> NDArray[np.float32]:
+    """Return the columns [T, V], or [T, 1] of an ordinal one."""
+    texts, one_hot = sheet.text[CATEGORY + name], isinstance(how, OneHot)
+    values: tuple[str, ...] = how.values if isinstance(how, OneHot) else how
+    place: dict[str, float] = {value: number for number, value in enumerate(values)}
+    code = np.array([place.get(text, -1.0) for text in texts], np.float64)
+    for row in np.flatnonzero(code == -1.0).tolist():
+        if texts[row].casefold() in NO_LABEL:
+            code[row] = np.nan
+        elif not known:
+            raise SettingError(
+                f"{sheet.place(row, name)}: '{texts[row]}' is not listed.{nearest(texts[row], values)} Values: "
+                f"{', '.join(values)} ([data] columns.categories)."
+            )
+    if (code == -1.0).any():
+        odd = Counter(texts[row] for row in np.flatnonzero(code == -1.0).tolist())
+        became = f"0 for all of {', '.join(values[:5])}" if one_hot else "a missing value"
+        log.warning(
+            "%s, column '%s': texts that training never had, each taken as %s: %s.", sheet.title, name, became,
+            ", ".join(f"'{text}' ({count:,} rows)" for text, count in odd.most_common(5)),
+        )  # fmt: skip
+    if not one_hot:
+        code[code < 0] = np.nan
+        return code.astype(np.float32).reshape(-1, 1)
+    x: NDArray[np.float32] = (code[:, None] == np.arange(len(values))).astype(np.float32)
+    x[np.isnan(code)] = np.nan
+    return x

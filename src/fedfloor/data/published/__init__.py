@@ -1,0 +1,1 @@
+"""Data sets in the formats that their authors publish."""
