@@ -56,6 +56,12 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         return "keep head of the model"
     if name == "fedper" and kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
         return "devices keep something between visits already"
+    if name in ("ifca", "flhc") and (
+        kind.get("server", "sgd") != "sgd"
+        or kind.get("mix") == "q_fair"
+        or kind.get("objective") in ("gated", "variates", "corrected")
+    ):
+        return "may have several models"
     if name == "hfedms":
         if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
             return "devices keep something between visits already"

@@ -170,7 +170,7 @@ def _become(engine: Engine, model: Tensor, objective: Objective | None, device: 
 
 def score(
     engine: Engine, loss: float, right: NDArray[Any], views: Sequence[Predictions], headline: Figure, table: Counts,
-    single: Answers,
+    single: Answers, every: NDArray[np.float64] | None = None,
 ) -> Score:  # fmt: skip
     """Return what predictions come to.
 
@@ -182,9 +182,10 @@ def score(
         headline: the figure that the run is judged by.
         table: int64 [F, F], the confusion matrix of all of them.
         single: the same predictions, sample by sample.
+        every: [n], the accuracy of each device of the roster, where it is not known from the above.
     """
     park, by_class = engine.park, recalls(table)
-    every = device_accuracy(park, right, by_class)
+    every = device_accuracy(park, right, by_class) if every is None else every
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]

@@ -22,7 +22,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.hashing import told
-from fedfloor.plan.nodes import FORWARD, Probe, Work
+from fedfloor.plan.nodes import FORWARD, Probe, Work, model_name
 from fedfloor.plan.schedule import Key
 
 SURVEY = "survey"
@@ -94,6 +94,38 @@ class Loss(Question):
     def checked(self, answer: object, device: int, engine: Engine) -> float:  # noqa: ARG002
         """Take a loss that training can come back from."""
         return ranges.number(answer, 0, ranges.LOSS, "its loss")
+
+
+class Losses(Loss):
+    """The mean losses of all models that arrive, over all the samples that the device holds, in the models' order.
+
+    Settings: ``models``, how many there are.
+    """
+
+    weighs = False
+
+    def excess(self) -> str:
+        """Return whether it is not said how many models there are."""
+        many = self.settings.get("models")
+        return "" if type(many) is int and many >= 1 else f"{shown(repr(many))} models; must be a number of them."
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[float]:  # type: ignore[override]
+        """Go forward over the samples with each model."""
+        models = [packet[model_name(number)] for number in range(self._many())]
+        return [super(Losses, self).answer(engine, device, {"w": model}, tick) for model in models]
+
+    def price(self, sizes: Sizes) -> Asked:
+        """The models, a number and a pass forward for each."""
+        many = self._many()
+        return Asked(many * sizes.model, many * sizes.number, many * FORWARD, model=True)
+
+    def checked(self, answer: object, device: int, engine: Engine) -> list[float]:  # type: ignore[override]
+        """Take as many losses as there are models."""
+        losses = ranges.rows(answer, self._many(), "its losses")
+        return [super(Losses, self).checked(one, device, engine) for one in losses]
+
+    def _many(self) -> int:
+        return int(self.settings["models"] or 0)
 
 
 class Gradient(Question):
@@ -332,6 +364,7 @@ QUESTIONS: dict[str, type[Question]] = {
     "census": Census,
     "classes": Classes,
     "loss": Loss,
+    "losses": Losses,
     "gradient": Gradient,
     "resources": Resources,
     "moments": Moments,

@@ -1,8 +1,9 @@
-"""How good devices' own models are on the test data: each on its device's samples."""
+"""How good devices' models are on the test data: each device's own, or its cohort's, on its samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -15,34 +16,47 @@ from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
 from fedfloor.engine.local_update import personal
-from fedfloor.figures import ACCURACY, Figure
+from fedfloor.engine.probe import ask
+from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
+from fedfloor.models.parcel import Packet
+from fedfloor.park.described import device_accuracy
+from fedfloor.plan.nodes import Probe, model_name
+from fedfloor.plan.schedule import several
 
 NOBODY = -1
 
 
-def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Score:
-    """Evaluate the model of every device's own; call it on every rank.
+def evaluate(
+    engine: Engine, packet: Packet, headline: Figure = ACCURACY, cohorts: Mapping[int, int] | None = None
+) -> Score:
+    """Evaluate the model of every device's own, or of its cohort; call it on every rank.
 
     A test sample counts with the model of the device it belongs to. One that belongs to nobody with a model (a common
     test set, owners who only test) counts with the mean over all devices' models: every figure is (1/K) Σ_k of what it
-    is with model k for such samples. In the confusion matrix the other samples then count K times.
+    is with model k for such samples. In the confusion matrix the other samples then count K times. The accuracy that is
+    expected of a device on its own mix of classes is that of its model.
 
     Args:
         engine: this rank's engine; its resident network is overwritten.
-        start: flat model [P] that devices begin with, which counts where no device has one yet.
+        packet: the models that devices begin with; the first counts where no device has one yet.
         headline: the figure that the run is judged by.
+        cohorts: device → number of its model, as far as that is known: see :func:`cohorts_of`.
     """
     park, scored = engine.park, headline.scored(engine.park.dataset.classes)
-    models = sorted(engine.memory.held) or [NOBODY]
-    owner = np.where(np.isin(park.test_devices, models), park.test_devices, NOBODY)
-    blocks = list(_blocks(owner, models))
+    cohorts = cohorts_of(engine, packet, cohorts or {})
+    models = sorted(cohorts or engine.memory.held) or [NOBODY]
+    holder = _holders(engine, models, cohorts)  # the device by which each one's model is evaluated
+    many, holders = Counter(holder.values()), sorted(set(holder.values()))
+    owner = np.array([holder.get(k, NOBODY) for k in park.test_devices.tolist()], np.int64)
+    blocks = list(_blocks(owner, holders))
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
     task, losses, predicted, beside, at = engine.task, np.zeros(len(mine)), [], [], None
     with torch.inference_mode():
         for place, block in enumerate(mine):
             device, rows = blocks[block]
             if device != at:
-                engine.network.flat.copy_(personal(engine, device, start))
+                own_start = packet[model_name(cohorts.get(device, 0))]
+                engine.network.flat.copy_(personal(engine, device, own_start))
                 engine.network.module.eval()
                 at, task = device, calibrated(engine, device)
             samples = engine.wrap(*park.test(rows))
@@ -56,18 +70,47 @@ def evaluate(engine: Engine, start: Tensor, headline: Figure = ACCURACY) -> Scor
     ranks = np.concatenate([np.frombuffer(one[2], np.float32) for one in told])
     scores = ranks.reshape(len(answers), ranks.size // max(1, len(answers)))
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
-    loss = float(sums @ np.array([times[rows[0]] for _, rows in blocks])) / park.test_samples
+    weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
+    loss = float(sums @ np.array(weights)) / park.test_samples
     rows, by = _places(blocks)
     y = park.dataset.y_test[rows]
-    right = np.bincount(rows, weights=answers == y, minlength=park.test_samples) * times
     own = owner[rows] != NOBODY
-    views = []
-    for model in models if not own.all() else models[:1]:
-        seen = own | (by == model)
-        views.append(predictions(engine, loss, y[seen], answers[seen], scores[seen], scored, rows[seen]))
+    counts = np.where(own, 1, np.bincount(holders, [many[k] for k in holders])[by] if NOBODY not in holders else 1)
+    right = np.bincount(rows, weights=(answers == y) * counts, minlength=park.test_samples) * times
+    seen_by: dict[int, Predictions] = {}
+    for k in holders if not own.all() else holders[:1]:
+        seen = own | (by == k)
+        seen_by[k] = predictions(engine, loss, y[seen], answers[seen], scores[seen], scored, rows[seen])
+    views = [seen_by[holder[k]] for k in models] if not own.all() else list(seen_by.values())
+    table = np.sum([one.table for one in views], axis=0)
+    every = device_accuracy(park, right, recalls(table))
+    if not own.any():
+        of = np.array([holder.get(k, NOBODY) for k in park.roster.numbers.tolist()])
+        for k, view in seen_by.items():
+            every = np.where(of == k, device_accuracy(park, right, recalls(view.table)), every)
     owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
     single = one_by_one(engine, y, answers, scores, scored, owners, rows)
-    return score(engine, loss, right, views, headline, np.sum([one.table for one in views], axis=0), single)
+    return score(engine, loss, right, views, headline, table, single, every)
+
+
+def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict[int, int]:
+    """Return the number of every device's model; of those that have none yet, the one of the least training loss.
+
+    Nothing where the packet has one model.
+    """
+    if not several(packet):
+        return {}
+    many = sum(model_name(number) in packet for number in range(len(packet)))
+    rest = tuple(k for k in range(engine.park.devices) if k not in known)
+    heard = ask(engine, Probe(rest, "losses", settings={"models": many}), packet, 0, engine.team) if rest else {}
+    return {**known, **{k: one["losses"].index(min(one["losses"])) for k, one in heard.items()}}
+
+
+def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> dict[int, int]:
+    """Return for each device one with the same model: the cohort's first, unless devices change it further."""
+    first: dict[int, int] = {}
+    apart = engine.task.calibrates or not cohorts
+    return {k: k if apart or k in engine.memory.held else first.setdefault(cohorts[k], k) for k in models}
 
 
 def mean_part(engine: Engine, model: Tensor) -> Tensor:

@@ -21,8 +21,10 @@ from fedfloor.methods.fedper import FedPer
 from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.fldg import FLDG
 from fedfloor.methods.fldgl import FLDGL
+from fedfloor.methods.flhc import FLHC
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.methods.hierfavg import HierFAVG
+from fedfloor.methods.ifca import IFCA
 from fedfloor.methods.kcenter import KCenter
 from fedfloor.methods.local_only import LocalOnly
 from fedfloor.methods.naive import Persistence, Seasonal
@@ -62,6 +64,8 @@ METHODS: dict[str, type[Method]] = {
     "ring": Ring,
     "hierfavg": HierFAVG,
     "fedper": FedPer,
+    "ifca": IFCA,
+    "flhc": FLHC,
     "centralized": Centralized,
 }
 # what methods are compared with: no federation, or no training

@@ -82,6 +82,17 @@ class Combined(Method):
             raise SettingError(
                 f"method '{name}' lets no models meet: leave mix, edge_mix and server out of its table and [method]."
             )
+        of_one = (
+            parts.server not in (None, Sgd()),
+            parts.mix is not None and parts.mix.asks is not None,
+            parts.objective is not None and bool(parts.objective.personal or parts.objective.travels),
+        )
+        if method.needs.cohorts and any(of_one):
+            raise SettingError(
+                f"method '{name}' may have several models: a server's moments, a mixing rule that asks for losses, and "
+                "an objective that sends something beside the model, or keeps some of it, are for one model. Choose "
+                "other parts."
+            )
         if method.needs.remembers and parts.objective is not None and parts.objective.remembers:
             kind = objectives.spoken(parts.objective)[0]
             raise SettingError(

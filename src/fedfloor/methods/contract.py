@@ -120,6 +120,15 @@ class State:
             ) from error
         object.__setattr__(self, "notes", notes)
 
+    @property
+    def cohorts(self) -> dict[int, int]:
+        """The number of the model that each device has, as far as it has one: ``notes["cohorts"]``.
+
+        >>> State({}, {"cohorts": {3: 1}}).cohorts
+        {3: 1}
+        """
+        return {int(device): number for device, number in self.notes.get("cohorts", {}).items()}
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -137,6 +146,8 @@ class Needs:
         own: the part of the model that visits may let a device keep as its own (``Work.own``), with which it is
             evaluated; "" is none.
         separate: that part is the whole model: models never meet.
+        cohorts: the packet may have several models, and :attr:`State.cohorts` names that of each device, with which it
+            is evaluated.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
     False
@@ -151,11 +162,12 @@ class Needs:
     remembers: bool = False
     own: str = ""
     separate: bool = False
+    cohorts: bool = False
 
     @property
     def personal(self) -> bool:
-        """Whether every device has a part of the model of its own."""
-        return bool(self.own)
+        """Whether devices may have other models than one another."""
+        return bool(self.own) or self.cohorts
 
     def census_now(self, round_number: int) -> bool:
         """Return whether the plan of a round (0: the set-up) reads the census: the view has it in these only."""

@@ -66,6 +66,34 @@ def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, 
     return [[known[i] for i in np.flatnonzero(found.labels == g).tolist()] for g in range(found.groups)]
 
 
+def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | None = None) -> list[list[int]]:
+    """Return groups of devices, merged pair by pair while their mean cosine distance is at most ``distance``.
+
+    Args:
+        vectors: device → vector [D]; one of zeros is at distance 1 from all others.
+        distance: in [0, 2].
+        groups: merge until there are so many instead.
+
+    Raises:
+        SettingError: more groups than devices.
+
+    >>> merged({4: np.array([1.0, 0.1]), 7: np.array([-1.0, 0.0]), 8: np.array([1.0, 0.0])}, 1.0)
+    [[4, 8], [7]]
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    known = sorted(vectors)
+    require(groups is None or groups <= len(known), "groups", groups, f"at most {len(known)}, the number of devices")
+    if len(known) < 2:
+        return [known]
+    rows = np.array([vectors[k] / max(np.linalg.norm(vectors[k]), np.finfo(np.float64).tiny) for k in known])
+    apart = np.clip(1 - rows @ rows.T, 0, 2)[np.triu_indices(len(known), 1)]
+    tree = linkage(apart, "average")
+    labels = fcluster(tree, distance, "distance") if groups is None else fcluster(tree, groups, "maxclust")
+    found = [[k for k, label in zip(known, labels, strict=True) if label == one] for one in np.unique(labels)]
+    return sorted(found)
+
+
 def drifted(before: np.ndarray, now: np.ndarray) -> float:
     """Return how far class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
 

@@ -12,7 +12,10 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 Scalar = str | int | float | bool | None
-BLIND = frozenset({"everyone", "uniform"})  # policies that ask for no census
+LEAST_LOSS = "least_loss"  # the policy that reads the round's answers to "losses"
+BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # policies that ask for no census
+MODEL = "w"  # the name of a packet's model; further ones are w/1, w/2, …
+KEEP = "keep"  # the rule of a Parallel whose branches have a model each
 
 FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
 
@@ -75,6 +78,15 @@ def edge(factory: int) -> Site:
 def device(number: int) -> Site:
     """Return a device (numbered from 0 over the whole park)."""
     return Site("device", int(number))
+
+
+def model_name(number: int) -> str:
+    """Return the name of a packet's model by its number.
+
+    >>> model_name(0), model_name(1)
+    ('w', 'w/1')
+    """
+    return f"{MODEL}/{number}" if number else MODEL
 
 
 @dataclass(frozen=True)
@@ -218,13 +230,22 @@ class Sequence:
 class Parallel:
     """Copies go out, one per child, and meet again at ``at``, where rule ``mix`` makes one of them.
 
-    ``settings`` are the rule's own numbers, such as the share that a trimmed mean leaves out.
+    With ``mix = "keep"`` none is made: the children are nodes with a ``model`` each, which come back side by side.
+    A device that several of them visit takes its visits in the children's order.
+
+    Args:
+        children: one per copy.
+        at: where they meet.
+        mix: by which rule.
+        settings: the rule's own numbers, such as the share that a trimmed mean leaves out.
+        model: which model of the packet goes out, alone of all, and is replaced: :func:`model_name`.
     """
 
     children: tuple[Node, ...]
     at: Site = CLOUD
     mix: str = "by_samples"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
+    model: str = MODEL
 
 
 @dataclass(frozen=True)
@@ -246,12 +267,12 @@ class Select:
     branches candidates of their own, or put them one after the other.
 
     Args:
-        policy: how they are chosen.
+        policy: how they are chosen; ``least_loss``: those to whose last answer to ``losses`` the node's model is best.
         candidates: the devices to choose from.
         how_many: of them.
         work: what each of the chosen does.
         at: where their models meet.
-        mix, settings: by which rule, as in :class:`Parallel`.
+        mix, settings, model: by which rule, and which model, as in :class:`Parallel`.
         random: of ``how_many``, so many are drawn uniformly before the others are chosen.
         share: class shares [F] that the samples of all together should have, for policies that read the census.
         census_free: whether the census that the policy reads is not counted among what the candidates send.
@@ -264,6 +285,7 @@ class Select:
     at: Site = CLOUD
     mix: str = "by_samples"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
+    model: str = MODEL
     random: int = 0
     share: tuple[float, ...] = ()
     census_free: bool = False

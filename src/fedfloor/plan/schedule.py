@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, shown
 from fedfloor.plan import nodes, walk
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
+from fedfloor.plan.nodes import KEEP, LEAST_LOSS, MODEL, Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
 from fedfloor.plan.outcome import Receipt
 
 AHEAD = 16  # turns of a Repeat that are chosen for together: two blocks of a stream's windows mostly hold as many
@@ -247,14 +247,24 @@ class Walk:
         return NodeResult(packet, node, [receipt], frozenset() if receipt.lost else frozenset({device}))
 
     def _select(self, node: Select, packet: Packet, tick: int) -> Walking:
+        if node.policy == LEAST_LOSS:
+            self._ahead = [nearest(node, self.answers)]
         if not self._ahead:
             self._ahead = yield SelectRequest(node, tick, self.visits, 1)
         chosen = self._ahead.pop(0)
+        if not chosen:
+            return NodeResult(packet, visits(node, chosen), chosen=((),))
         one = yield from self.node(visits(node, chosen), packet, tick)
         return replace(one, resolved=with_census(node, one.resolved), chosen=(tuple(chosen),))
 
     def _parallel(self, node: Parallel, packet: Packet, tick: int) -> Walking:
-        one: NodeResult = yield ParallelRequest(node, packet, tick, self)
+        if node.mix == KEEP:
+            return (yield from self._turns(node, packet, tick))
+        alone = node if node.model == MODEL else replace(node, model=MODEL)
+        one: NodeResult = yield ParallelRequest(alone, single(packet, node.model), tick, self)
+        if several(packet):
+            known = node if one.resolved is alone else replace(cast(Parallel, one.resolved), model=node.model)
+            one = replace(one, packet={**packet, node.model: one.packet[MODEL].clone()}, resolved=known)
         if one.answers:
             self.answers = merged([self.answers, one.answers])
         self.visits.update(receipt.device for receipt in one.receipts)
@@ -269,11 +279,12 @@ class Walk:
         self.answers = merged([self.answers, answers])
         return NodeResult(packet, node, answers=answers)
 
-    def _turns(self, node: Repeat | nodes.Sequence, packet: Packet, tick: int) -> Walking:
+    def _turns(self, node: Repeat | nodes.Sequence | Parallel, packet: Packet, tick: int) -> Walking:
         """Walk children one after the other: each starts where and when the last one ended."""
         due, done = turns(node), list[NodeResult]()
         for left, (child, ticks) in zip(range(len(due), 0, -1), due, strict=True):
-            if isinstance(node, Repeat) and isinstance(child, Select) and node.tick and not self._ahead:
+            ahead = isinstance(node, Repeat) and node.tick and not self._ahead
+            if ahead and isinstance(child, Select) and child.policy != LEAST_LOSS:
                 self._ahead = yield SelectRequest(child, tick, self.visits, min(left, AHEAD))
             one = yield from self.node(child, packet, tick)
             packet = one.packet
@@ -355,6 +366,8 @@ def lost(key: Key, samples: int, size: int) -> Receipt:
 def turns(node: Node) -> list[tuple[Node, int]]:
     """Return what takes place one after the other in a ``Sequence`` or a ``Repeat``, each with the ticks it takes.
 
+    The branches of a ``Parallel`` that keeps their models start on the same tick.
+
     >>> from fedfloor.plan.nodes import device
     >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
     [1, 1, 1]
@@ -362,7 +375,7 @@ def turns(node: Node) -> list[tuple[Node, int]]:
     if isinstance(node, Repeat):
         ticks = walk.span(node.child)
         return [(node.child, max(1, ticks) if node.tick else ticks)] * node.times
-    return [(child, walk.span(child)) for child in walk.children(node)]
+    return [(child, 0 if isinstance(node, Parallel) else walk.span(child)) for child in walk.children(node)]
 
 
 def in_order(node: Node) -> list[Train]:
@@ -428,6 +441,34 @@ def rebuilt(node: Node, resolved: list[Node]) -> Node:
     return nodes.Sequence(tuple(replace(node, times=1, child=one) if node.tick else one for one in resolved))
 
 
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def several(packet: Packet) -> bool:
+    """Return whether a packet has several models.
+
+    >>> several({"w": 0, "c": 0}), several({"w": 0, "w/1": 0})
+    (False, True)
+    """
+    return any(name.startswith(f"{MODEL}/") for name in packet)
+
+
+def single(packet: Packet, model: str = MODEL) -> Packet:
+    """Return a packet with one of its models alone, as ``w``; one without models (nothing is trained) as it is.
+
+    Raises:
+        SettingError: it has no such model.
+
+    >>> single({"w": 0, "w/1": 1, "c": 2}, "w/1")
+    {'w': 1, 'c': 2}
+    """
+    if MODEL not in packet or (model == MODEL and not several(packet)):
+        return packet
+    if model not in packet:
+        raise SettingError(f"the plan has a Parallel of model {shown(model)}: the packet has {', '.join(packet)}.")
+    return {name: packet[model] if name == MODEL else one for name, one in packet.items() if name[:2] != f"{MODEL}/"}
+
+
 # -- choices ----------------------------------------------------------------------------------------------------------
 
 
@@ -438,6 +479,19 @@ def visits(node: Select, chosen: Sequence[int]) -> Parallel:
     Site(kind='device', index=7)
     """
     return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in MEETING))
+
+
+def nearest(node: Select, answers: Mapping[int, Mapping[str, Any]]) -> tuple[int, ...]:
+    """Return the candidates whose answer to ``losses`` is least for the node's model; the first of equal ones counts.
+
+    A device that was not asked, or did not answer, takes the first model.
+
+    >>> node = Select(LEAST_LOSS, (0, 1, 2), 3, Work(steps=1), model="w/1")
+    >>> nearest(node, {0: {"losses": [2.0, 1.0]}, 1: {"losses": [1.0, 1.0]}})
+    (0,)
+    """
+    heard = {k: answers.get(k, {}).get("losses", [0.0]) for k in node.candidates}
+    return tuple(k for k, losses in heard.items() if nodes.model_name(losses.index(min(losses))) == node.model)
 
 
 def with_census(node: Select, visited: Node) -> Node:

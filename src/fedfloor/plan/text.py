@@ -12,13 +12,13 @@ from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, shown
-from fedfloor.plan.nodes import Node, Radio, Site, Work
+from fedfloor.plan.nodes import MODEL, Node, Radio, Site, Work
 
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Node)}
 NAMES = {kind: name for name, kind in KINDS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NAMES}
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make one for every word
-UNSAID = ("settings", "random", "share", "census_free")  # where there is nothing to say of them
+UNSAID = {"settings": {}, "random": 0, "share": (), "census_free": False, "model": MODEL}  # left out where they are so
 
 
 def to_json(node: Node) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def to_json(node: Node) -> dict[str, Any]:
     body: dict[str, Any] = {"node": NAMES[type(node)]}
     for name in _NAMES[type(node)]:
         value = getattr(node, name)
-        if value or name not in UNSAID:
+        if name not in UNSAID or value != UNSAID[name]:
             body[name] = dict(value) if name == "settings" else _value_to_json(value)
     return body
 
@@ -163,7 +163,7 @@ def _canonical(node: Node, known: dict[int, str]) -> str:
                 body[name] = f"[{','.join(_canonical(child, known) for child in value)}]"
             elif name == "child":
                 body[name] = _canonical(value, known)
-            elif value or name not in UNSAID:
+            elif name not in UNSAID or value != UNSAID[name]:
                 body[name] = _dense(dict(value) if name == "settings" else _value_to_json(value))
         known[id(node)] = f"{{{','.join(f'{_dense(name)}:{body[name]}' for name in sorted(body))}}}"
     return known[id(node)]

@@ -221,7 +221,7 @@ def meets(node: Node) -> bool:
 
 def mixes(node: Node) -> list[Parallel | Select]:
     """Return the nodes at which models meet."""
-    return [at for at, _ in every(node) if hasattr(at, "mix")]
+    return [at for at, _ in every(node) if getattr(at, "mix", nodes.KEEP) != nodes.KEEP]
 
 
 def parallel(node: Node) -> Parallel:
@@ -244,7 +244,7 @@ def branches(node: Node) -> tuple[Node, ...]:
 
 def widest(node: Node) -> int:
     """Return how many branches the team can work on at a time: the most of any ``Parallel`` or ``Select`` it meets."""
-    if hasattr(node, "mix"):
+    if getattr(node, "mix", nodes.KEEP) != nodes.KEEP:
         return getattr(node, "how_many", len(children(node)))
     return max((widest(child) for child in children(node)), default=1)
 
@@ -319,8 +319,11 @@ def with_mix(
     """
     meeting: list[int] = []
 
+    def mixes_at(node: Node) -> TypeGuard[Parallel | Select]:
+        return isinstance(node, (Parallel, Select)) and node.at.kind == kind and node.mix != nodes.KEEP
+
     def idle(one: Node, after: Node | None) -> bool:
-        if not isinstance(one, Probe) or not isinstance(after, (Parallel, Select)) or after.at.kind != kind:
+        if not isinstance(one, Probe) or after is None or not mixes_at(after):
             return False
         return one.what == asked(after.mix, after.settings)
 
@@ -329,7 +332,7 @@ def with_mix(
             pairs = zip(below, node.children, (*node.children[1:], None), strict=True)
             return replace(node, children=tuple(new for new, one, after in pairs if not idle(one, after)))
         node = with_children(node, below)
-        if not isinstance(node, (Parallel, Select)) or node.at.kind != kind:
+        if not mixes_at(node):
             return node
         meeting.append(widest(node))
         changed = replace(node, mix=mix, settings=dict(settings))

@@ -6,13 +6,27 @@ from collections.abc import Hashable, Mapping
 from dataclasses import fields
 
 from fedfloor.names import NUMBERED, Names, count
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Radio, Repeat, Select, Sequence, Site, Train, Work
+from fedfloor.plan.nodes import (
+    KEEP,
+    MODEL,
+    Broadcast,
+    Node,
+    Parallel,
+    Probe,
+    Radio,
+    Repeat,
+    Select,
+    Sequence,
+    Site,
+    Train,
+    Work,
+)
 from fedfloor.plan.walk import children
 
 MIXES = {
     "by_samples": "mean by samples", "equal": "plain mean", "inverse_distance": "mean by inverse distance",
     "q_fair": "q-fair mean", "median": "coordinate median", "trimmed_mean": "trimmed mean", "krum": "Krum",
-    "multi_krum": "Multi-Krum",
+    "multi_krum": "Multi-Krum", KEEP: "a model per branch",
 }  # fmt: skip
 
 ADAMS = {"adam": "Adam", "adamw": "AdamW"}
@@ -62,7 +76,8 @@ def mix_words(node: Parallel | Select) -> str:
     >>> mix_words(Parallel(())), mix_words(Parallel((), mix="krum", settings={"outliers": 2}))
     ('mean by samples', 'Krum, outliers 2')
     """
-    return ", ".join([MIXES.get(node.mix, node.mix), *_settings(node.settings)])
+    model = [] if node.model == MODEL else [f"model {node.model}"]
+    return ", ".join([MIXES.get(node.mix, node.mix), *_settings(node.settings), *model])
 
 
 def choice_words(node: Select) -> str:

@@ -31,6 +31,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.plan.schedule import several
 from fedfloor.runs import best, checkpoint, checks, decide, diverged, folder, ledger, made, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.coverage import Coverage
@@ -76,8 +77,8 @@ def execute(
     method = combined(experiment)
     if live is not None and method.needs.personal:
         raise SettingError(
-            f"method '{experiment.method.name}' keeps a part of every model on its device, which cannot be evaluated "
-            "from here. Simulate it, or choose another method."
+            f"method '{experiment.method.name}' gives devices models of their own or of a cohort, which cannot be "
+            "evaluated from here. Simulate it, or choose another method."
         )
     if method.needs.personal and experiment.decide.asked:
         raise SettingError(f"method '{experiment.method.name}' has no one model to decide by: leave [decide] out.")
@@ -241,8 +242,8 @@ class _Run:
     def evaluate(self, state: State) -> Score:
         """Evaluate a global model, or every device's own, by the figures that the experiment asks for."""
         headline = self.experiment.evaluate.figure
-        if self.method.needs.personal:
-            return separate.evaluate(self.engine, state.packet["w"], headline)
+        if self.method.needs.own or several(state.packet):
+            return separate.evaluate(self.engine, state.packet, headline, state.cohorts)
         return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
     def nobody(self, number: int) -> None:
@@ -336,7 +337,7 @@ class _Run:
             score = self.evaluate(point.state)
         one_model = not self.method.needs.separate
         shared = point
-        if self.method.needs.personal and one_model:  # a device that has no own part gets the mean of the others'
+        if self.method.needs.own and one_model:  # a device that has no own part gets the mean of the others'
             mean = separate.mean_part(self.engine, point.state.packet["w"])
             shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []

@@ -30,6 +30,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.nodes import Sequence as Chain
 from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.plan.schedule import single
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,6 +75,7 @@ class Tariff:
         part of the model would come to is not known. Questions state their own prices
         (:mod:`fedfloor.engine.questions`).
         """
+        packet = single(packet)  # several models travel one by one
         model = packet["w"]
         radio, size = self.sites.network.radio, Parcel((slice(0, model.numel()),), model.numel()).size(packet)
         number = width(model)
