@@ -62,6 +62,8 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         or kind.get("objective") in ("gated", "variates", "corrected")
     ):
         return "may have several models"
+    if name == "ifca" and kind.get("mix") in ("krum", "multi_krum"):
+        return "models to mix"  # of a cohort of one or two
     if name == "hfedms":
         if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
             return "devices keep something between visits already"
