@@ -31,7 +31,7 @@ from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.park.stream import Fifo
-from fedfloor.parts import sampling
+from fedfloor.parts import selection
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node, Repeat, Select
 from fedfloor.runs import ledger, processes
@@ -163,7 +163,7 @@ class _Rounds:
             visits: Counter[int] = Counter()
             for turn in range(self.method.iterations):
                 tick = number * self.method.iterations + turn
-                visits.update(sampling.selected(_choice(branch), self.park, 0, number, tick, visits, {}))
+                visits.update(selection.selected(_choice(branch), self.park, 0, number, tick, visits, {}))
 
     def _planned(self, number: int) -> tuple[Node, State]:
         park = self.park

@@ -14,7 +14,7 @@ from fedfloor.outside import load
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.parts.objective import Objective, Visit
-from fedfloor.parts.sampling import POLICIES
+from fedfloor.parts.selection import POLICIES
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Select, Work, edge
 from floor import park
 

@@ -24,7 +24,7 @@ from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.selection import Selection
 from fedfloor.parts.mix import Mix
 from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.represented import Represented
+from fedfloor.parts.proximal import Represented
 from fedfloor.parts.server import Server
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ REFUSED = {
     "method.objective = 'odd:Loose'": "'odd:Loose' is no Objective: derive it from fedfloor.parts.obj",
     "method.objective = { kind = 'odd:Bare', size = 2.0 }": "is no dataclass: write @dataclass(frozen=True) before",
     "method.objective = { kind = 'odd:Unsaid', size = 1 }": "'odd:Unsaid' has no 'loss': one derived from fed",
-    "method.objective = 'odd:Wordless'": "'odd:Wordless' has no 'term': one derived from fedfloor.parts.represented",
+    "method.objective = 'odd:Wordless'": "'odd:Wordless' has no 'term': one derived from fedfloor.parts.proximal",
     "method.objective = { kind = 'odd:Unsaid' }": "objective 'odd:Unsaid' needs the setting 'size'",
     "method.name = 'odd:Undecorated'": "'odd:Undecorated' has settings of its own: write @dataclass(frozen=True)",
     "methods.fedavg.mix = 'odd:Loose'": "'odd:Loose' is no Mix",

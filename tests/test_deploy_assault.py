@@ -224,7 +224,7 @@ class Device:
 SPECS = (
     "subprocess:call", "os:system", "builtins:eval", "builtins:exec", "builtins:__import__", "antigravity:geohash",
     "this:s", "idlelib:x", "torch.hub:load", "torch:load", "pickle:loads", "numpy:load", "fedfloor.outside:load",
-    "fedfloor.deploy.rights:withdraw", "fedfloor.parts.prox:Prox", "live_park:Abroad", ":", "a:", "os:system\0",
+    "fedfloor.deploy.rights:withdraw", "fedfloor.parts.proximal:Prox", "live_park:Abroad", ":", "a:", "os:system\0",
     "mobilenet", "onnx", "../../evil.py:Run", "__class__", "google/mobilenet_v2_1.0_224", "/etc/passwd",
 )  # fmt: skip
 REFERENCES: list[Any] = [

@@ -24,7 +24,7 @@ from fedfloor.models.projection import Projected
 from fedfloor.models.zoo import LISTED_ON
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
-from fedfloor.parts.represented import Represented
+from fedfloor.parts.proximal import Represented
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 

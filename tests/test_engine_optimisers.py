@@ -20,7 +20,7 @@ from fedfloor.engine.optimisers import clip
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
-from fedfloor.parts.contrastive import Contrastive
+from fedfloor.parts.proximal import Contrastive
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text
 from fedfloor.plan.nodes import CLOUD, Parallel, Repeat, Sequence, Train, Work, device, edge

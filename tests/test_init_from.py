@@ -18,7 +18,7 @@ from fedfloor.experiment import ModelSettings
 from fedfloor.models import saved
 from fedfloor.models.network import Adapt, Network
 from fedfloor.park.park import Park
-from fedfloor.parts.gated import Gated
+from fedfloor.parts.layers import Gated
 from fedfloor.runs.start import begin, matched
 from floor import bits, engine, park
 from model_files import write_model

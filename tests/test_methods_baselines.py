@@ -18,7 +18,7 @@ from fedfloor.methods.contract import Method, State
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.presets import FedAdagrad, FedAdam, FedAvgM, FedYogi, Ida
 from fedfloor.methods.qffl import QFFL
-from fedfloor.parts import sampling
+from fedfloor.parts import selection
 from fedfloor.parts.server import Adagrad, Adam, Sgd, Yogi
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Probe, Sequence
@@ -199,7 +199,7 @@ def test_devices_are_drawn_by_their_samples() -> None:
     rng, sizes, n = np.random.default_rng(0), np.array([9, 1, 9, 2, 5]), 8000
     seen = np.zeros(5)
     for _ in range(n):
-        drawn = sampling.by_samples((1, 3, 4), sizes, 0.67, rng)
+        drawn = selection.by_samples((1, 3, 4), sizes, 0.67, rng)
         assert drawn == sorted(set(drawn))
         seen[drawn] += 1
     assert seen[0] == seen[2] == 0
@@ -210,12 +210,12 @@ def test_devices_are_drawn_by_their_samples() -> None:
 
 def test_at_least_one_device_is_drawn_and_at_most_all() -> None:
     sizes = np.array([3, 4, 5])
-    assert sampling.by_samples(range(3), sizes, 1.0, np.random.default_rng(0)) == [0, 1, 2]
-    assert len(sampling.by_samples(range(3), sizes, 0.01, np.random.default_rng(0))) == 1
+    assert selection.by_samples(range(3), sizes, 1.0, np.random.default_rng(0)) == [0, 1, 2]
+    assert len(selection.by_samples(range(3), sizes, 0.01, np.random.default_rng(0))) == 1
     equal = np.array([4] * 10)
     for seed in range(5):
         one, other = (np.random.default_rng(seed) for _ in range(2))
-        assert sampling.by_samples(range(10), equal, 0.4, one) == sampling.fraction(range(10), 0.4, other)
+        assert selection.by_samples(range(10), equal, 0.4, one) == selection.fraction(range(10), 0.4, other)
 
 
 # -- teams -------------------------------------------------------------------------------------------------------------

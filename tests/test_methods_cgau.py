@@ -11,7 +11,7 @@ import torch
 from fedfloor.errors import SettingError
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import State, View
-from fedfloor.parts.gated import Gated
+from fedfloor.parts.layers import Gated
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Probe, Work
 from fedfloor.plan.nodes import Sequence as Chain

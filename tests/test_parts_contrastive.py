@@ -15,10 +15,9 @@ import floor
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.projection import Projected
-from fedfloor.parts.contrastive import SHORT, Contrastive, contrast
-from fedfloor.parts.frozen import features, frozen
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
+from fedfloor.parts.proximal import SHORT, Contrastive, contrast, features, frozen
 from fedfloor.plan.nodes import Train, Work, device
 from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, dropout, park, walk

@@ -18,10 +18,9 @@ from fedfloor.engine.visit import train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedl import FEDL
-from fedfloor.parts.corrected import Corrected
+from fedfloor.parts.correction import Corrected, Variates
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective, spoken
-from fedfloor.parts.variates import Variates
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key

@@ -15,7 +15,7 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.models.fusion import Fused, Gate, Mixture, fused
 from fedfloor.models.network import Network
-from fedfloor.parts.fusion import OPERATORS, Fusion
+from fedfloor.parts.layers import OPERATORS, Fusion
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective, spoken
 from fedfloor.plan.nodes import Train, Work, device

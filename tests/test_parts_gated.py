@@ -17,7 +17,7 @@ from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.models.gated import GatedHead, head_of, through
 from fedfloor.models.network import Network
-from fedfloor.parts.gated import Gated
+from fedfloor.parts.layers import Gated
 from fedfloor.parts.objective import Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.plan.nodes import Parallel, Train, Work, device

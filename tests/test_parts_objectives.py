@@ -16,12 +16,9 @@ from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.outside import load
-from fedfloor.parts.distilled import Distilled
-from fedfloor.parts.frozen import frozen
-from fedfloor.parts.mmd import WIDTHS, Mmd, mmd_squared
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
-from fedfloor.parts.prox import Prox
+from fedfloor.parts.proximal import WIDTHS, Distilled, Mmd, Prox, frozen, mmd_squared
 from fedfloor.plan.nodes import Parallel, Sequence, Work, device
 from fedfloor.plan.nodes import Train as TrainNode
 from fedfloor.plan.schedule import Key

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfloor.errors import SettingError
-from fedfloor.parts.means import CHUNK, mean
-from fedfloor.parts.robust import krum, krum_scores, median, multi_krum, trimmed_mean
+from fedfloor.parts.means import CHUNK, krum, krum_scores, mean, median, multi_krum, trimmed_mean
 from floor import bits
 
 SEEDS = st.integers(0, 2**32)

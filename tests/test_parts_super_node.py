@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.parts import super_node
-from fedfloor.parts.sampling import choose
+from fedfloor.parts import selection
+from fedfloor.parts.selection import choose
 from fedfloor.plan.nodes import Select, Work, edge
 from fedfloor.solvers.selection.solve import SOLVERS
 
@@ -95,18 +95,18 @@ def test_what_cannot_be_is_refused() -> None:
 def test_a_device_weighs_what_a_visit_goes_through() -> None:
     # 8 of 16 held: a mini-batch of 4 is expected to hold a quarter of them; two passes go through all of them twice
     counts, held = np.array([[12.0, 4.0], [1.0, 2.0]]), np.array([16, 3])
-    np.testing.assert_array_equal(super_node.trained_on(counts, held, STEP), [[3, 1], [1, 2]])
-    twice = super_node.trained_on(counts, held, Work(epochs=2, batch_size=4))
+    np.testing.assert_array_equal(selection.trained_on(counts, held, STEP), [[3, 1], [1, 2]])
+    twice = selection.trained_on(counts, held, Work(epochs=2, batch_size=4))
     np.testing.assert_array_equal(twice, 2 * counts)
     # five mini-batches of at most 4: 16 and one more of 4; of three samples one mini-batch, five times
-    five = super_node.trained_on(counts, held, Work(steps=5, batch_size=4))
+    five = selection.trained_on(counts, held, Work(steps=5, batch_size=4))
     np.testing.assert_allclose(five, [[15, 5], [5, 10]], rtol=1e-15)
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=4, max_size=4), min_size=1, max_size=5), st.integers(1, 40))
 def test_a_settled_census_is_the_nearest_one_that_can_be(rows: list[list[int]], held: int) -> None:
     census, sizes = np.array(rows), np.full(len(rows), held)
-    counts = super_node.settled(census, sizes)
+    counts = selection.settled(census, sizes)
     np.testing.assert_allclose(counts.sum(1), held, rtol=1e-12)
     assert counts.min() >= 0
     # the projection onto a convex set: no point of it makes an acute angle with what was cut off

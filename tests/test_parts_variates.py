@@ -17,9 +17,9 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.scaffold import Scaffold
 from fedfloor.models.network import Network
+from fedfloor.parts.correction import Variates, effective, renewed
 from fedfloor.parts.objective import Visit
 from fedfloor.parts.server import Sgd
-from fedfloor.parts.variates import Variates, effective, renewed
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Sequence, Train, Work, device
 from fedfloor.plan.outcome import Outcome, Receipt

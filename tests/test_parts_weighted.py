@@ -19,12 +19,10 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import State, View
 from fedfloor.parts import objectives
-from fedfloor.parts.focal import Focal
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
-from fedfloor.parts.prox import Prox
-from fedfloor.parts.reweighted import reweighted
-from fedfloor.parts.weighted import Weighted, from_counts, settled
+from fedfloor.parts.proximal import Prox
+from fedfloor.parts.weighting import Focal, Weighted, from_counts, reweighted, settled
 from fedfloor.plan import text
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Parallel, Work

@@ -22,7 +22,7 @@ from fedfloor.park.described import describe, device_accuracy
 from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo
-from fedfloor.parts.sampling import by_samples, fraction
+from fedfloor.parts.selection import by_samples, fraction
 from fedfloor.report import ledger
 
 K, N = 20_000, 12

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.models import build
-from fedfloor.parts.contrastive import Contrastive
+from fedfloor.parts.proximal import Contrastive
 from twins import EXPERIMENT, Floor, Pair, Weights, beside, table
 
 FASHION = EXPERIMENT.with_name("fedsr-fashion.toml")

@@ -31,7 +31,7 @@ from fedfloor.parts.extractors.names import EXTRACTORS
 from fedfloor.parts.mix import MIXES, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import OBJECTIVES, REWEIGHTED
-from fedfloor.parts.reweighted import Reweighted
+from fedfloor.parts.weighting import Reweighted
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
 

@@ -22,7 +22,7 @@ from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.samples import Samples
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.parts.frozen import Reached, evaluating, tapped
+from fedfloor.parts.proximal import Reached, evaluating, tapped
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 

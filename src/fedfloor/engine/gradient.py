@@ -8,7 +8,7 @@ from torch import Tensor
 from fedfloor.engine.backward import gradients
 from fedfloor.engine.samples import Samples
 from fedfloor.models.network import Network
-from fedfloor.parts.frozen import evaluating
+from fedfloor.parts.proximal import evaluating
 from fedfloor.tasks.task import Task
 
 BLOCK = 500  # fixed, so that the same samples meet in the same products

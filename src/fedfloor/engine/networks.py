@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator
 from fedfloor.models.network import Network
-from fedfloor.parts.frozen import evaluating
+from fedfloor.parts.proximal import evaluating
 
 PROBES = 8
 NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger

@@ -33,7 +33,7 @@ from fedfloor.engine.probe import ask, no_vector
 from fedfloor.engine.team import Alone, Blob
 from fedfloor.engine.tree import kept
 from fedfloor.models.parcel import Packet
-from fedfloor.parts import sampling
+from fedfloor.parts import selection
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -356,4 +356,4 @@ class Trainer(Driver):
         if len(there) < len(node.candidates):
             node = replace(node, candidates=there, how_many=min(node.how_many, len(there)))
         trained, census = engine.memory.visits, partial(self.executor.census, engine)
-        return sampling.selected(node, engine.park, engine.seed, self.round.number, tick, seen, trained, census)
+        return selection.selected(node, engine.park, engine.seed, self.round.number, tick, seen, trained, census)

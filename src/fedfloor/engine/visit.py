@@ -20,7 +20,7 @@ from fedfloor.errors import DivergedError
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.represented import Represented
+from fedfloor.parts.proximal import Represented
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION

@@ -11,9 +11,9 @@ import numpy as np
 from fedfloor.errors import require
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.methods.star import check_share
-from fedfloor.parts.gated import Gated
+from fedfloor.parts.layers import Gated
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.sampling import fraction
+from fedfloor.parts.selection import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Train, device

@@ -13,12 +13,12 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import mix as mixing
-from fedfloor.parts import objectives, selection, server, weighted
+from fedfloor.parts import objectives, selection, server, weighting
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.reweighted import reweighted
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
+from fedfloor.parts.weighting import reweighted
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Sequence, Work
 from fedfloor.plan.outcome import Outcome
@@ -76,7 +76,7 @@ class Combined(Method):
                 f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave "
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
-        if isinstance(parts.objective, weighted.PerSample):
+        if isinstance(parts.objective, weighting.PerSample):
             reweighted(method.objective, parts.objective, objectives.spoken(method.objective)[0], name)
         if method.needs.separate and (parts.mix or parts.edge_mix or parts.server):
             raise SettingError(
@@ -111,7 +111,7 @@ class Combined(Method):
     def objective(self) -> Objective:
         """What devices minimise."""
         goal, own = self.parts.objective, self.method.objective
-        if isinstance(goal, weighted.PerSample):
+        if isinstance(goal, weighting.PerSample):
             return reweighted(own, goal, objectives.spoken(own)[0], self.name)
         return goal or own
 
@@ -140,7 +140,7 @@ class Combined(Method):
         """Return the questions of the method before round 1, and that for the classes if its objective weighs them."""
         node = self.method.setup(view)
         node = None if node is None else self._loaded(node)
-        if weighted.by_census(self.parts.objective) is None:
+        if weighting.by_census(self.parts.objective) is None:
             return node
         asked = Probe(tuple(view.devices), "classes")
         if node is None:
@@ -152,9 +152,9 @@ class Combined(Method):
         """Return the method's first state, and how much of the model the server steps along."""
         state = self.method.init(view, answers, rng)
         notes = {**state.notes, "trained": view.trained}
-        goal = weighted.by_census(self.parts.objective)
+        goal = weighting.by_census(self.parts.objective)
         if goal is not None and answers:
-            notes[WEIGHTS] = weighted.from_counts(weighted.counted(answers), goal.smoothing, goal.cap)
+            notes[WEIGHTS] = weighting.from_counts(weighting.counted(answers), goal.smoothing, goal.cap)
         return replace(state, notes=notes)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
@@ -172,7 +172,7 @@ class Combined(Method):
             def changed(work: Work) -> Work:
                 if work.objective != own[0]:
                     return work
-                if isinstance(goal, weighted.PerSample):
+                if isinstance(goal, weighting.PerSample):
                     mine = objectives.objective(work.objective, work.settings)
                     joined, about = objectives.spoken(reweighted(mine, goal, work.objective, self.name))
                     return replace(work, objective=joined, settings=about)
@@ -195,8 +195,8 @@ class Combined(Method):
     def _goal(self, state: State) -> Objective:
         """Return the exchanged objective, with the class weights of the census once it was taken."""
         goal, known = self.parts.objective, state.notes.get(WEIGHTS)
-        if known and isinstance(goal, weighted.PerSample):
-            return weighted.settled(goal, known)
+        if known and isinstance(goal, weighting.PerSample):
+            return weighting.settled(goal, known)
         return goal or self.method.objective
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, Needs, Resources, State, View
 from fedfloor.methods.star import check_share
-from fedfloor.parts.sampling import fraction
+from fedfloor.parts.selection import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
 

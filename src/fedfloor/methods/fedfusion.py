@@ -11,7 +11,7 @@ import numpy as np
 from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.fusion import Fusion
+from fedfloor.parts.layers import Fusion
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.plan.outcome import Outcome

@@ -11,7 +11,7 @@ import numpy as np
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.park.privacy import shares
-from fedfloor.parts.sampling import choose
+from fedfloor.parts.selection import choose
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, edge

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.corrected import Corrected
+from fedfloor.parts.correction import Corrected
 from fedfloor.parts.objective import Objective
 from fedfloor.plan.nodes import Node, Probe
 

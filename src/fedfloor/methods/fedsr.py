@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.parts.sampling import fraction
+from fedfloor.parts.selection import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, device
 

@@ -11,11 +11,9 @@ from typing import Literal
 
 from fedfloor.errors import require
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.contrastive import Contrastive
 from fedfloor.parts.mix import InverseDistance, Mix
-from fedfloor.parts.mmd import Mmd
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.prox import Prox
+from fedfloor.parts.proximal import Contrastive, Mmd, Prox
 from fedfloor.parts.server import Adagrad, Adam, Server, Sgd, Yogi
 from fedfloor.parts.work import WorkSettings
 
@@ -68,7 +66,7 @@ class FedMMD(FedAvg):
     Travels: the model, down and up.
 
     Yao et al., VCIP 2018; code thu-media/TwoStreamFederatedLearning, from which the kernel is (see
-    :class:`fedfloor.parts.mmd.Mmd`). E = 5 is that of the comparisons here.
+    :class:`fedfloor.parts.proximal.Mmd`). E = 5 is that of the comparisons here.
 
     Args:
         weight: λ ≥ 0, the weight of the distance; 0.1 is the authors'.

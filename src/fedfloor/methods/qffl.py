@@ -11,7 +11,7 @@ from fedfloor.errors import require
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.methods.star import check_share, visiting
 from fedfloor.parts.mix import QFair
-from fedfloor.parts.sampling import by_samples
+from fedfloor.parts.selection import by_samples
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Probe, Sequence
 

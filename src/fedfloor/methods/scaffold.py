@@ -10,10 +10,10 @@ import numpy as np
 
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
+from fedfloor.parts.correction import Variates
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.server import Server, Sgd
-from fedfloor.parts.variates import Variates
 from fedfloor.plan.outcome import Outcome
 
 
@@ -36,7 +36,7 @@ class Scaffold(FedAvg):
     visit that is lost changes neither c_k nor c, and its device does not count in |S|.
 
     Karimireddy et al., ICML 2020, arXiv 1910.06378, option II. With momentum in the local steps K is replaced by what
-    keeps c_k a mean of gradients: see :class:`fedfloor.parts.variates.Variates`.
+    keeps c_k a mean of gradients: see :class:`fedfloor.parts.correction.Variates`.
 
     Args:
         server_rate: η_g > 0; the authors used 1.

@@ -10,7 +10,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, View
 from fedfloor.parts import mix
 from fedfloor.parts.mix import BySamples, Mix
-from fedfloor.parts.sampling import fraction
+from fedfloor.parts.selection import fraction
 from fedfloor.parts.server import Server
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Train, device

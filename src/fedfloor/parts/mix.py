@@ -191,7 +191,7 @@ class QFair(Mix):
 
 @dataclass(frozen=True)
 class Median(Mix):
-    """The median of every coordinate; see :func:`fedfloor.parts.robust.median`."""
+    """The median of every coordinate; see :func:`fedfloor.parts.means.median`."""
 
     kind: Literal["median"] = "median"
     whole: ClassVar[bool] = True
@@ -199,14 +199,14 @@ class Median(Mix):
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return the coordinates' medians."""
-        from fedfloor.parts.robust import median
+        from fedfloor.parts.means import median
 
         return median(met.models)
 
 
 @dataclass(frozen=True)
 class TrimmedMean(Mix):
-    """The mean of every coordinate without its extremes; see :func:`fedfloor.parts.robust.trimmed_mean`.
+    """The mean of every coordinate without its extremes; see :func:`fedfloor.parts.means.trimmed_mean`.
 
     Args:
         share: b, trimmed at each end, in [0, 1/2).
@@ -223,14 +223,14 @@ class TrimmedMean(Mix):
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return the coordinates' trimmed means."""
-        from fedfloor.parts.robust import trimmed_mean
+        from fedfloor.parts.means import trimmed_mean
 
         return trimmed_mean(met.models, self.share)
 
 
 @dataclass(frozen=True)
 class Krum(Mix):
-    """The one model nearest to its neighbours; see :func:`fedfloor.parts.robust.krum`.
+    """The one model nearest to its neighbours; see :func:`fedfloor.parts.means.krum`.
 
     Args:
         outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
@@ -251,14 +251,14 @@ class Krum(Mix):
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return the chosen model."""
-        from fedfloor.parts.robust import krum
+        from fedfloor.parts.means import krum
 
         return krum(met.models, self.outliers)
 
 
 @dataclass(frozen=True)
 class MultiKrum(Mix):
-    """The plain mean of the models with the best Krum scores; see :func:`fedfloor.parts.robust.multi_krum`.
+    """The plain mean of the models with the best Krum scores; see :func:`fedfloor.parts.means.multi_krum`.
 
     Args:
         outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
@@ -282,7 +282,7 @@ class MultiKrum(Mix):
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return the mean of the chosen models."""
-        from fedfloor.parts.robust import multi_krum
+        from fedfloor.parts.means import multi_krum
 
         return multi_krum(met.models, self.outliers, self.keep)
 

@@ -130,7 +130,7 @@ def _hints(made: Callable[..., Any]) -> dict[str, Any]:
 def literals(made: Callable[..., Any]) -> set[str]:
     """Return the texts that settings of a part may have, where they are listed.
 
-    >>> from fedfloor.parts.fusion import Fusion
+    >>> from fedfloor.parts.layers import Fusion
     >>> sorted(literals(Fusion))
     ['conv', 'multi', 'single']
     """

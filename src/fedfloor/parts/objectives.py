@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError
 from fedfloor.parts import named
-from fedfloor.parts.contrastive import Contrastive
-from fedfloor.parts.corrected import Corrected
-from fedfloor.parts.distilled import Distilled
-from fedfloor.parts.focal import Focal
-from fedfloor.parts.fusion import Fusion
-from fedfloor.parts.gated import Gated
-from fedfloor.parts.mmd import Mmd
+from fedfloor.parts.correction import Corrected, Variates
+from fedfloor.parts.layers import Fusion, Gated
 from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.prox import Prox
+from fedfloor.parts.proximal import Contrastive, Distilled, Mmd, Prox, Represented
 from fedfloor.parts.replay import Replay
-from fedfloor.parts.represented import Represented
-from fedfloor.parts.reweighted import FITS, Reweighted
-from fedfloor.parts.variates import Variates
-from fedfloor.parts.weighted import PerSample, Weighted
+from fedfloor.parts.weighting import FITS, Focal, PerSample, Reweighted, Weighted
 from fedfloor.plan.nodes import Scalar
 
 if TYPE_CHECKING:

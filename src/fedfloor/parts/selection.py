@@ -1,17 +1,254 @@
-"""Who may take part in a round: the policies that ``[method] selection`` names for any method."""
+"""Choosing devices: by share or samples at random, by a Select node's policy, as super nodes by their censuses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, require
+from fedfloor.chance import generator
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.park.park import Park
 from fedfloor.parts import named
-from fedfloor.parts.sampling import by_samples, fraction
-from fedfloor.plan.nodes import Scalar
+from fedfloor.plan.nodes import Scalar, Select, Work
+
+if TYPE_CHECKING:
+    from fedfloor.solvers.selection.problem import Problem
+
+NODES = 200_000  # of the search tree of ``exact``: some ten milliseconds; hardly ever needed with 40 devices a factory
+Floats = NDArray[np.float64]
+
+
+def chosen(
+    node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator, known: Iterable[str] = ()
+) -> list[int]:
+    """Return the devices of a super node, ascending: some at random, then the best company for them.
+
+    A candidate that reports no samples at all has nothing to train on and is left out; where fewer than ``how_many``
+    others remain, they are the super node.
+
+    Args:
+        node: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`.
+        census: class counts that each candidate reports of what it holds, [candidates, F].
+        held: samples that each candidate holds, [candidates].
+        rng: where chance comes from.
+        known: policies that are none of the solvers, for the error.
+
+    Raises:
+        SettingError: no such solver; ``share`` has not one entry per class; nobody has samples.
+    """
+    from fedfloor.solvers.selection.solve import SOLVERS
+
+    if node.policy not in SOLVERS:
+        raise unknown("selection policy", node.policy, (*known, *SOLVERS))
+    if len(node.share) != census.shape[1]:
+        raise SettingError(f"select share has {len(node.share)} entries: the census counts {census.shape[1]} classes.")
+    some = np.flatnonzero(census.sum(1) > 0)
+    if not some.size:
+        raise SettingError(f"select at {node.at}: none of its {len(node.candidates)} candidates has any samples.")
+    devices = np.asarray(node.candidates)[some]
+    if some.size <= node.how_many:
+        return sorted(devices.tolist())
+    counts = trained_on(settled(census[some], held[some]), held[some], node.work)
+    drawn = rng.choice(some.size, node.random, replace=False)
+    left = np.ones(some.size, bool)
+    left[drawn] = False
+    others = np.flatnonzero(left)
+    found = others[_solved(node, counts, drawn, others, int(rng.integers(2**32)))]
+    return sorted(devices[np.concatenate([drawn, found])].tolist())
+
+
+def settled(census: np.ndarray, held: np.ndarray) -> Floats:
+    """Return float64 [N, F]: the counts nearest to those reported that are not negative and add up to what is held.
+
+    Without noise they are the reported ones. With it they are max(c − τ, 0), τ such that Σ = held: a function of the
+    report alone, so nothing more is told of the device. Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections
+    onto the ℓ1-ball for learning in high dimensions", ICML 2008.
+
+    Args:
+        census: [N, F].
+        held: samples, [N], above 0.
+
+    >>> settled(np.array([[3, 1, 0], [4, 2, 0]]), np.array([4, 4])).tolist()
+    [[3.0, 1.0, 0.0], [3.0, 1.0, 0.0]]
+    """
+    counts = census.astype(np.float64)
+    off = np.flatnonzero(counts.sum(1) != held)
+    if off.size:
+        largest = -np.sort(-counts[off], axis=1)
+        over = largest.cumsum(1) - held[off, None]
+        many = np.arange(1, census.shape[1] + 1)
+        last = (largest * many > over).sum(1)
+        tau = over[np.arange(off.size), last - 1] / last
+        counts[off] = np.maximum(counts[off] - tau[:, None], 0.0)
+    return counts
+
+
+def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
+    """Return float64 [N, F]: samples of each class that a visit is expected to go through, a sample twice for two
+    passes.
+
+    Args:
+        counts: what is held of each class, [N, F].
+        held: samples, [N].
+        work: what a visit does.
+
+    >>> trained_on(np.array([[6.0, 2.0]]), np.array([8]), Work(steps=1, batch_size=4)).tolist()
+    [[3.0, 1.0]]
+    """
+    times = {n: _used(work, n) / n for n in set(held.tolist())}
+    if set(times.values()) == {1.0}:
+        return counts
+    scaled: Floats = counts * np.array([[times[n]] for n in held.tolist()])
+    return scaled
+
+
+def _used(work: Work, held: int) -> int:
+    """Return how many samples a visit goes through."""
+    if work.steps is None:
+        return (work.epochs or 0) * held
+    full, rest = divmod(work.steps, -(-held // work.batch_size))
+    return full * held + min(rest * work.batch_size, held)
+
+
+def _solved(
+    node: Select, counts: Floats, drawn: NDArray[np.int64], others: NDArray[np.int64], seed: int
+) -> NDArray[np.int64]:
+    """Return which of ``others`` are chosen."""
+    from fedfloor.solvers.selection.exact import exact
+    from fedfloor.solvers.selection.problem import Problem
+    from fedfloor.solvers.selection.solve import solve
+
+    columns, given, share = counts.T, counts[drawn].sum(0), np.asarray(node.share)
+    how_many = node.how_many - len(drawn)
+    whole = counts.sum(1).mean() * how_many + given.sum()
+    problem: Problem = Problem(columns[:, others], whole * share - given, how_many, share, given)
+    if node.policy == "exact":  # by nodes, not by seconds: the same on every machine
+        return exact(problem, nodes=NODES, seed=seed).choice
+    return solve(node.policy, problem, seed=seed).choice
+
+
+Census = Callable[[Sequence[int], int], np.ndarray]
+Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[int]]
+
+
+def everyone(
+    candidates: Sequence[int],
+    how_many: int,  # noqa: ARG001
+    census: np.ndarray,  # noqa: ARG001
+    rng: np.random.Generator,  # noqa: ARG001
+) -> list[int]:
+    """Choose all candidates."""
+    return list(candidates)
+
+
+def uniform(
+    candidates: Sequence[int],
+    how_many: int,
+    census: np.ndarray,  # noqa: ARG001
+    rng: np.random.Generator,
+) -> list[int]:
+    """Choose ``how_many`` candidates uniformly without replacement, in ascending order."""
+    return _draw(candidates, how_many, rng)
+
+
+def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> list[int]:
+    places = rng.choice(len(devices), size=how_many, replace=False)  # not of an array, which a range would become
+    return sorted(int(devices[i]) for i in places.tolist())
+
+
+POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
+
+
+def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator) -> list[int]:
+    """Choose devices by a node's policy.
+
+    Args:
+        node: one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see :func:`chosen`.
+        census: class counts that each candidate reports, [candidates, F]; no rows for policies that ask for none.
+        held: samples that each candidate holds, [candidates].
+        rng: where chance comes from.
+
+    Returns:
+        Device numbers, ascending.
+
+    Raises:
+        SettingError: an unknown policy, or more devices wanted than there are.
+
+    >>> from fedfloor.plan.nodes import Work
+    >>> node = Select("everyone", (4, 7), 2, Work(steps=1))
+    >>> choose(node, np.zeros((0, 10)), np.ones(2), np.random.default_rng(0))
+    [4, 7]
+    """
+    if not 1 <= node.how_many <= len(node.candidates):
+        raise SettingError(
+            f"select how_many = {node.how_many}: there are {len(node.candidates)} candidates; choose 1 to that many."
+        )
+    require(0 <= node.random <= node.how_many, "select random", node.random, f"from 0 to how_many = {node.how_many}")
+    if node.policy in POLICIES:
+        return POLICIES[node.policy](node.candidates, node.how_many, census, rng)
+    return chosen(node, census, held, rng, known=POLICIES)
+
+
+def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> list[int]:
+    """Draw max(1, round(share · K)) of K devices uniformly without replacement, in ascending order.
+
+    McMahan et al., AISTATS 2017: the fraction C of FedAvg.
+
+    >>> fraction(range(4), 1.0, np.random.default_rng(0))
+    [0, 1, 2, 3]
+    """
+    return _draw(devices, max(1, round(share * len(devices))), rng)
+
+
+def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.random.Generator) -> list[int]:
+    """Draw max(1, round(share · K)) of K devices without replacement with chances p_k ∝ n_k, in ascending order.
+
+    One device after the other is drawn, each in proportion to the samples of those that are left. Where all devices
+    hold equally many it is the draw of :func:`fraction`, from the same numbers: a method that draws so can then be
+    FedAvg to the bit.
+
+    Args:
+        devices: device numbers to choose from.
+        sizes: n_k > 0, samples of every device of the park, [all devices].
+        share: C in (0, 1].
+        rng: where chance comes from.
+
+    >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
+    [2]
+    """
+    held = sizes if devices == range(len(sizes)) else sizes[np.asarray(devices)]
+    how_many = max(1, round(share * len(devices)))
+    if how_many == len(devices) or (held == held[0]).all():
+        return fraction(devices, share, rng)
+    places = rng.choice(len(devices), size=how_many, replace=False, p=held / held.sum())
+    return sorted(int(devices[i]) for i in places.tolist())
+
+
+def selected(
+    node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int],
+    trained: Mapping[int, int], census: Census | None = None,
+) -> list[int]:  # fmt: skip
+    """Return whom a ``Select`` chooses, ascending.
+
+    Args:
+        node: whom it chooses from, and by which policy.
+        park: whose census it reads.
+        seed: the experiment's.
+        round_number, tick: when.
+        visits: how often each device was visited so far in the round.
+        trained: how often each device was trained so far in the run.
+        census: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
+    """
+    asked = node.candidates if node.reads_census else ()
+    counts = park.census(asked, tick, [trained.get(k, 0) for k in asked]) if census is None else census(asked, tick)
+    seen = sum(visits.get(k, 0) for k in node.candidates)
+    place = (round_number, tick, min(node.candidates, default=-1), seen)  # the next choice is another draw
+    rng = generator(seed, f"select {node.policy} {node.at}", *place)
+    return choose(node, counts, park.holdings[list(node.candidates)], rng)
 
 
 class Selection(Protocol):

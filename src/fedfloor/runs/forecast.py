@@ -21,7 +21,7 @@ from fedfloor.methods.contract import State, View
 from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
-from fedfloor.parts import sampling
+from fedfloor.parts import selection
 from fedfloor.parts.objective import adapting
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Train
@@ -199,7 +199,7 @@ class _Forecast(Dry):
     def select(self, request: SelectRequest) -> list[Sequence[int]]:
         """Choose by the census that devices would report now."""
         place, seen = self.place, request.visits
-        return [sampling.selected(request.node, self.park, place.seed, place.round, request.tick, seen, self.trained)]
+        return [selection.selected(request.node, self.park, place.seed, place.round, request.tick, seen, self.trained)]
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk branches, of which none counts what another one trains."""

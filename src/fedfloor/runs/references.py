@@ -21,7 +21,7 @@ from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.parts.decision import DecideSettings
-from fedfloor.parts.weighted import PerSample
+from fedfloor.parts.weighting import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
 from fedfloor.references import (

@@ -9,15 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
-from fedfloor.parts.corrected import Corrected
-from fedfloor.parts.distilled import Distilled
-from fedfloor.parts.focal import Focal
-from fedfloor.parts.mmd import WIDTHS, Mmd
+from fedfloor.parts.correction import Corrected, Variates
 from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.prox import Prox
+from fedfloor.parts.proximal import WIDTHS, Distilled, Mmd, Prox
 from fedfloor.parts.replay import Replay
-from fedfloor.parts.variates import Variates
-from fedfloor.parts.weighted import PerSample, Weighted
+from fedfloor.parts.weighting import Focal, PerSample, Weighted
 
 WHY = {
     "contrastive": "it looks into the network's layers",

@@ -20,9 +20,8 @@ from fedfloor.engine.cohort.forward import Forward, views
 from fedfloor.engine.cohort.goals import NOTHING, Term, distance
 from fedfloor.engine.cohort.graphs import Recorded
 from fedfloor.models.network import Network
-from fedfloor.parts.distilled import Distilled
-from fedfloor.parts.mmd import Mmd
-from fedfloor.parts.weighted import PerSample
+from fedfloor.parts.proximal import Distilled, Mmd
+from fedfloor.parts.weighting import PerSample
 
 
 @dataclass(frozen=True)

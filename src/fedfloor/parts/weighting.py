@@ -1,4 +1,4 @@
-"""Class-weighted cross-entropy, for classes that are rare; the weights are given or follow from the census."""
+"""Losses of samples that are weighted: by class, by the focal factor, within any method's own objective."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from fedfloor.errors import SettingError, require, shown
+from fedfloor.parts.correction import Variates
+from fedfloor.parts.layers import Fusion
 from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.proximal import Contrastive, Distilled, Mmd, Prox
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+    from fedfloor.models.network import Network
 
 CENSUS = "census"
 EQUAL = ""
@@ -215,3 +220,168 @@ def counted(answers: Mapping[int, Mapping[str, object]]) -> np.ndarray:
     """Return int64 [F], the class counts that devices reported, added up: device → question → answer."""
     total: np.ndarray = np.sum([np.asarray(said["classes"], np.int64) for said in answers.values()], axis=0)
     return total
+
+
+LEAST = 1e-12  # of 1 − p: below 1 the power's slope at 0 is infinite
+
+
+@dataclass(frozen=True)
+class Focal(PerSample):
+    """(1/b) Σ_i a_{y_i}·(1 − p_i)^γ·ℓ_i, ℓ_i = −log p_i the cross-entropy of sample i, p_i its class's probability.
+
+    With γ = 0 it is the objective ``weighted`` to the bit, and with equal weights plain cross-entropy. Lin et al.,
+    "Focal loss for dense object detection", ICCV 2017, arXiv 1708.02002; its α is a weight per class here.
+
+    Args:
+        gamma: γ ≥ 0; the paper's best is 2.
+        weights: left out, every class counts 1; ``"census"`` or F numbers as in ``weighted``.
+        smoothing: as in ``weighted``.
+        cap: as in ``weighted``.
+    """
+
+    gamma: float = 2.0
+    weights: str = EQUAL
+    smoothing: float = 1.0
+    cap: float = 100.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.gamma < math.inf, "objective focal: gamma", self.gamma, "a number of at least 0")
+        check_settings("focal", self)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether γ is 0 and every class counts 1."""
+        return self.gamma == 0 and (self.weights == EQUAL or (self.weights != CENSUS and self._equal))
+
+    @property
+    def _equal(self) -> bool:
+        return set(numbers(self.weights)) == {1.0}
+
+    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return a_{y_i}·(1 − p_i)^γ·ℓ_i, [n]."""
+        from torch.nn.functional import cross_entropy
+
+        each = cross_entropy(logits, y, reduction="none")
+        if self.gamma:
+            each = each * (-(-each).expm1()).clamp(min=LEAST).pow(self.gamma)
+        return each if self.weights == EQUAL else each * class_weights(self, logits)[y]
+
+
+FITS = (Prox, Variates, Contrastive, Distilled, Mmd, Fusion)  # the cross-entropy, and a term beside it
+WHY = {
+    "corrected": "its correction is made of gradients of the cross-entropy itself",
+    "gated": "it is a loss of its own layers",
+}
+
+
+@dataclass(frozen=True)
+class Reweighted(Objective):
+    """An objective F(w) + g(w) with the mean of weighted or focal losses in the place of the cross-entropy F.
+
+    It is what ``method.objective = "weighted"`` or ``"focal"`` makes of a method's own objective: FedProx's pull,
+    MOON's contrast, SCAFFOLD's variates stay as they are. Where every sample counts 1 a method keeps its own objective.
+
+    Args:
+        part: the objective that has g.
+        data: what the losses of samples are.
+    """
+
+    part: Objective
+    data: PerSample
+
+    @property
+    def needs_classes(self) -> bool:
+        """True: samples count by their classes."""
+        return True
+
+    @property
+    def needs_start(self) -> bool:
+        """As the own objective does."""
+        return self.part.needs_start
+
+    @property
+    def assumes_sgd(self) -> bool:
+        """As the own objective does."""
+        return self.part.assumes_sgd
+
+    @property
+    def remembers(self) -> bool:
+        """As the own objective does."""
+        return self.part.remembers
+
+    @property
+    def travels(self) -> tuple[str, ...]:
+        """As the own objective's."""
+        return self.part.travels
+
+    @property
+    def counts_equally(self) -> bool:
+        """As the own objective does."""
+        return self.part.counts_equally
+
+    @property
+    def least_steps(self) -> int:
+        """As the own objective's."""
+        return self.part.least_steps
+
+    def passes(self, of: float) -> float:
+        """Return those of the own objective."""
+        return self.part.passes(of)
+
+    def adapt(
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
+    ) -> tuple[nn.Module, str | None]:
+        """Return the network as both objectives want it."""
+        self.data.adapt(module, classifier, classes, shape)
+        return self.part.adapt(module, classifier, classes, shape)
+
+    def trains(self, network: Network) -> slice:
+        """Return what the own objective trains."""
+        return self.part.trains(network)
+
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:
+        """Begin as the own objective does."""
+        return self.part.begin(visit)
+
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return what the own objective does."""
+        return self.part.per_sample(x, visit)
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return the own objective's loss, with the samples' losses in the place of the cross-entropy."""
+        return self.part.loss(module, x, y, replace(visit, data=self.data))
+
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return that of the own objective."""
+        return self.part.penalty(weights, visit)
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return what the own objective keeps."""
+        return self.part.remember(model, visit)
+
+    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return what the own objective sends."""
+        return self.part.send(model, visit)
+
+
+def reweighted(own: Objective, data: PerSample, name: str, method: str) -> Objective:
+    """Return a method's own objective with other losses of samples.
+
+    Args:
+        own: the method's.
+        data: the losses of samples.
+        name: of the own objective, for messages.
+        method: the method's name.
+
+    Raises:
+        SettingError: the own objective has no cross-entropy that they could take the place of.
+    """
+    if isinstance(own, Plain | PerSample):
+        return data
+    if type(own) not in FITS:
+        why = WHY.get(name, "it is not known to be the cross-entropy and a term beside it")
+        raise SettingError(
+            f"method.objective with losses of samples, and method '{method}': its own objective is '{name}', and {why}."
+            " Leave method.objective out, or choose another method."
+        )
+    return own if data.is_plain else Reweighted(own, data)

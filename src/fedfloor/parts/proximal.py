@@ -1,0 +1,437 @@
+"""Objectives that hold a device near the model that arrived: by its weights, its outputs or its representations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedfloor.errors import RunError, SettingError, require
+from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.plan.nodes import forward_cost
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from fedfloor.models.network import Network
+
+
+def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
+    """Return the logits [batch, classes] of a flat model: no gradient, evaluation mode, nothing changed.
+
+    Args:
+        visit: the visit, with its network.
+        x: samples [batch, …].
+        model: flat model [P]; the one that arrived where it is left out.
+
+    Raises:
+        RunError: the visit has no network, or did not ask for the model as it arrived.
+    """
+    import torch
+
+    network = visit.resident()
+    numbers = visit.arrived() if model is None else model
+    with evaluating(network.module), torch.no_grad():
+        said: Tensor = torch.func.functional_call(network.module, network.named(numbers), (x,))
+    return said
+
+
+def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -> Tensor:
+    """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, and nothing behind it is worked out.
+
+    Args:
+        visit: the visit, with its network.
+        x: samples [batch, …].
+        layer: path of the layer.
+        model: flat model [P]; the one that arrived where it is left out.
+
+    Raises:
+        RunError: as :func:`frozen`, or the network does not call the layer.
+    """
+    with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
+        frozen(visit, x, model)
+    if not seen:
+        raise RunError(f"the network does not call its layer '{layer}' in evaluation mode: there are no features.")
+    return seen[0]
+
+
+class Reached(Exception):  # noqa: N818 - no error
+    """A forward pass went as far as it was needed."""
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode, and back into the mode it was in."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
+
+
+@contextmanager
+def tapped(layer: nn.Module, *, stop: bool = False) -> Iterator[list[Tensor]]:
+    """Collect what goes into a layer, call by call; with ``stop`` the first call ends the forward pass.
+
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    >>> with tapped(net[1]) as features:
+    ...     logits = net(torch.zeros(5, 3))
+    >>> features[0].shape
+    torch.Size([5, 4])
+    """
+    seen: list[Tensor] = []
+
+    def note(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen.append(inputs[0])
+        if stop:
+            raise Reached
+
+    handle = layer.register_forward_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+class Represented(Objective):
+    """F(w) + g(z), z the representation of a mini-batch, [batch, …]: what goes into the network's classifier.
+
+    As the gradient ∂g/∂z is given, engines need no automatic differentiation where the network needs none.
+    """
+
+    def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return (g [], ∂g/∂z, shaped like z), both finite, or None for no such term; z has no gradient and stays."""
+        ...
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (cross-entropy + g [], logits [batch, classes]).
+
+        Raises:
+            SettingError: which layer is the classifier is not known.
+        """
+        network = visit.resident()
+        if network.classifier is None:
+            raise SettingError(
+                "the objective reads what goes into the network's classifier, and which layer that is, is not known. "
+                "Name it with model.classifier."
+            )
+        with tapped(network.module.get_submodule(network.classifier)) as seen:
+            loss, logits = Plain().loss(module, x, y, visit)
+        z = seen[0].detach()
+        said = self.term(z, visit)
+        return (loss, logits) if said is None else (loss + said[0] + ((seen[0] - z) * said[1]).sum(), logits)
+
+
+@dataclass(frozen=True)
+class Prox(Objective):
+    """F(w) + (μ/2)‖w − w_start‖² over the trained parameters, with the whole gradient ∇F(w) + μ(w − w_start).
+
+    w_start is the model as it arrived at this visit: the global model where devices train alone, the neighbour's in a
+    ring. Frozen parameters and batch-norm statistics are not pulled. With μ = 0 it is plain cross-entropy to the bit.
+    Li et al., MLSys 2020, arXiv 1812.06127.
+
+    Args:
+        mu: μ ≥ 0. The paper tried 0.001, 0.01, 0.1 and 1; there is no one value for all data, so no default.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        require(0 <= self.mu < math.inf, "objective prox: mu", self.mu, "a number of at least 0")
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether there is a pull."""
+        return self.mu > 0
+
+    loss = Plain.loss
+
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:
+        """Return room for w − w_start: fresh memory for it at every step costs as much as working it out."""
+        return {"away": visit.arrived().new_empty(len(visit.arrived()))} if self.mu else {}
+
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return ((μ/2)‖w − w_start‖² [], μ(w − w_start) [trained], good until the next call); None with μ = 0."""
+        if self.mu == 0:
+            return None
+        import torch
+
+        room = (visit.ready or self.begin(visit))["away"]
+        start = visit.arrived()[visit.first : visit.first + len(weights)]
+        away = torch.sub(weights, start, out=room[: len(weights)])
+        return away.dot(away).mul_(self.mu / 2), away.mul_(self.mu)
+
+
+WIDTHS = (
+    1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 100.0, 1e3, 1e4, 1e5, 1e6,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mmd(Objective):
+    """F(w) + λ·MMD²(logits of w_start, logits of w) on the same mini-batch.
+
+    w_start, the model as it arrived, is the frozen stream: no gradient, in evaluation mode (no dropout, batch norm by
+    its own statistics), so that the draws of the trained stream are those of a plain visit. Of the authors' code
+    (thu-media/TwoStreamFederatedLearning) come the logits, the kernel and λ = 0.1; its floor of 10⁻⁴ under the term is
+    left out, it only stopped the smallest gradients. With λ = 0 it is plain cross-entropy to the bit. Yao et al.,
+    VCIP 2018.
+
+    Args:
+        weight: λ ≥ 0.
+    """
+
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.weight < math.inf, "objective mmd: weight", self.weight, "a number of at least 0")
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether there is a second stream."""
+        return self.weight > 0
+
+    def passes(self, of: float) -> float:
+        """Add the second stream."""
+        return of + forward_cost(of) if self.weight else of
+
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return the logits of the model as it arrived, [samples, classes]."""
+        return {"logits": frozen(visit, x)} if self.weight else {}
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (cross-entropy + λ·MMD² [], logits of the trained stream [batch, classes])."""
+        loss, logits = Plain().loss(module, x, y, visit)
+        if self.weight:
+            loss = loss + self.weight * mmd_squared(visit.per_sample["logits"], logits)
+        return loss, logits
+
+
+def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
+    """Return MMD²(a, b) = mean k(aᵢ, aⱼ) + mean k(bᵢ, bⱼ) − 2 mean k(aᵢ, bⱼ), k(u, v) = Σ_s exp(−‖u − v‖²/(2s)).
+
+    The biased estimate, never negative but for rounding; s goes over :data:`WIDTHS`. Gretton et al., JMLR 2012.
+
+    Args:
+        fixed: samples a [n, C], which get no gradient.
+        b: samples [n, C].
+
+    >>> import torch
+    >>> round(float(mmd_squared(torch.zeros(3, 2), torch.zeros(3, 2))), 4)
+    0.0
+    """
+    from fedfloor.parts.kernels import Discrepancy
+
+    total: Tensor = Discrepancy.apply(fixed.detach(), b, WIDTHS)  # type: ignore[no-untyped-call]
+    return total.clamp(min=0) / len(b) ** 2
+
+
+@dataclass(frozen=True)
+class Distilled(Objective):
+    """F(w) + λ·KL(softmax(f(x; w_start)) ‖ softmax(f(x; w))), summed over the classes, mean over the mini-batch.
+
+    w_start is the model as it arrived: no gradient, in evaluation mode. With λ = 0 it is plain cross-entropy to the
+    bit. HFedMS's reference code (slz-ai/hfedms) adds it in full synchronisations, of which the paper says nothing; its
+    λ = 0.1 is of the mean over the 62 classes, which is ``weight = 0.1/62`` here. Hinton, Vinyals and Dean,
+    arXiv 1503.02531, at temperature 1.
+
+    Args:
+        weight: λ ≥ 0.
+    """
+
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.weight < math.inf, "objective distilled: weight", self.weight, "a number of at least 0")
+
+    @property
+    def needs_classes(self) -> bool:
+        """True: the divergence is one of class probabilities."""
+        return True
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether there is a second stream."""
+        return self.weight > 0
+
+    def passes(self, of: float) -> float:
+        """Add the second stream."""
+        return of + forward_cost(of) if self.weight else of
+
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return the logarithms of what the model as it arrived says, [samples, classes]."""
+        return {"said": frozen(visit, x).log_softmax(1)} if self.weight else {}
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (cross-entropy + λ·KL [], logits [batch, classes])."""
+        from torch.nn.functional import kl_div
+
+        loss, logits = Plain().loss(module, x, y, visit)
+        if self.weight:
+            apart = kl_div(logits.log_softmax(1), visit.per_sample["said"], reduction="batchmean", log_target=True)
+            loss = loss + self.weight * apart
+        return loss, logits
+
+
+SHORT = 1e-8  # the floor under the norm of PyTorch's cosine similarity
+
+
+@dataclass(frozen=True)
+class Contrastive(Represented):
+    """F(w) + μ·ℓ, ℓ = mean of −log(e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ})), s the cosine.
+
+    z is the representation of a sample, the output of a projection head that replaces the classifier
+    (:class:`fedfloor.models.projection.Projected`); z_glob is that of the model as it arrived, z_prev that of the model
+    this device ended its last visit with, which it keeps to itself. Both come without gradient, in evaluation mode, and
+    are worked out once per visit. At a device's first visit there is no z_prev and the term is left out: in round 1 the
+    authors' code (QinbinLi/MOON) does the same, a device that it first draws later has a random network for its last
+    one. With μ = 0 it is plain cross-entropy to the bit, on the same network. Li, He and Song, CVPR 2021,
+    arXiv 2103.16257.
+
+    Args:
+        mu: μ ≥ 0.
+        temperature: τ > 0.
+        dim: length of z.
+    """
+
+    mu: float = 1.0
+    temperature: float = 0.5
+    dim: int = 256
+
+    def __post_init__(self) -> None:
+        require(0 <= self.mu < math.inf, "objective contrastive: mu", self.mu, "a number of at least 0")
+        require(0 < self.temperature < math.inf, "objective contrastive: temperature", self.temperature, "above 0")
+        require(self.dim >= 1, "objective contrastive: dim", self.dim, "a whole number of at least 1")
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether there is a second stream."""
+        return self.mu > 0
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the device keeps its model."""
+        return self.mu > 0
+
+    @property
+    def least_steps(self) -> int:
+        """A model after one step is hardly another one: there is nothing to contrast with."""
+        return 2 if self.mu else 1
+
+    def passes(self, of: float) -> float:
+        """Add the two other streams, also at a first visit."""
+        return of + 2 * forward_cost(of) if self.mu else of
+
+    def adapt(
+        self,
+        module: nn.Module,
+        classifier: str | None,
+        classes: int,
+        shape: tuple[int, ...],  # noqa: ARG002
+    ) -> tuple[nn.Module, str | None]:
+        """Put the projection head before the classifier, a new one.
+
+        Raises:
+            SettingError: the classifier is unknown or no ``nn.Linear``.
+        """
+        from torch import nn as layers
+
+        from fedfloor.models.classifier import layer, replace
+        from fedfloor.models.projection import Projected
+
+        old = None if classifier is None else layer(module, classifier)
+        if classifier is None or not isinstance(old, layers.Linear):
+            found = "unknown" if old is None else f"'{classifier}', a {type(old).__name__}"
+            raise SettingError(
+                f"objective contrastive: the network's classifier is {found}: a projection head replaces a classifier "
+                "that is an nn.Linear. Name it with model.classifier, or choose another network."
+            )
+        replace(module, classifier, Projected(old.in_features, self.dim, classes).to(old.weight.dtype))
+        return module, f"{classifier}.classifier"
+
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:
+        """Check that network and memory fit.
+
+        Raises:
+            SettingError: the network has no projection head, or the memory is another network's.
+        """
+        if self.mu:
+            _head(visit.resident())
+            got, size = visit.memory.get("previous"), visit.arrived().numel()
+            if got is not None and got.numel() != size:
+                raise SettingError(
+                    f"objective contrastive: a device memory from another model: the model kept has {got.numel()} "
+                    f"numbers, this one {size}. Start the run in a new folder, or go on with the model it began with."
+                )
+        return {}
+
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return z_prev/‖z_prev‖ − z_glob/‖z_glob‖, [samples, dim]; nothing at a first visit."""
+        if not self.mu or "previous" not in visit.memory:
+            return {}
+        head = _head(visit.resident())
+        previous, arrived = features(visit, x, head, visit.memory["previous"]), features(visit, x, head)
+        return {"apart": _directions(previous) - _directions(arrived)}
+
+    def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
+        """Return μ·ℓ and its gradient."""
+        if "apart" not in visit.per_sample:
+            return None
+        said, gradient = contrast(z, visit.per_sample["apart"], self.temperature)
+        return self.mu * said, self.mu * gradient
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Return the model this visit ended with, [P]."""
+        return {"previous": model.clone()} if self.mu else {}
+
+
+def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return ℓ = mean of −log(e^{a/τ}/(e^{a/τ} + e^{b/τ})) = mean of log(1 + e^{(b − a)/τ}), [], and ∂ℓ/∂z [n, dim].
+
+    a and b are the cosines of z with z_glob and z_prev; with u = z/max(‖z‖, 10⁻⁸) and v = z_prev/‖z_prev‖ −
+    z_glob/‖z_glob‖ it is b − a = u·v, so that one vector per sample is all that needs to be kept of both streams, and
+
+        ∂ℓ/∂z = σ(u·v/τ)/(n·τ·max(‖z‖, 10⁻⁸)) · (v − (u·v)·u), σ the logistic function; for ‖z‖ < 10⁻⁸ without (u·v)·u.
+
+    Args:
+        z: representations [n, dim].
+        apart: v, [n, dim].
+        temperature: τ.
+
+    >>> import torch
+    >>> term, _ = contrast(torch.ones(3, 2), torch.zeros(3, 2), 0.5)
+    >>> round(float(term), 4)  # as near to one as to the other: log 2
+    0.6931
+    """
+    from torch.nn.functional import softplus
+
+    length = z.norm(dim=1, keepdim=True)
+    u = z / length.clamp_min(SHORT)
+    nearer = (u * apart).sum(1, keepdim=True)
+    across = apart - u * (nearer * (length >= SHORT))
+    slope = (nearer / temperature).sigmoid() / (length.clamp_min(SHORT) * (temperature * len(z)))
+    return softplus(nearer / temperature).mean(), across * slope
+
+
+def _directions(z: Tensor) -> Tensor:
+    from torch.nn.functional import normalize
+
+    return normalize(z, dim=1, eps=SHORT)
+
+
+def _head(network: Network) -> str:
+    """Return the path of the layer behind the projection head, whose input is z."""
+    from fedfloor.models.classifier import layer
+    from fedfloor.models.projection import Projected
+
+    path = network.classifier
+    if path is None or not isinstance(layer(network.module, path.rpartition(".")[0]), Projected):
+        raise SettingError(
+            "objective contrastive: the network has no projection head: it was built for another objective. Use the "
+            "method moon, or build it with adapt = Contrastive().adapt."
+        )
+    return path
