@@ -11,7 +11,7 @@ from fedfloor.methods.cohorts import apart, joined, parted
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.methods.star import check_share, star, visiting
 from fedfloor.parts.grouping import merged
-from fedfloor.parts.sampling import fraction
+from fedfloor.parts.selection import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Probe, Sequence
 from fedfloor.plan.outcome import Outcome

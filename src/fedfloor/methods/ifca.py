@@ -12,7 +12,7 @@ from fedfloor.errors import require
 from fedfloor.methods.cohorts import apart, joined
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.methods.star import check_share, visiting
-from fedfloor.parts.sampling import fraction
+from fedfloor.parts.selection import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import LEAST_LOSS, Node, Probe, Select, Sequence, model_name
 from fedfloor.plan.outcome import Outcome
