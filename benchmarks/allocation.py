@@ -16,10 +16,10 @@ import numpy as np
 
 from fedfloor.chance import generator
 from fedfloor.solvers.allocation.bound import clean_bound
-from fedfloor.solvers.allocation.exact import exact
-from fedfloor.solvers.allocation.problem import Problem, verify
+from fedfloor.solvers.allocation.problem import AllocationProblem, verify
 from fedfloor.solvers.allocation.rafed import Ties, rafed
 from fedfloor.solvers.allocation.search import search
+from fedfloor.solvers.allocation.solve import exact
 
 Row = dict[str, object]
 STARTS = 10
@@ -58,7 +58,7 @@ CASES = (
 )
 
 
-def park(devices: int, seed: int, channels: int = 4) -> Problem:
+def park(devices: int, seed: int, channels: int = 4) -> AllocationProblem:
     """Return a park with RaFed's settings.
 
     Args:
@@ -73,7 +73,7 @@ def park(devices: int, seed: int, channels: int = 4) -> Problem:
     watts = 10 ** ((np.arange(21) - 30) / 10)
     received = watts * (LIGHT / (4 * math.pi * CARRIER_HZ * distance**3.76))[:, None]
     airtime = UPLOAD_NATS / (BAND_HZ * np.log1p(received / NOISE_W))
-    return Problem(compute, airtime, received, NOISE_W, 1.0, channels)
+    return AllocationProblem(compute, airtime, received, NOISE_W, 1.0, channels)
 
 
 def measure(only: str, repeats: int, said: Callable[[str], None]) -> list[Row]:
@@ -119,6 +119,6 @@ def row(case: Case, repeats: int) -> Row:
     }
 
 
-def _rafed(problem: Problem, ties: Ties) -> float:
+def _rafed(problem: AllocationProblem, ties: Ties) -> float:
     values = [rafed(problem, generator(0, "start", one), ties=ties).value for one in range(STARTS)]
     return round(statistics.median(values), 4)

@@ -16,10 +16,9 @@ import numpy as np
 
 from benchmarks.selection import Deal, census
 from fedfloor.chance import generator
-from fedfloor.solvers.grouping.cpd import each_alone, median
-from fedfloor.solvers.grouping.problem import Integers, Problem, verify
+from fedfloor.solvers.grouping.problem import GroupingProblem, median, singletons, verify
 from fedfloor.solvers.grouping.solve import SOLVERS, solve
-from fedfloor.solvers.solution import Solution
+from fedfloor.solvers.solution import Integers, Solution
 
 Row = dict[str, object]
 BATCH = 50
@@ -78,7 +77,7 @@ def measure(only: str, repeats: int, said: Callable[[str], None]) -> list[Row]:
     return rows
 
 
-def problem(case: Case, deal: Deal, seed: int) -> Problem:
+def problem(case: Case, deal: Deal, seed: int) -> GroupingProblem:
     """Return one problem of a size.
 
     Args:
@@ -87,10 +86,10 @@ def problem(case: Case, deal: Deal, seed: int) -> Problem:
         seed: of the draw.
     """
     counts = deal(case.devices, generator(seed, "grouping", case.devices))
-    return Problem(counts.T.astype(np.float64), case.groups)
+    return GroupingProblem(counts.T.astype(np.float64), case.groups)
 
 
-def row(case: Case, solver: str, problems: list[Problem], reference: list[float], repeats: int) -> Row:
+def row(case: Case, solver: str, problems: list[GroupingProblem], reference: list[float], repeats: int) -> Row:
     """Return one solver's row; it has compiled before.
 
     Args:
@@ -100,7 +99,7 @@ def row(case: Case, solver: str, problems: list[Problem], reference: list[float]
         reference: ICG's value in each.
         repeats: as :func:`measure`'s.
     """
-    solve(solver, Problem(np.eye(4), 2))
+    solve(solver, GroupingProblem(np.eye(4), 2))
     times, found = [], []
     for seed, one in enumerate(problems):
         seconds, solution = _timed(one, solver, seed)
@@ -111,7 +110,7 @@ def row(case: Case, solver: str, problems: list[Problem], reference: list[float]
     apart = [median(one, solution.choice) for one, solution in zip(problems, found, strict=True)]
     alone = None
     if case.devices <= PAIRS:
-        alone = statistics.mean(median(one, each_alone(one)) for one in problems)
+        alone = statistics.mean(median(one, singletons(one)) for one in problems)
     ratios = [solution.value / least for solution, least in zip(found, reference, strict=True) if least > 0]
     return {
         "size": f"{case.devices}-{case.groups}",
@@ -127,7 +126,7 @@ def row(case: Case, solver: str, problems: list[Problem], reference: list[float]
     }
 
 
-def _timed(problem: Problem, solver: str, seed: int) -> tuple[float, Solution[Integers]]:
+def _timed(problem: GroupingProblem, solver: str, seed: int) -> tuple[float, Solution[Integers]]:
     began = time.perf_counter()
     solution = solve(solver, problem, seed=seed)
     seconds = time.perf_counter() - began

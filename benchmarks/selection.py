@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.data import sources
 from fedfloor.data.dataset import by_owner, drawn_counts
-from fedfloor.solvers.selection.problem import Floats, Integers, Problem, divergence, verify
+from fedfloor.solvers.selection.problem import SelectionProblem, divergence, verify
 from fedfloor.solvers.selection.problem import batches as wanted
 from fedfloor.solvers.selection.solve import SOLVERS, solve
-from fedfloor.solvers.solution import Solution
+from fedfloor.solvers.solution import Floats, Integers, Solution
 
 Row = dict[str, object]
 Deal = Callable[[int, np.random.Generator], NDArray[np.int64]]  # how many devices → counts [F, devices]
@@ -112,7 +112,7 @@ def made_up(devices: int, share: Floats, rng: np.random.Generator, size: int = B
     return np.stack([rng.multinomial(size, one) for one in own], axis=1)
 
 
-def problem(case: Case, share: Floats, deal: Deal, seed: int) -> Problem:
+def problem(case: Case, share: Floats, deal: Deal, seed: int) -> SelectionProblem:
     """Return one problem of a size.
 
     Args:
@@ -126,7 +126,7 @@ def problem(case: Case, share: Floats, deal: Deal, seed: int) -> Problem:
     return wanted(counts[:, GIVEN:], share, case.how_many, BATCH, counts[:, :GIVEN].sum(1))
 
 
-def row(case: Case, solver: str, problems: list[Problem], best: list[float] | None, repeats: int) -> Row:
+def row(case: Case, solver: str, problems: list[SelectionProblem], best: list[float] | None, repeats: int) -> Row:
     """Return one solver's row; its first selection, which may compile, is not timed where it is a quick one."""
     times, found = [], []
     for seed, one in enumerate(problems):
@@ -156,7 +156,7 @@ def row(case: Case, solver: str, problems: list[Problem], best: list[float] | No
     }
 
 
-def _timed(problem: Problem, solver: str, seed: int) -> tuple[float, Solution[Integers]]:
+def _timed(problem: SelectionProblem, solver: str, seed: int) -> tuple[float, Solution[Integers]]:
     began = time.perf_counter()
     solution = solve(solver, problem, seed=seed)
     seconds = time.perf_counter() - began

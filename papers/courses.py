@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fedfloor.solvers.selection.bayesian import bayesian
-from fedfloor.solvers.selection.gbpcs import Start, Trace, curve, gbpcs
-from fedfloor.solvers.selection.genetic import genetic
-from fedfloor.solvers.selection.problem import Problem, divergence
-from fedfloor.solvers.selection.sampling import monte_carlo
-from fedfloor.solvers.selection.solve import solve
-from fedfloor.solvers.selection.swap import swap
+from fedfloor.solvers.selection.problem import SelectionProblem, divergence
+from fedfloor.solvers.selection.published import Start, Trace, bayesian, curve, gbpcs, genetic, monte_carlo
+from fedfloor.solvers.selection.solve import solve, swap
 from papers.samplers import Asked
 from papers.selections import drawn, problems
 
@@ -87,14 +83,14 @@ def courses(what: Asked) -> Courses:
     )
 
 
-def descended(problem: Problem, init: Start, seed: int) -> tuple[float, ...]:
+def descended(problem: SelectionProblem, init: Start, seed: int) -> tuple[float, ...]:
     """Return the divergence after every step of GBP-CS."""
     trace: Trace = []
     gbpcs(problem, init, seed=seed, trace=trace)
     return tuple(curve(problem, trace).tolist())
 
 
-def _timed(run: Solve, problem: Problem, seed: int) -> tuple[float, float]:
+def _timed(run: Solve, problem: SelectionProblem, seed: int) -> tuple[float, float]:
     """Return the processor's seconds, the median of several where it is quick, and the divergence."""
     seconds: list[float] = []
     while len(seconds) < (REPEATS if not seconds or min(seconds) < QUICK_S else 1):

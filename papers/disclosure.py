@@ -24,9 +24,7 @@ from fedfloor.parts.extractors.extractor import FeatureExtractor
 from fedfloor.parts.extractors.fixed import Hog
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
-from fedfloor.solvers.clustering.kmeans import kmeans
-from fedfloor.solvers.clustering.lsh import functions, hashed
-from fedfloor.solvers.clustering.purity import purity
+from fedfloor.solvers.clustering import hash_functions, hash_vectors, kmeans, purity
 from papers import documents
 from papers.attack import attacked
 from papers.study import wanted
@@ -238,7 +236,9 @@ def told(telling: Telling, counts: Integers, means: Floats, seed: int) -> Floats
         seed: of the hash functions, the same on all devices.
     """
     if telling.what == "hash":
-        return hashed(functions(means.shape[1], telling.hashes, telling.width, seed), means).astype(np.float64)
+        return hash_vectors(hash_functions(means.shape[1], telling.hashes, telling.width, seed), means).astype(
+            np.float64
+        )
     return {"nothing": np.zeros((len(means), 1)), "census": counts.astype(np.float64), "features": means}[telling.what]
 
 

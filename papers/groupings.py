@@ -16,8 +16,7 @@ from fedfloor.data import sources
 from fedfloor.data.dataset import by_owner, drawn_counts
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
-from fedfloor.solvers.grouping.cpd import each_alone, median
-from fedfloor.solvers.grouping.problem import Problem, verify
+from fedfloor.solvers.grouping.problem import GroupingProblem, median, singletons, verify
 from fedfloor.solvers.grouping.solve import solve
 from papers import documents
 from papers.study import wanted
@@ -140,7 +139,7 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
     ]
     found, done = [], 0
     for point in what.points:
-        problems = [Problem(one.astype(np.float64), point.groups) for one in counts]
+        problems = [GroupingProblem(one.astype(np.float64), point.groups) for one in counts]
         medians: dict[str, list[float]] = {}
         for way in what.of.ways:
             medians[way.solver] = here = []
@@ -152,9 +151,9 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
     return found
 
 
-def _median(problem: Problem, way: Way, seed: int) -> float:
+def _median(problem: GroupingProblem, way: Way, seed: int) -> float:
     if not way.solver:
-        return median(problem, each_alone(problem))
+        return median(problem, singletons(problem))
     solution = solve(way.solver, problem, seed=seed)
     verify(problem, solution)
     return median(problem, solution.choice)

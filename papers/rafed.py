@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.solvers.allocation.problem import Problem, only_level
+from fedfloor.solvers.allocation.problem import AllocationProblem, only_level
 from fedfloor.solvers.allocation.rafed import Ties
 from papers import schemes
 from papers.schemes import Drawn
@@ -79,7 +79,7 @@ def everything(point: Point) -> tuple[Contender, ...]:
     return (*single[:2], *other, *single[2:], *best, NATIVE)
 
 
-def at_level(problem: Problem, rng: np.random.Generator, scheme: Scheme, level: int) -> Drawn:
+def at_level(problem: AllocationProblem, rng: np.random.Generator, scheme: Scheme, level: int) -> Drawn:
     """Return a scheme's latency where everybody has one power: RaFed-min is level 0, RaFed-max level −1."""
     return scheme(only_level(problem, level), rng)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedfloor.solvers.selection.gbpcs import Start
+from fedfloor.solvers.selection.published import Start
 from papers.study import wanted
 
 SELECTIONS = 200

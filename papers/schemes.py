@@ -16,9 +16,10 @@ import numpy as np
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Resources
 from fedfloor.methods.fedcs import in_time
-from fedfloor.solvers.allocation.problem import SILENT, Allocation, Integers, Problem, cost
+from fedfloor.solvers.allocation.problem import SILENT, Allocation, AllocationProblem, cost
 from fedfloor.solvers.allocation.rafed import Ties, fixed, rafed, random_allocation
 from fedfloor.solvers.allocation.search import search
+from fedfloor.solvers.solution import Integers
 
 
 class Drawn(NamedTuple):
@@ -33,7 +34,9 @@ class Drawn(NamedTuple):
     active: int
 
 
-def algorithm(problem: Problem, rng: np.random.Generator, ties: Ties = "none", start: int | None = None) -> Drawn:
+def algorithm(
+    problem: AllocationProblem, rng: np.random.Generator, ties: Ties = "none", start: int | None = None
+) -> Drawn:
     """Return where RaFed's Algorithm 1 ends.
 
     Args:
@@ -46,22 +49,22 @@ def algorithm(problem: Problem, rng: np.random.Generator, ties: Ties = "none", s
     return _drawn(problem, rafed(problem, random_allocation(problem, rng, some), ties=ties).choice)
 
 
-def ours(problem: Problem, rng: np.random.Generator) -> Drawn:
+def ours(problem: AllocationProblem, rng: np.random.Generator) -> Drawn:
     """Return what our search finds."""
     return _drawn(problem, search(problem, seed=int(rng.integers(2**31))).choice)
 
 
-def qffl(problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
+def qffl(problem: AllocationProblem, rng: np.random.Generator, size: int) -> Drawn:
     """Return q-FFL's latency: ``size`` random devices, random channels and powers."""
     return _drawn(problem, random_allocation(problem, rng, chosen(problem, rng, size)))
 
 
-def fedl(problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
+def fedl(problem: AllocationProblem, rng: np.random.Generator, size: int) -> Drawn:
     """Return FEDL's latency: ``size`` random devices, channels and powers by sweeps that keep the set."""
     return _drawn(problem, fixed(problem, chosen(problem, rng, size), rng).choice)
 
 
-def fedcs(problem: Problem, rng: np.random.Generator, deadline_s: float) -> Drawn:
+def fedcs(problem: AllocationProblem, rng: np.random.Generator, deadline_s: float) -> Drawn:
     """Return FedCS's latency: its greedy choice under a deadline, random channels, full power."""
     clean = problem.airtime_s[:, -1]
     known = Resources(problem.compute_s, np.zeros(problem.devices), clean)
@@ -72,22 +75,22 @@ def fedcs(problem: Problem, rng: np.random.Generator, deadline_s: float) -> Draw
     return _drawn(problem, at_full_power(problem, rng, np.array(active, np.int64)))
 
 
-def native(problem: Problem, rng: np.random.Generator) -> Drawn:
+def native(problem: AllocationProblem, rng: np.random.Generator) -> Drawn:
     """Return the latency of plain federated learning: everybody, random channels, full power."""
     return _drawn(problem, at_full_power(problem, rng, np.arange(problem.devices)))
 
 
-def chosen(problem: Problem, rng: np.random.Generator, size: int) -> Integers:
+def chosen(problem: AllocationProblem, rng: np.random.Generator, size: int) -> Integers:
     """Return ``size`` devices at random, or all if there are fewer."""
     return np.asarray(rng.choice(problem.devices, min(size, problem.devices), replace=False), np.int64)
 
 
-def at_full_power(problem: Problem, rng: np.random.Generator, active: Integers) -> Allocation:
+def at_full_power(problem: AllocationProblem, rng: np.random.Generator, active: Integers) -> Allocation:
     """Return random channels for a set of devices that send with all their power."""
     channel = np.full(problem.devices, SILENT)
     channel[active] = rng.integers(problem.channels, size=len(active))
     return Allocation(channel, np.full(problem.devices, problem.levels - 1))
 
 
-def _drawn(problem: Problem, allocation: Allocation) -> Drawn:
+def _drawn(problem: AllocationProblem, allocation: Allocation) -> Drawn:
     return Drawn(cost(problem, allocation), len(allocation.active))

@@ -14,8 +14,8 @@ import numpy as np
 from fedfloor import config
 from fedfloor.chance import generator
 from fedfloor.runs.parks import build_park
-from fedfloor.solvers.selection.gbpcs import Start, Trace, curve, gbpcs
-from fedfloor.solvers.selection.problem import Problem, batches, divergence, verify
+from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, verify
+from fedfloor.solvers.selection.published import Start, Trace, curve, gbpcs
 from fedfloor.solvers.selection.solve import solve
 from fedfloor.solvers.solution import Solution
 from papers.samplers import STATED, Asked, Point, Sampler
@@ -25,7 +25,7 @@ COMPILED = ("swap", "exact", "brute")  # at the first call
 Row = dict[str, Any]
 
 
-def problems(point: Point, seed: int, many: int) -> Iterator[Problem]:
+def problems(point: Point, seed: int, many: int) -> Iterator[SelectionProblem]:
     """Yield selections one after the other: every factory at tick 0, every factory at tick 1, …
 
     Args:
@@ -94,7 +94,7 @@ class Made:
     swaps: int | None = None
 
 
-def _made(sampler: Sampler, problem: Problem, least: float, seed: int) -> Made:
+def _made(sampler: Sampler, problem: SelectionProblem, least: float, seed: int) -> Made:
     seconds, solution = timed(sampler.solver, problem, seed)
     above = 0.0 if solution.value <= least else (solution.value / least - 1 if least > 0 else math.inf)
     begins, swaps = (None, None) if sampler.init is None else descent(problem, sampler.init, seed)
@@ -102,7 +102,7 @@ def _made(sampler: Sampler, problem: Problem, least: float, seed: int) -> Made:
     return Made(off, above, seconds, solution.status == "optimal", begins, swaps)
 
 
-def timed(solver: str, problem: Problem, seed: int) -> tuple[float, Solution[Any]]:
+def timed(solver: str, problem: SelectionProblem, seed: int) -> tuple[float, Solution[Any]]:
     """Return the processor's seconds, whatever else a machine does, and what was selected, recomputed."""
     began = time.process_time()
     solution = solve(solver, problem, seed=seed)
@@ -113,10 +113,10 @@ def timed(solver: str, problem: Problem, seed: int) -> tuple[float, Solution[Any
 
 def _compile(solver: str) -> None:
     """Have a solver compiled by a problem that takes no time; halves, for whole numbers are bounded without a tree."""
-    solve(solver, Problem(np.eye(6) + 0.5, np.full(6, 0.7), 3))
+    solve(solver, SelectionProblem(np.eye(6) + 0.5, np.full(6, 0.7), 3))
 
 
-def descent(problem: Problem, init: Start, seed: int) -> tuple[float, int]:
+def descent(problem: SelectionProblem, init: Start, seed: int) -> tuple[float, int]:
     """Return the divergence that GBP-CS's exchanges begin with, after a warm-up, and how many are made."""
     trace: Trace = []
     gbpcs(problem, init, seed=seed, trace=trace)

@@ -15,7 +15,7 @@ from fedfloor.network import floor
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.report.groups import half_width
 from fedfloor.solvers.allocation.bound import lower_bound
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.problem import AllocationProblem
 from papers.cells import holds
 from papers.schemes import Drawn
 
@@ -23,7 +23,7 @@ PARKS, DRAWS = 5, 5
 BOUND = "lower bound"
 HUGE = 1e100  # beyond, squares do not fit into numbers, and an interval says nothing
 Row = dict[str, Any]
-Scheme = Callable[[Problem, np.random.Generator], Drawn]
+Scheme = Callable[[AllocationProblem, np.random.Generator], Drawn]
 
 
 @dataclass(frozen=True)
@@ -193,13 +193,13 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
     return found
 
 
-def problem(point: Point, park: int) -> Problem:
+def problem(point: Point, park: int) -> AllocationProblem:
     """Return the problem of a park at a point; its devices are those of ``devices = …`` and this seed."""
     settings = NetworkSettings(profile=floor.PROFILE, radio=dict(point.radio) or None)
     return floor.floor(floor.Settings(f"park {park}", point.devices, park, network=settings)).problem()
 
 
-def compete(one: Contender, problems: Sequence[Problem], what: Asked) -> Found:
+def compete(one: Contender, problems: Sequence[AllocationProblem], what: Asked) -> Found:
     """Return what a contender comes to in every park and draw, at its best setting."""
     draws = what.draws if one.random else 1
     best: Found | None = None
@@ -216,13 +216,13 @@ def compete(one: Contender, problems: Sequence[Problem], what: Asked) -> Found:
     return best
 
 
-def _drawn(scheme: Scheme, problem: Problem, park: int, purpose: str, draws: int) -> Iterator[Drawn]:
+def _drawn(scheme: Scheme, problem: AllocationProblem, park: int, purpose: str, draws: int) -> Iterator[Drawn]:
     with np.errstate(over="ignore"):
         for i in range(draws):
             yield scheme(problem, generator(park, f"reproduce {purpose}", i))
 
 
-def _row(point: Point, problems: Sequence[Problem], one: Found, all_of_them: Sequence[Found]) -> Row:
+def _row(point: Point, problems: Sequence[AllocationProblem], one: Found, all_of_them: Sequence[Found]) -> Row:
     base = {found.role: found for found in all_of_them if found.role}
     seconds, takes = _over_parks(one.seconds.mean(axis=1)), _over_parks(one.active.mean(axis=1))
     lower = {role: lower_by(base[role], one) if role in base and one.label not in (base[role].label, BOUND)

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.problem import AllocationProblem
 
 
-def times(problem: Problem, devices: list[int], levels: tuple[int, ...]) -> list[float]:
+def times(problem: AllocationProblem, devices: list[int], levels: tuple[int, ...]) -> list[float]:
     """Latencies of devices that share a channel."""
     s = [problem.received_w[i, p] for i, p in zip(devices, levels, strict=True)]
     out = []
@@ -24,7 +24,7 @@ def times(problem: Problem, devices: list[int], levels: tuple[int, ...]) -> list
     return out
 
 
-def all_levels(problem: Problem, devices: list[int]) -> float:
+def all_levels(problem: AllocationProblem, devices: list[int]) -> float:
     """The least largest latency on one channel, over all levels: :func:`times` of all their combinations at once."""
     allowed = [np.flatnonzero(problem.allowed[i]) for i in devices]
     picked = np.stack([one.ravel() for one in np.meshgrid(*allowed)], axis=1)  # one row per combination
@@ -38,7 +38,7 @@ def all_levels(problem: Problem, devices: list[int]) -> float:
     return float((problem.compute_s[devices] + sent).max(axis=1).min(initial=math.inf))
 
 
-def factor(problem: Problem, devices: list[int]) -> float:
+def factor(problem: AllocationProblem, devices: list[int]) -> float:
     n = problem.iterations_scale * (problem.iterations_offset + 1 / len(devices))
     if problem.divergence_weight == 0:
         return n
@@ -48,7 +48,7 @@ def factor(problem: Problem, devices: list[int]) -> float:
     return n * (1 + problem.divergence_weight * float(np.sqrt(((held / held.sum() - problem.target) ** 2).sum())))
 
 
-def everything(problem: Problem) -> float:
+def everything(problem: AllocationProblem) -> float:
     """The least cost over all (1 + C·P)^N allocations."""
     choices = [(-1, 0), *itertools.product(range(problem.channels), range(problem.levels))]
     best = math.inf
@@ -64,7 +64,7 @@ def everything(problem: Problem) -> float:
     return best
 
 
-def by_sets(problem: Problem) -> float:
+def by_sets(problem: AllocationProblem) -> float:
     """The same least cost, by all sets, all their splits over the channels, and all levels of each part."""
     alone: dict[tuple[int, ...], float] = {}
     for k in range(1, problem.devices + 1):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.problem import AllocationProblem
 
 LIGHT = 299_792_458.0  # m/s
 CARRIER_HZ = 868e6
@@ -16,7 +16,9 @@ NOISE_W = 1e-3 * 10 ** (-11.4) * BAND_HZ / 1e6  # −114 dBm/MHz over the band
 UPLOAD_NATS = 25_000.0
 
 
-def park(devices: int, seed: int, *, channels: int = 4, levels: int = 21, gamma: float = 1.0, **more: Any) -> Problem:
+def park(
+    devices: int, seed: int, *, channels: int = 4, levels: int = 21, gamma: float = 1.0, **more: Any
+) -> AllocationProblem:
     """Devices at 2 … 50 m, power levels spread over 0 … 20 dBm."""
     rng = np.random.default_rng(seed)
     distance = rng.uniform(2, 50, devices)
@@ -25,16 +27,16 @@ def park(devices: int, seed: int, *, channels: int = 4, levels: int = 21, gamma:
     watts = 1e-3 * 10 ** (np.linspace(0, 20, levels) / 10)
     received = watts[None, :] * (LIGHT / (4 * np.pi * CARRIER_HZ * distance**EXPONENT))[:, None]
     airtime = UPLOAD_NATS / (BAND_HZ * np.log(1 + received / NOISE_W))
-    return Problem(cycles * bits / frequency, airtime, received, NOISE_W, gamma, channels, **more)
+    return AllocationProblem(cycles * bits / frequency, airtime, received, NOISE_W, gamma, channels, **more)
 
 
 def tiny(
     seed: int, *, devices: int, channels: int = 2, levels: int = 4, gamma: float | None = None, **more: Any
-) -> Problem:
+) -> AllocationProblem:
     """Few devices, and every other quantity drawn widely, so that each kind of trade-off occurs."""
     rng = np.random.default_rng(seed)
     received = np.exp(rng.uniform(-4, 6, (devices, 1)) + np.sort(rng.uniform(0, 4, (devices, levels)), axis=1))
     airtime = rng.uniform(0.1, 2) / np.log1p(received)
     compute = rng.uniform(0.0, 3.0, devices)
     gamma = float(np.exp(rng.uniform(-3, 1))) if gamma is None else gamma
-    return Problem(compute, airtime, 1e-12 * received, 1e-12, gamma, channels, **more)
+    return AllocationProblem(compute, airtime, 1e-12 * received, 1e-12, gamma, channels, **more)

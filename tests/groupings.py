@@ -7,18 +7,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedfloor.solvers.grouping.problem import Problem, value
+from fedfloor.solvers.grouping.problem import GroupingProblem, value
 
 
-def femnist_like(seed: int, devices: int = 368, groups: int = 52, classes: int = 62) -> Problem:
+def femnist_like(seed: int, devices: int = 368, groups: int = 52, classes: int = 62) -> GroupingProblem:
     """Batches of 50 with shares from Dirichlet(0.3)."""
     rng = np.random.default_rng(seed)
     P = rng.dirichlet(np.full(classes, 2.0))
     own = [rng.dirichlet(0.3 * classes * P + 1e-3) for _ in range(devices)]
-    return Problem(np.stack([rng.multinomial(50, one) for one in own]), groups)
+    return GroupingProblem(np.stack([rng.multinomial(50, one) for one in own]), groups)
 
 
-def strange(seed: int, most: int = 30) -> Problem:
+def strange(seed: int, most: int = 30) -> GroupingProblem:
     """A small problem of any kind: equal devices, empty ones, one class, fractions, any M and L that fit."""
     rng = np.random.default_rng(seed)
     classes, devices = int(rng.integers(1, 7)), int(rng.integers(1, most + 1))
@@ -31,7 +31,7 @@ def strange(seed: int, most: int = 30) -> Problem:
         counts = counts * 10.0 ** rng.integers(-3, 7) + rng.random(counts.shape)
     counts[0, 0] += 1
     groups = int(rng.integers(1, devices + 1))
-    return Problem(counts, groups, int(rng.integers(0, devices // groups + 1)))
+    return GroupingProblem(counts, groups, int(rng.integers(0, devices // groups + 1)))
 
 
 def groupings(devices: tuple[int, ...], groups: int, size: int) -> Iterator[list[tuple[int, ...]]]:
@@ -47,7 +47,7 @@ def groupings(devices: tuple[int, ...], groups: int, size: int) -> Iterator[list
                 yield [(devices[at], *others), *more]
 
 
-def least(problem: Problem) -> float:
+def least(problem: GroupingProblem) -> float:
     """The least value of all groupings, by plain enumeration."""
     every = groupings(tuple(range(problem.devices)), problem.groups, problem.size)
     return min(value(problem, np.array(one)) for one in every)

@@ -12,7 +12,7 @@ from benchmarks.grouping import Case, problem, row
 from benchmarks.selection import census, made_up
 from commands import Command
 from fedfloor.data.dataset import drawn_counts
-from fedfloor.solvers.grouping.problem import Problem
+from fedfloor.solvers.grouping.problem import GroupingProblem
 
 
 def test_batches_are_of_50(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_batches_are_of_50(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 def test_a_row_by_hand() -> None:
     # two groups of one, (1, 0) and (0, 1): √2 apart, and their CPD is that of the devices
-    problems = [Problem(np.array([[5.0, 0], [0, 5]]), 2)] * 2
+    problems = [GroupingProblem(np.array([[5.0, 0], [0, 5]]), 2)] * 2
     found = row(Case(2, 2, ()), "random", problems, [2.0, 4.0], repeats=1)
     assert (found["size"], found["left_out"], found["cpd_to_devices"]) == ("2-2", 0, 1)
     assert found["distance"] == pytest.approx(2**0.5, abs=1e-5)

@@ -16,7 +16,7 @@ from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence
-from fedfloor.solvers.grouping.problem import Problem
+from fedfloor.solvers.grouping.problem import GroupingProblem
 from fedfloor.solvers.grouping.solve import SOLVERS, solve
 from floor import bits, park
 from rounds import Job, after, method
@@ -63,7 +63,7 @@ def test_groups_are_those_of_the_solver_for_the_counts_of_all_samples(grouping: 
     assert asked == (None if grouping == "random" else Probe(tuple(range(7)), "classes"))
     got = {frozenset(one) for one in groups(of)}
     if grouping == "astraea":  # which draws nothing
-        found = solve("astraea", Problem(here.counts().astype(float), 3, 2)).choice
+        found = solve("astraea", GroupingProblem(here.counts().astype(float), 3, 2)).choice
         assert got == {frozenset(one) for one in found.tolist()}
     assert [len(one) for one in got] == [2, 2, 2]
     assert len(frozenset.union(*got)) == 6

@@ -12,7 +12,7 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.rafed import RaFed
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Node, Parallel, Probe, Sequence, Train
-from fedfloor.solvers.allocation.problem import Allocation, Problem, cost, divergence
+from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, cost, divergence
 from fedfloor.solvers.allocation.solve import solve
 from fedfloor.solvers.solution import Solution
 from floor import park
@@ -138,7 +138,7 @@ def test_an_allocation_without_proof_is_no_exact_one(monkeypatch: pytest.MonkeyP
     state = job.begin()
     assert visits(job.plan(state, 1))
 
-    def late(name: str, problem: Problem, *, seed: int) -> Solution[Allocation]:
+    def late(name: str, problem: AllocationProblem, *, seed: int) -> Solution[Allocation]:
         return replace(solve(name, problem, seed=seed), status="feasible")
 
     monkeypatch.setattr("fedfloor.methods.rafed.solve", late)

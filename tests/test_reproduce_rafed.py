@@ -13,7 +13,7 @@ from fedfloor.chance import generator
 from fedfloor.config import method_of
 from fedfloor.errors import SettingError
 from fedfloor.solvers.allocation.bound import lower_bound
-from fedfloor.solvers.allocation.problem import Allocation, Problem, cost, only_level
+from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, cost, only_level
 from fedfloor.solvers.allocation.rafed import random_allocation
 from papers import catalog, rafed, schemes, study, tabulated
 from papers.study import Contender, Found, Point, Study
@@ -24,11 +24,13 @@ RNG = generator
 # -- the schemes -------------------------------------------------------------------------------------------------------
 
 
-def plain(compute: list[float], channels: int = 1) -> Problem:
+def plain(compute: list[float], channels: int = 1) -> AllocationProblem:
     """Devices that hear nothing of each other (γ is tiny), one power level, uploads of 1 s; n(k) = 10/k."""
     n = len(compute)
     ones = np.ones((n, 1))
-    return Problem(np.array(compute), ones, ones, 1e-9, 1e-12, channels, iterations_scale=10.0, iterations_offset=0.0)
+    return AllocationProblem(
+        np.array(compute), ones, ones, 1e-9, 1e-12, channels, iterations_scale=10.0, iterations_offset=0.0
+    )
 
 
 def test_native_is_everybody() -> None:
@@ -82,7 +84,7 @@ def test_fedl_ends_where_costs_are_beyond_numbers() -> None:
 def test_one_power_for_all() -> None:
     problem = park(8, 0)
 
-    def levels(problem: Problem, _: np.random.Generator) -> schemes.Drawn:
+    def levels(problem: AllocationProblem, _: np.random.Generator) -> schemes.Drawn:
         assert problem.allowed.sum(1).tolist() == [1] * 8
         return schemes.Drawn(float(problem.received_w[problem.allowed].sum()), 8)
 

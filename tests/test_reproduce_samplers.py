@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.solvers.selection.gbpcs import gbpcs
-from fedfloor.solvers.selection.problem import Problem, divergence, value
+from fedfloor.solvers.selection.problem import SelectionProblem, divergence, value
+from fedfloor.solvers.selection.published import gbpcs
 from fedfloor.solvers.selection.solve import solve
 from papers import catalog, courses, selections
 from papers.samplers import Asked, Begun, Comparison, Point, Printed, Sampler, asked
@@ -254,12 +254,12 @@ def test_on_femnist(data_root: Path) -> None:
 
 def test_problem_of_six_has_something_compiled() -> None:
     """What compiles the exact solver must not be settled before its tree is needed."""
-    from fedfloor.solvers.selection import enumeration
+    from fedfloor.solvers.selection import kernels as enumeration
 
     entered = []
     with pytest.MonkeyPatch.context() as patched:
-        settle = enumeration.settle
-        patched.setattr(enumeration, "settle", lambda *words: entered.append(1) or settle(*words))
+        settle = enumeration.settle_subtree
+        patched.setattr(enumeration, "settle_subtree", lambda *words: entered.append(1) or settle(*words))
         selections._compile("exact")
     assert entered
-    assert isinstance(next(selections.problems(TINY.points[1], 0, 1)), Problem)
+    assert isinstance(next(selections.problems(TINY.points[1], 0, 1)), SelectionProblem)

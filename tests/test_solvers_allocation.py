@@ -13,10 +13,9 @@ import pytest
 
 from allocation_parks import park
 from fedfloor.errors import RunError, SettingError
-from fedfloor.solvers.allocation.exact import exact
 from fedfloor.solvers.allocation.problem import (
     Allocation,
-    Problem,
+    AllocationProblem,
     cost,
     iterations,
     latency,
@@ -27,12 +26,13 @@ from fedfloor.solvers.allocation.problem import (
 )
 from fedfloor.solvers.allocation.rafed import fixed, rafed
 from fedfloor.solvers.allocation.search import search
+from fedfloor.solvers.allocation.solve import exact
 from fedfloor.solvers.solution import solved
 
 
-def two(**more: Any) -> Problem:
+def two(**more: Any) -> AllocationProblem:
     """Two devices, two levels, noise 1 W."""
-    return Problem(
+    return AllocationProblem(
         np.array([1.0, 2.0]), np.array([[0.5, 0.25], [1.0, 0.5]]), np.array([[2.0, 4.0], [1.0, 8.0]]),
         1.0, 0.5, 2, iterations_scale=10.0, iterations_offset=0.1, **more,
     )  # fmt: skip
@@ -177,7 +177,7 @@ def test_a_wrong_value_or_bound_is_found_out() -> None:
     one = of((0, 1), (-1, 0))
     value = cost(problem, one)
     verify(problem, solved(value, 0.0, one, 0.0))
-    with pytest.raises(RunError, match="its value is"):
+    with pytest.raises(RunError, match="value of the choice is"):
         verify(problem, solved(value * 1.001, 0.0, one, 0.0))
     with pytest.raises(RunError, match="the bound"):
         verify(problem, dataclasses.replace(solved(value, 0.0, one, 0.0), bound=value * 1.001))
@@ -185,7 +185,7 @@ def test_a_wrong_value_or_bound_is_found_out() -> None:
 
 def test_levels_so_weak_that_no_number_says_how_long_they_take() -> None:
     # γN0/s = 1,000: e^1000 s is beyond floating-point numbers
-    problem = Problem(np.ones(2), np.ones((2, 1)), np.full((2, 1), 1e-3), 1.0, 1.0, 1)
+    problem = AllocationProblem(np.ones(2), np.ones((2, 1)), np.full((2, 1), 1e-3), 1.0, 1.0, 1)
     for found in (search(problem), exact(problem), rafed(problem, np.random.default_rng(1), ties="log")):
         assert found.value == math.inf
         verify(problem, found)
@@ -194,7 +194,7 @@ def test_levels_so_weak_that_no_number_says_how_long_they_take() -> None:
 WITHOUT_NUMBA = """
 import sys
 sys.modules["numba"] = None
-import fedfloor.solvers.allocation.bound, fedfloor.solvers.allocation.exact, fedfloor.solvers.allocation.rafed
+import fedfloor.solvers.allocation.bound, fedfloor.solvers.allocation.solve, fedfloor.solvers.allocation.rafed
 import fedfloor.solvers.allocation.search
 print("imported")
 """

@@ -14,8 +14,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedfloor.errors import SettingError
-from fedfloor.solvers.clustering.kmeans import Clusters, canonical, kmeans
-from fedfloor.solvers.clustering.purity import purity
+from fedfloor.solvers.clustering import Clusters, canonical, kmeans, purity
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.solvers.selection import exact as exact_module
-from fedfloor.solvers.selection.exact import exact
+from fedfloor.solvers.selection import solve as exact_module
 from fedfloor.solvers.selection.problem import verify
-from fedfloor.solvers.selection.sampling import random
+from fedfloor.solvers.selection.published import random
+from fedfloor.solvers.selection.solve import exact
 from selections import close, femnist_like, least, strange
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -52,9 +52,9 @@ def test_nodes_do_not_ask_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_root_comes_first_and_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedfloor.solvers.selection import enumeration
+    from fedfloor.solvers.selection import kernels as enumeration
 
-    settle, budgets, taken = enumeration.settle, [], []
+    settle, budgets, taken = enumeration.settle_subtree, [], []
 
     def counting(*words: Any) -> tuple[float, int, int]:
         got = settle(*words)
@@ -62,7 +62,7 @@ def test_the_root_comes_first_and_nodes_are_counted(monkeypatch: pytest.MonkeyPa
         taken.append(got[2])
         return got
 
-    monkeypatch.setattr(enumeration, "settle", counting)
+    monkeypatch.setattr(enumeration, "settle_subtree", counting)
     exact(femnist_like(1, 60, 16), nodes=20_000)
     assert budgets == [20_000]  # fewer than the root may have: it gets them all
     monkeypatch.setattr(exact_module, "ROOT", 5_000)

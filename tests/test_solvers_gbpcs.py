@@ -12,17 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.solvers.selection.bayesian import bayesian
-from fedfloor.solvers.selection.gbpcs import Trace, curve, gbpcs, start
-from fedfloor.solvers.selection.genetic import crossed, genetic, mutate
-from fedfloor.solvers.selection.problem import Problem, batches, divergence, value, verify
-from fedfloor.solvers.selection.sampling import monte_carlo, random
-from fedfloor.solvers.selection.solve import solve
-from fedfloor.solvers.selection.swap import swap
+from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, value, verify
+from fedfloor.solvers.selection.published import (
+    Trace,
+    bayesian,
+    cross,
+    curve,
+    gbpcs,
+    genetic,
+    initial_exchange,
+    monte_carlo,
+    mutate,
+    random,
+)
+from fedfloor.solvers.selection.solve import solve, swap
 from selections import femnist_like
 
 SEEDS = st.integers(0, 2**32 - 1)
-FOUR = Problem(np.array([[4.0, 0, 2, 3], [0, 4, 2, 1]]), np.array([5.0, 3]), 2)
+FOUR = SelectionProblem(np.array([[4.0, 0, 2, 3], [0, 4, 2, 1]]), np.array([5.0, 3]), 2)
 
 
 # -- GBP-CS ------------------------------------------------------------------------------------------------------------
@@ -62,7 +69,7 @@ def test_the_warm_up_scales_the_target_with_what_is_there() -> None:
     assert found.choice.tolist() == [1, 2]
     # Without P: at first the target is 0, so the first; then (4, 0) − (0, 4): 1; (4, −4), g = (16, −16, −8): 2 for 0
     trace.clear()
-    gbpcs(Problem(counts, np.array([0.0, 8.0]), 2), "zero", trace=trace)
+    gbpcs(SelectionProblem(counts, np.array([0.0, 8.0]), 2), "zero", trace=trace)
     assert [one.tolist() for one in trace] == [[0], [0, 1], [1, 2]]
 
 
@@ -88,12 +95,12 @@ def test_it_stops_where_the_steepest_exchange_does_not_help(seed: int, init: str
     i, j = np.where(x, np.inf, g).argmin(), np.where(x, g, -np.inf).argmax()
     x[i], x[j] = True, False
     assert value(problem, np.flatnonzero(x)) >= found.value * (1 - 1e-12)
-    begun = start(problem, init, seed=seed)  # type: ignore[arg-type]
+    begun = initial_exchange(problem, init, seed=seed)  # type: ignore[arg-type]
     assert found.value <= value(problem, np.flatnonzero(begun)) * (1 + 1e-12)
 
 
 def test_random_starts_follow_the_seed_and_unknown_ones_are_refused() -> None:
-    starts = {tuple(np.flatnonzero(start(femnist_like(0), "random", seed=seed))) for seed in range(20)}
+    starts = {tuple(np.flatnonzero(initial_exchange(femnist_like(0), "random", seed=seed))) for seed in range(20)}
     assert len(starts) == 20
     assert {len(one) for one in starts} == {8}
     with pytest.raises(SettingError, match=r"unknown start of GBP-CS 'mpiv'. Did you mean 'mpinv'"):
@@ -119,9 +126,9 @@ def test_the_best_of_many_draws() -> None:
 def test_two_differing_genes_change_sides() -> None:
     # they differ in genes 1 and 3 only: those are the two ends, and the pair changes places
     parents = np.array([[1, 1, 0, 0, 1], [1, 0, 0, 1, 1]], np.bool_)
-    assert crossed(parents, np.random.default_rng(0)).tolist() == parents[::-1].tolist()
+    assert cross(parents, np.random.default_rng(0)).tolist() == parents[::-1].tolist()
     same = np.array([[1, 0, 1], [1, 0, 1]], np.bool_)
-    assert crossed(same, np.random.default_rng(0)).tolist() == same.tolist()
+    assert cross(same, np.random.default_rng(0)).tolist() == same.tolist()
 
 
 @settings(max_examples=40, deadline=None)
@@ -129,7 +136,7 @@ def test_two_differing_genes_change_sides() -> None:
 def test_children_hold_their_parents_genes_in_one_piece(seed: int) -> None:
     rng = np.random.default_rng(seed)
     parents = rng.random((6, 9)) < 0.5
-    children = crossed(parents, rng)
+    children = cross(parents, rng)
     for a in range(0, 6, 2):
         differ = np.flatnonzero(parents[a] != parents[a + 1])
         taken = children[a, differ] != parents[a, differ]

@@ -15,16 +15,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedfloor.errors import RunError, SettingError
-from fedfloor.solvers.grouping import exchange as exchange_module
-from fedfloor.solvers.grouping.astraea import astraea
-from fedfloor.solvers.grouping.cpd import cpd
-from fedfloor.solvers.grouping.exchange import exchange
-from fedfloor.solvers.grouping.icg import DISTANCES, clusters, icg
-from fedfloor.solvers.grouping.kernels import between
-from fedfloor.solvers.grouping.problem import Problem, check, shares, value, verify
-from fedfloor.solvers.grouping.sampling import random
-from fedfloor.solvers.grouping.solve import SOLVERS, solve
-from fedfloor.solvers.grouping.transport import assign
+from fedfloor.solvers.grouping import solve as exchange_module
+from fedfloor.solvers.grouping.kernels import assign, exchange_between
+from fedfloor.solvers.grouping.problem import GroupingProblem, check, cpd, shares, value, verify
+from fedfloor.solvers.grouping.solve import DISTANCES, SOLVERS, astraea, clusters, exchange, icg, random, solve
 from fedfloor.solvers.solution import solved
 from groupings import femnist_like, groupings, least, strange
 
@@ -37,12 +31,12 @@ SEEDS = st.integers(0, 2**32 - 1)
 def test_values_by_hand() -> None:
     # shares of the groups: (4, 4)/8, (2, 6)/8, (9, 3)/12 = (1/2, 1/2), (1/4, 3/4), (3/4, 1/4)
     counts = np.array([[4.0, 0], [0, 4], [1, 3], [1, 3], [9, 0], [0, 3], [7, 7]])
-    problem, choice = Problem(counts, 3), np.array([[0, 1], [2, 3], [4, 5]])
+    problem, choice = GroupingProblem(counts, 3), np.array([[0, 1], [2, 3], [4, 5]])
     assert (problem.size, problem.left_out) == (2, 1)
     assert shares(problem, choice).tolist() == [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]
     r = math.sqrt(2)  # pairs are (1/4, −1/4), (1/4, −1/4) and (1/2, −1/2) apart
     assert value(problem, choice) == pytest.approx((r / 4 + r / 4 + r / 2) / 3)
-    assert value(Problem(counts, 1), np.array([range(7)])) == 0  # no pair
+    assert value(GroupingProblem(counts, 1), np.array([range(7)])) == 0  # no pair
 
 
 def test_many_groups_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +69,7 @@ def test_icg_gives_every_group_one_of_each_kind() -> None:
     # three kinds of five devices, a sample or two apart; with one of each kind no two groups can differ by more
     kinds = np.array([[90, 0, 0], [0, 90, 0], [0, 0, 90]])
     noise = np.random.default_rng(0).integers(0, 3, (15, 3))
-    problem = Problem(np.repeat(kinds, 5, 0) + noise, 5)
+    problem = GroupingProblem(np.repeat(kinds, 5, 0) + noise, 5)
     for distance in DISTANCES:
         for seed in range(5):
             found = icg(problem, distance=distance, seed=seed)
@@ -86,11 +80,11 @@ def test_icg_gives_every_group_one_of_each_kind() -> None:
 def test_astraea_by_hand() -> None:
     # alone, (3, 1) and (1, 3) are nearest to equal shares; the first opens, and the other makes it (4, 4)
     counts = np.array([[0.0, 0], [4, 0], [0, 4], [3, 1], [1, 3]])
-    assert astraea(Problem(counts, 2)).choice.tolist() == [[3, 4], [1, 2]]
+    assert astraea(GroupingProblem(counts, 2)).choice.tolist() == [[3, 4], [1, 2]]
     # (0, 0) does not open; (4, 0) does, as good as (0, 4), which then makes it (4, 4)
-    assert astraea(Problem(counts[:3], 1, 2)).choice.tolist() == [[1, 2]]
+    assert astraea(GroupingProblem(counts[:3], 1, 2)).choice.tolist() == [[1, 2]]
     # (9, 1) opens, nearer than (4, 0); (0, 0) leaves it as it is, (4, 0) would make it (13, 1)
-    assert astraea(Problem(np.array([[0.0, 0], [9, 1], [4, 0]]), 1, 2)).choice.tolist() == [[0, 1]]
+    assert astraea(GroupingProblem(np.array([[0.0, 0], [9, 1], [4, 0]]), 1, 2)).choice.tolist() == [[0, 1]]
 
 
 def test_cpd_is_the_kernels_discrepancy() -> None:
@@ -178,7 +172,7 @@ def test_two_groups_that_meet_make_the_best_exchanges(reserve: bool, seed: int) 
     c = rng.dirichlet(np.ones(classes))
     ids = rng.permutation(size + rest)
     a, b = ids[:size].copy(), ids[size:].copy()
-    made = between(x @ x.T, x.sum(1), x @ c, float(c @ c), 1e-12, a, b, reserve)
+    made = exchange_between(x @ x.T, x.sum(1), x @ c, float(c @ c), 1e-12, a, b, reserve)
     want = steepest(x, c, ids[:size].tolist(), ids[size:].tolist(), reserve)
     parts = [{frozenset(one), frozenset(other)} for one, other in (want, (a.tolist(), b.tolist()))]
     assert parts[0] == parts[1]  # two and two: to exchange the one pair or the other is the same
@@ -227,7 +221,7 @@ def test_the_same_seed_gives_the_same_groups() -> None:
 
 
 def test_devices_that_are_all_alike_make_groups_that_are() -> None:
-    problem = Problem(np.tile([3.0, 0, 7], (23, 1)), 4)
+    problem = GroupingProblem(np.tile([3.0, 0, 7], (23, 1)), 4)
     for name in SOLVERS:
         found = solve(name, problem)
         assert (found.value, found.status) == (0, "optimal")
@@ -235,7 +229,7 @@ def test_devices_that_are_all_alike_make_groups_that_are() -> None:
 
 def test_who_is_left_out_is_chosen() -> None:
     # 4 alike and one that is not: the best two groups of two leave it out
-    problem = Problem(np.array([[5.0, 5], [5, 5], [0, 9], [5, 5], [5, 5]]), 2)
+    problem = GroupingProblem(np.array([[5.0, 5], [5, 5], [0, 9], [5, 5], [5, 5]]), 2)
     assert all(exchange(problem, seed=seed).value == 0 for seed in range(10))
 
 
@@ -259,11 +253,11 @@ def test_who_is_left_out_is_chosen() -> None:
 )
 def test_problems_that_cannot_be(change: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said):
-        Problem(**{"counts": np.ones((6, 3)), "groups": 2, **change})
+        GroupingProblem(**{"counts": np.ones((6, 3)), "groups": 2, **change})
 
 
 def test_calls_that_cannot_be() -> None:
-    problem = Problem(np.eye(4), 2)
+    problem = GroupingProblem(np.eye(4), 2)
     with pytest.raises(SettingError, match=r"unknown grouping solver 'exchang'. Did you mean 'exchange'"):
         solve("exchang", problem)
     with pytest.raises(SettingError, match="seed = -1"):
@@ -283,14 +277,14 @@ def test_choices_that_are_none(choice: list[list[int]]) -> None:
     with pytest.raises(
         SettingError, match=r"must be int64 \[2, 2\]: in each row a group's devices of 0 … 3, ascending"
     ):
-        check(Problem(np.eye(4), 2), np.array(choice, np.int64))
+        check(GroupingProblem(np.eye(4), 2), np.array(choice, np.int64))
 
 
 def test_wrong_values_and_bounds_are_found_out() -> None:
     # (1/2, 1/2, 0, 0) and (0, 0, 1/2, 1/2) are 1 apart
-    problem, choice = Problem(np.eye(4), 2), np.array([[0, 1], [2, 3]])
+    problem, choice = GroupingProblem(np.eye(4), 2), np.array([[0, 1], [2, 3]])
     verify(problem, solved(1.0, 0.0, choice, 0.0))
-    with pytest.raises(RunError, match=r"its value is 1.0, the solver said 0.9"):
+    with pytest.raises(RunError, match=r"value of the choice is 1.0, the solver returned 0.9"):
         verify(problem, solved(0.9, 0.0, choice, 0.0))
     with pytest.raises(RunError, match=r"the bound 1.1 lies above the value 1.0"):
         verify(problem, dataclasses.replace(solved(1.0, 0.0, choice, 0.0), bound=1.1))

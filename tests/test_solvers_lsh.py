@@ -13,7 +13,13 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from fedfloor.errors import SettingError
-from fedfloor.solvers.clustering.lsh import Functions, collision, functions, hashed, least
+from fedfloor.solvers.clustering import (
+    HashFunctions,
+    collision_probability,
+    fewest_functions,
+    hash_functions,
+    hash_vectors,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 RATIOS = st.floats(1e-3, 1e3)
@@ -26,8 +32,8 @@ def test_vectors_collide_as_often_as_the_formula_says(distance: float, width: fl
     rng = np.random.default_rng(1)
     v, step = rng.normal(size=(2, dimension))
     w = v + distance * step / np.linalg.norm(step)
-    one, other = hashed(functions(dimension, h, width, seed=0), np.stack([v, w]))
-    p = collision(distance, width)
+    one, other = hash_vectors(hash_functions(dimension, h, width, seed=0), np.stack([v, w]))
+    p = collision_probability(distance, width)
     # each function is a trial of its own; 4 standard deviations: one of 16,000 such tests would fail by chance
     assert abs((one == other).mean() - p) <= 4 * math.sqrt(p * (1 - p) / h)
 
@@ -40,30 +46,30 @@ def test_the_closed_form_is_the_papers_integral(distance: float, width: float) -
 
     # of a density that is 0 but near 0, quad has to be told where
     want = quad(density, 0, min(width, 10 * distance), epsabs=1e-14, epsrel=1e-12)[0]
-    assert collision(distance, width) == pytest.approx(want, rel=1e-9)
+    assert collision_probability(distance, width) == pytest.approx(want, rel=1e-9)
 
 
 @settings(deadline=None)
 @given(RATIOS, RATIOS, RATIOS)
 def test_farther_vectors_collide_less_and_only_the_ratio_counts(near: float, more: float, width: float) -> None:
-    p = collision(near, width)
+    p = collision_probability(near, width)
     assert 0 < p <= 1
-    assert collision(near + more, width) <= p * (1 + 1e-12)  # to rounding where both are all but 1
-    assert collision(near, width + more) >= p * (1 - 1e-12)
-    assert collision(4 * near, 4 * width) == p  # a power of two: not even rounding
-    assert collision(0.0, width) == 1
+    assert collision_probability(near + more, width) <= p * (1 + 1e-12)  # to rounding where both are all but 1
+    assert collision_probability(near, width + more) >= p * (1 - 1e-12)
+    assert collision_probability(4 * near, 4 * width) == p  # a power of two: not even rounding
+    assert collision_probability(0.0, width) == 1
 
 
 def test_collisions_of_far_vectors_keep_their_digits() -> None:
     # t = r/c → 0: erf(t/√2) − √(2/π)·(1 − e^{−t²/2})/t → √(2/π)·t/2
-    assert collision(1e7, 1.0) == pytest.approx(math.sqrt(2 / math.pi) / 2e7, rel=1e-12)
+    assert collision_probability(1e7, 1.0) == pytest.approx(math.sqrt(2 / math.pi) / 2e7, rel=1e-12)
 
 
-def family(seed: int) -> tuple[Functions, np.ndarray]:
+def family(seed: int) -> tuple[HashFunctions, np.ndarray]:
     """A family of hash functions and vectors for it."""
     rng = np.random.default_rng(seed)
     dimension, h, n = rng.integers(1, 40), rng.integers(1, 9), rng.integers(1, 12)
-    made = functions(int(dimension), int(h), float(rng.choice([0.25, 1.0, 3.0])), seed)
+    made = hash_functions(int(dimension), int(h), float(rng.choice([0.25, 1.0, 3.0])), seed)
     return made, rng.normal(size=(n, dimension)) * 10.0 ** rng.integers(-2, 3)
 
 
@@ -72,7 +78,7 @@ def family(seed: int) -> tuple[Functions, np.ndarray]:
 def test_a_hash_is_the_window_of_a_projection(seed: int) -> None:
     made, v = family(seed)
     projected = np.array([[math.fsum(a * x) + b for a, b in zip(made.a, made.b, strict=True)] for x in v])
-    windows = hashed(made, v)
+    windows = hash_vectors(made, v)
     assert windows.dtype == np.int64
     assert windows.shape == (len(v), len(made.a))
     off = 1e-9 * (1 + np.abs(projected))  # the sums' rounding
@@ -84,21 +90,21 @@ def test_a_hash_is_the_window_of_a_projection(seed: int) -> None:
 @given(SEEDS)
 def test_equal_vectors_always_collide(seed: int) -> None:
     made, v = family(seed)
-    together = hashed(made, np.concatenate([v, v[::-1]]))
+    together = hash_vectors(made, np.concatenate([v, v[::-1]]))
     assert (together[: len(v)] == together[len(v) :][::-1]).all()
     for at in range(len(v)):  # a device that hashes its own vector gets what the cloud gets from all of them
-        assert (hashed(made, v[at : at + 1]) == together[at]).all()
+        assert (hash_vectors(made, v[at : at + 1]) == together[at]).all()
     single = v.astype(np.float32)
-    assert (hashed(made, single) == hashed(made, single.astype(np.float64))).all()
+    assert (hash_vectors(made, single) == hash_vectors(made, single.astype(np.float64))).all()
 
 
 def test_equal_vectors_collide_at_the_edge_of_a_window() -> None:
     # a_i·v + b_i = r·m_i up to rounding, so the order of summation decides which window it is
-    made = functions(300, 5, 3.0, 0)
+    made = hash_functions(300, 5, 3.0, 0)
     v = (np.linalg.pinv(made.a) @ (3 * np.random.default_rng(0).integers(-9, 10, (5, 200)) - made.b[:, None])).T
-    together = hashed(made, v)
+    together = hash_vectors(made, v)
     assert 0.1 < ((v @ made.a.T + made.b) / 3 < np.rint(v @ made.a.T / 3 + made.b / 3)).mean() < 0.9  # both occur
-    assert all((hashed(made, one[None]) == row).all() for one, row in zip(v, together, strict=True))
+    assert all((hash_vectors(made, one[None]) == row).all() for one, row in zip(v, together, strict=True))
 
 
 @settings(deadline=None)
@@ -106,31 +112,31 @@ def test_equal_vectors_collide_at_the_edge_of_a_window() -> None:
 def test_a_step_of_whole_windows_moves_the_hash_by_as_many(seed: int) -> None:
     rng = np.random.default_rng(seed)
     h = int(rng.integers(1, 6))
-    made = functions(h + 20, h, 3.0, seed)
+    made = hash_functions(h + 20, h, 3.0, seed)
     windows = rng.integers(-50, 51, h)
     step = np.linalg.pinv(made.a) @ (made.r * windows)  # a_i·s = r·m_i for every i
     v = rng.normal(size=(4, h + 20))
     # none of these stands within 10⁻⁹ of the edge of a window, where rounding would decide
     edge = (v @ made.a.T + made.b) / made.r % 1
     clear = (np.minimum(edge, 1 - edge) > 1e-9).all(1)
-    assert (hashed(made, v + step) == hashed(made, v) + windows)[clear].all()
+    assert (hash_vectors(made, v + step) == hash_vectors(made, v) + windows)[clear].all()
 
 
 @settings(deadline=None)
 @given(SEEDS)
 def test_vectors_and_windows_scale_together(seed: int) -> None:
     made, v = family(seed)
-    wide = functions(made.a.shape[1], len(made.b), 2 * made.r, seed)
-    assert (hashed(wide, 2 * v) == hashed(made, v)).all()  # powers of two: exact
+    wide = hash_functions(made.a.shape[1], len(made.b), 2 * made.r, seed)
+    assert (hash_vectors(wide, 2 * v) == hash_vectors(made, v)).all()  # powers of two: exact
 
 
 def test_functions_come_from_the_seed_alone() -> None:
-    one, again, other = (functions(1280, 5, 3.0, seed) for seed in (4, 4, 5))
+    one, again, other = (hash_functions(1280, 5, 3.0, seed) for seed in (4, 4, 5))
     assert (one.a == again.a).all()
     assert (one.b == again.b).all()
     assert not (one.a == other.a).any()
     assert not (one.b == other.b).any()
-    many = functions(50, 4000, 3.0, 4)
+    many = hash_functions(50, 4000, 3.0, 4)
     assert (many.b >= 0).all()
     assert (many.b < 3).all()
     # 200,000 numbers of N(0, 1), 4000 of U[0, 3): means and variances to 4 standard deviations
@@ -140,15 +146,31 @@ def test_functions_come_from_the_seed_alone() -> None:
 
 
 def test_the_least_number_of_functions() -> None:
-    assert [least(k, 3.0) for k in (1, 2, 3, 4, 9, 10, 27, 28, 50, 81, 82)] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5]
+    assert [fewest_functions(k, 3.0) for k in (1, 2, 3, 4, 9, 10, 27, 28, 50, 81, 82)] == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+        4,
+        4,
+        4,
+        5,
+    ]
     for r, h in itertools.product(range(2, 12), range(1, 9)):  # log(r^h)/log(r) is not always h in floating point
-        assert (least(r**h, float(r)), least(r**h + 1, float(r)), least(r**h - 1, float(r))) == (
+        assert (
+            fewest_functions(r**h, float(r)),
+            fewest_functions(r**h + 1, float(r)),
+            fewest_functions(r**h - 1, float(r)),
+        ) == (
             h,
             h + 1,
             h - (r**h == 2),
         )
-    assert least(10, math.sqrt(10)) == 2
-    assert least(2, 1.01) == 70  # ln 2/ln 1.01 = 69.66
+    assert fewest_functions(10, math.sqrt(10)) == 2
+    assert fewest_functions(2, 1.01) == 70  # ln 2/ln 1.01 = 69.66
 
 
 def test_bad_hashes_are_refused() -> None:
@@ -159,18 +181,18 @@ def test_bad_hashes_are_refused() -> None:
         (1, 3, math.inf, "width = inf"),
     ):
         with pytest.raises(SettingError, match=said):
-            functions(dimension, h, width, 0)
-    made = functions(3, 2, 3.0, 0)
+            hash_functions(dimension, h, width, 0)
+    made = hash_functions(3, 2, 3.0, 0)
     with pytest.raises(SettingError, match=r"shape of v = \(2, 4\): must be \(n, 3\)"):
-        hashed(made, np.zeros((2, 4)))
+        hash_vectors(made, np.zeros((2, 4)))
     for bad in (math.nan, math.inf, 1e300):
         with pytest.raises(SettingError, match=r"hash = .*finite and of 64 bits"):
-            hashed(made, np.full((1, 3), bad))
+            hash_vectors(made, np.full((1, 3), bad))
     for distance, width in ((-1.0, 3.0), (math.inf, 3.0), (1.0, 0.0), (1.0, math.nan)):
         with pytest.raises(SettingError, match=r"distance|width"):
-            collision(distance, width)
+            collision_probability(distance, width)
     for width in (1.0, 0.5, math.nan):
         with pytest.raises(SettingError, match=r"width = .*must be above 1.*with one value none tells apart"):
-            least(10, width)
+            fewest_functions(10, width)
     with pytest.raises(SettingError, match="groups = 0"):
-        least(0, 3.0)
+        fewest_functions(0, 3.0)

@@ -14,13 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.errors import RunError, SettingError
-from fedfloor.solvers.selection import exact as exact_module
-from fedfloor.solvers.selection.brute import brute
-from fedfloor.solvers.selection.exact import exact
-from fedfloor.solvers.selection.problem import Problem, batches, check, divergence, value, verify, whole_bound
-from fedfloor.solvers.selection.sampling import monte_carlo, random
-from fedfloor.solvers.selection.solve import SOLVERS, solve
-from fedfloor.solvers.selection.swap import swap
+from fedfloor.solvers.selection import solve as exact_module
+from fedfloor.solvers.selection.problem import SelectionProblem, batches, check, divergence, value, verify, whole_bound
+from fedfloor.solvers.selection.published import brute, monte_carlo, random
+from fedfloor.solvers.selection.solve import SOLVERS, exact, solve, swap
 from fedfloor.solvers.solution import solved
 from selections import close, femnist_like, least, scale, strange
 
@@ -45,13 +42,13 @@ def test_values_and_divergence_by_hand() -> None:
 
 
 def test_shares_that_are_not_given_are_those_of_the_target() -> None:
-    problem = Problem(np.eye(2), np.array([1.0, 3.0]), 1)
+    problem = SelectionProblem(np.eye(2), np.array([1.0, 3.0]), 1)
     assert problem.wanted.tolist() == [0.25, 0.75]
     assert divergence(problem, np.array([1])) == pytest.approx(math.sqrt(2) / 4)
-    none = Problem(np.zeros((2, 3)), np.array([1.0, 3.0]), 2)
+    none = SelectionProblem(np.zeros((2, 3)), np.array([1.0, 3.0]), 2)
     assert divergence(none, np.array([0, 1])) == pytest.approx(math.hypot(0.25, 0.75))  # nobody holds anything
     with pytest.raises(SettingError, match="share is not given, and target"):
-        divergence(Problem(np.eye(2), np.array([-1.0, 3.0]), 1), np.array([1]))
+        divergence(SelectionProblem(np.eye(2), np.array([-1.0, 3.0]), 1), np.array([1]))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +67,7 @@ def test_shares_that_are_not_given_are_those_of_the_target() -> None:
     ],
 )
 def test_whole_numbers_cannot_come_nearer(counts: Any, target: Any, how_many: int, bound: float) -> None:
-    problem = Problem(np.array(counts, float), np.array(target), how_many)
+    problem = SelectionProblem(np.array(counts, float), np.array(target), how_many)
     got = whole_bound(problem)
     assert got == pytest.approx(bound)
     assert got <= least(problem) + 1e-12
@@ -79,7 +76,7 @@ def test_whole_numbers_cannot_come_nearer(counts: Any, target: Any, how_many: in
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("how_many", [0, 1, 3, 4])
 def test_every_solver_answers_a_tiny_problem(name: str, how_many: int) -> None:
-    problem = Problem(np.array([[3.0, 0, 1, 2], [0, 3, 2, 1], [0, 0, 0, 0]]), np.array([2.0, 4, 1]), how_many)
+    problem = SelectionProblem(np.array([[3.0, 0, 1, 2], [0, 3, 2, 1], [0, 0, 0, 0]]), np.array([2.0, 4, 1]), how_many)
     found = solve(name, problem, seed=1)
     verify(problem, found)
     assert found.value >= least(problem) - 1e-12
@@ -160,7 +157,7 @@ def test_the_same_seed_gives_the_same_choice() -> None:
 
 def test_candidates_that_are_all_alike_are_one() -> None:
     # C(60, 16) = 1.5·10¹⁴ choices, all of them equal
-    problem = Problem(np.tile(np.array([[1.5], [2.0]]), 60), np.array([30.0, 30.0]), 16)
+    problem = SelectionProblem(np.tile(np.array([[1.5], [2.0]]), 60), np.array([30.0, 30.0]), 16)
     found = exact(problem, 20.0)
     assert found.status == "optimal"
     assert found.value == pytest.approx(math.hypot(24 - 30, 32 - 30))
@@ -176,7 +173,7 @@ def test_a_time_limit_leaves_a_bound() -> None:
 
 
 def test_many_candidates_take_the_gram_matrix_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedfloor.solvers.selection import swap as module
+    from fedfloor.solvers.selection import solve as module
 
     problem = femnist_like(2, 60, 20)
     whole = swap(problem, kicks=0)
@@ -207,11 +204,11 @@ def test_many_candidates_take_the_gram_matrix_in_blocks(monkeypatch: pytest.Monk
 )
 def test_problems_that_cannot_be(change: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said):
-        Problem(**{"counts": np.ones((2, 3)), "target": np.ones(2), "how_many": 2, **change})
+        SelectionProblem(**{"counts": np.ones((2, 3)), "target": np.ones(2), "how_many": 2, **change})
 
 
 def test_calls_that_cannot_be() -> None:
-    problem = Problem(np.eye(3), np.ones(3), 2)
+    problem = SelectionProblem(np.eye(3), np.ones(3), 2)
     with pytest.raises(SettingError, match=r"unknown selection solver 'exat'. Did you mean 'exact'"):
         solve("exat", problem)
     with pytest.raises(SettingError, match="seed = -1"):
@@ -237,14 +234,14 @@ def test_calls_that_cannot_be() -> None:
 @pytest.mark.parametrize("choice", [[0], [0, 3], [1, 0], [1, 1], [-1, 0]])
 def test_choices_that_are_none(choice: list[int]) -> None:
     with pytest.raises(SettingError, match="2 different candidates of 0 … 2 in ascending order"):
-        check(Problem(np.eye(3), np.ones(3), 2), np.array(choice, np.int64))
+        check(SelectionProblem(np.eye(3), np.ones(3), 2), np.array(choice, np.int64))
 
 
 def test_wrong_values_and_bounds_are_found_out() -> None:
-    problem = Problem(np.eye(3), np.ones(3), 2)
+    problem = SelectionProblem(np.eye(3), np.ones(3), 2)
     choice = np.array([0, 1])
     verify(problem, solved(1.0, 0.5, choice, 0.0))
-    with pytest.raises(RunError, match=r"its value is 1.0, the solver said 0.9"):
+    with pytest.raises(RunError, match=r"value of the choice is 1.0, the solver returned 0.9"):
         verify(problem, solved(0.9, 0.5, choice, 0.0))
     with pytest.raises(RunError, match=r"the bound 1.1 lies above the value 1.0"):
         verify(problem, dataclasses.replace(solved(1.0, 0.5, choice, 0.0), bound=1.1))

@@ -15,7 +15,7 @@ from fedfloor.errors import SettingError, require, unknown
 if TYPE_CHECKING:
     from fedfloor.network.floor import Floor
     from fedfloor.report.floor import Drawing
-    from fedfloor.solvers.allocation.problem import Allocation, Problem
+    from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem
     from fedfloor.solvers.solution import Solution
 
 Row = dict[str, Any]
@@ -61,7 +61,9 @@ def allocate(
             print(f"{words}: {where}")
 
 
-def _solved(there: Floor, problem: Problem, solver: str, seed: int, limit: float | None) -> Solution[Allocation]:
+def _solved(
+    there: Floor, problem: AllocationProblem, solver: str, seed: int, limit: float | None
+) -> Solution[Allocation]:
     from fedfloor.solvers.allocation.bound import alone_s
     from fedfloor.solvers.allocation.solve import SOLVERS, ready, solve
 
@@ -77,13 +79,13 @@ def _solved(there: Floor, problem: Problem, solver: str, seed: int, limit: float
         )
     ready(solver, problem)
     if solver == "exact" and limit is not None:
-        from fedfloor.solvers.allocation.exact import exact
+        from fedfloor.solvers.allocation.solve import exact
 
         return exact(problem, time_limit_s=limit)
     return solve(solver, problem, seed=seed)
 
 
-def rows_of(there: Floor, problem: Problem, choice: Allocation) -> list[Row]:
+def rows_of(there: Floor, problem: AllocationProblem, choice: Allocation) -> list[Row]:
     """Return a row for each device that takes part."""
     from fedfloor.solvers.allocation.problem import latency, reception
 
@@ -106,7 +108,7 @@ def _whole(power: float) -> float | int:
     return int(power) if power == int(power) else power
 
 
-def facts_of(there: Floor, problem: Problem, found: Solution[Allocation], solver: str) -> Row:
+def facts_of(there: Floor, problem: AllocationProblem, found: Solution[Allocation], solver: str) -> Row:
     """Return what the whole allocation comes to."""
     from fedfloor.solvers.allocation.problem import iterations, latency
 

@@ -14,7 +14,7 @@ from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.problem import AllocationProblem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ class Resources:
     compute_s: np.ndarray
     download_s: np.ndarray
     upload_s: np.ndarray
-    problem: Problem | None = None
+    problem: AllocationProblem | None = None
     powers_dbm: tuple[float, ...] = ()
 
 

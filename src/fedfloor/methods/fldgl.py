@@ -15,7 +15,7 @@ from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome
-from fedfloor.solvers.clustering.lsh import least
+from fedfloor.solvers.clustering import fewest_functions
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class FLDGL(Method):
 
     def setup(self, view: View) -> Node:
         """Ask for hashes."""
-        if self.width > 1 and self.hashes < (bound := least(self.groups, self.width)):
+        if self.width > 1 and self.hashes < (bound := fewest_functions(self.groups, self.width)):
             log.warning(
                 "methods.fldgl.hashes = %d is below ⌈log_r K⌉ = %d for %d groups and width %g: devices that are unlike "
                 "may get the same hashes.", self.hashes, bound, self.groups, self.width,

@@ -59,7 +59,7 @@ class KCenter(Method):
         """Work out how far profiles are apart; these themselves are not kept."""
         import torch
 
-        from fedfloor.solvers.clustering.kcenter import squares
+        from fedfloor.solvers.clustering import squared_distances
 
         known = sorted(k for k in answers if "profile" in answers[k])
         if not 1 <= self.centers <= len(known):
@@ -67,16 +67,16 @@ class KCenter(Method):
                 f"methods.kcenter.centers = {self.centers} of {len(known)} devices: must be at most as many as there "
                 "are."
             )
-        apart = squares(np.stack([answers[k]["profile"].numpy() for k in known]))
+        apart = squared_distances(np.stack([answers[k]["profile"].numpy() for k in known]))
         return State(view.start, {"known": known, "left": known}, {"apart": torch.from_numpy(apart)})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Visit those who lie far apart in the pool."""
-        from fedfloor.solvers.clustering.kcenter import chosen
+        from fedfloor.solvers.clustering import k_center
 
         known = state.notes["known"]
         here = np.flatnonzero(np.isin(known, self._pool(state, view)))
-        among = chosen(state.tensors["apart"].numpy(), min(self.centers, here.size), rng, among=here, known=True)
+        among = k_center(state.tensors["apart"].numpy(), min(self.centers, here.size), rng, among=here, known=True)
         todo = self.work.at(view.round, view.rounds, self.objective)
         return Parallel(tuple(Train(device(known[i]), todo) for i in among))
 

@@ -13,7 +13,7 @@ from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
 from fedfloor.solvers.allocation.bound import alone_s
-from fedfloor.solvers.allocation.problem import Allocation, Problem
+from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem
 from fedfloor.solvers.allocation.solve import SOLVERS, solve
 
 
@@ -78,7 +78,7 @@ class RaFed(Method):
         )
         return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.needs.census else visits
 
-    def problem(self, view: View) -> Problem:
+    def problem(self, view: View) -> AllocationProblem:
         """Return what is to be solved in a round: who is invited, and what a visit's work takes.
 
         Raises:
@@ -101,7 +101,7 @@ class RaFed(Method):
         return replace(here, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
 
 
-def _found(solver: str, problem: Problem, seed: int) -> Allocation:
+def _found(solver: str, problem: AllocationProblem, seed: int) -> Allocation:
     """Return the solver's allocation; what depends on how far a proof came in time would differ between machines."""
     found = solve(solver, problem, seed=seed)
     if solver == "exact" and found.status != "optimal":
@@ -112,7 +112,7 @@ def _found(solver: str, problem: Problem, seed: int) -> Allocation:
     return found.choice
 
 
-def _check_heard(problem: Problem) -> None:
+def _check_heard(problem: AllocationProblem) -> None:
     if not math.isfinite(float(alone_s(problem).min())):
         raise SettingError(
             "method 'rafed': no device reaches the base station, not even alone on its channel. Allow more power "

@@ -19,7 +19,7 @@ from fedfloor.network.profile import Network, Radio
 from fedfloor.network.radio import Floats
 from fedfloor.network.settings import NetworkSettings, network
 from fedfloor.network.sites import Sites, sites
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.problem import AllocationProblem
 
 PROFILE = "rafed"
 OWN = ("distance_m", "cycles_per_bit", "clock_hz", "data_bits")  # what a device may say of itself
@@ -104,7 +104,7 @@ class Floor:
     y_m: Floats
     sites: Sites
 
-    def problem(self) -> Problem:
+    def problem(self) -> AllocationProblem:
         """Return who could upload on which channel with how much power; a visit is one pass over a device's data."""
         found = uplink.problem(self.sites, 0.0)
         if found is None:  # checked when it was made

@@ -8,10 +8,10 @@ from fedfloor.network import radio
 from fedfloor.network.radio import Floats
 from fedfloor.network.sites import Sites
 from fedfloor.plan.nodes import CLOUD, device
-from fedfloor.solvers.allocation.problem import Problem
+from fedfloor.solvers.allocation.problem import AllocationProblem
 
 
-def problem(sites: Sites, payload_bytes: float) -> Problem | None:
+def problem(sites: Sites, payload_bytes: float) -> AllocationProblem | None:
     """Return who could upload on which channel with how much power, or None where the uplink is no radio.
 
     Args:
@@ -21,7 +21,7 @@ def problem(sites: Sites, payload_bytes: float) -> Problem | None:
     physics = sites.network.radio
     if sites.network.uplink.sharing != "sinr" or physics is None:
         return None
-    return Problem(
+    return AllocationProblem(
         compute_s=sites.pass_s,
         airtime_s=radio.airtime_s(physics, sites.received_w, payload_bytes),
         received_w=sites.received_w,

@@ -32,11 +32,11 @@ def formed(
     >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
     [[9], [4]]
     """
-    from fedfloor.solvers.grouping.problem import Problem
+    from fedfloor.solvers.grouping.problem import GroupingProblem
     from fedfloor.solvers.grouping.solve import solve
 
     here = np.asarray(devices)
-    problem = Problem(np.ones((len(here), 1)) if counts is None else counts, groups, size)
+    problem = GroupingProblem(np.ones((len(here), 1)) if counts is None else counts, groups, size)
     choice = solve(solver, problem, seed=int(rng.integers(2**32))).choice
     return [here[rng.permutation(row)].tolist() for row in choice]
 
@@ -56,7 +56,7 @@ def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, 
     >>> clustered({4: {"hash": [1, 1]}, 7: {"hash": [9, 9]}, 8: {"hash": [1, 2]}}, "hash", 2, seed=0)
     [[4, 8], [7]]
     """
-    from fedfloor.solvers.clustering.kmeans import kmeans
+    from fedfloor.solvers.clustering import kmeans
 
     known = sorted(k for k in answers if what in answers[k])
     require(groups <= len(known), "groups", groups, f"at most {len(known)}, the number of devices")

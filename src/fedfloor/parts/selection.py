@@ -16,7 +16,7 @@ from fedfloor.parts import named
 from fedfloor.plan.nodes import Scalar, Select, Work
 
 if TYPE_CHECKING:
-    from fedfloor.solvers.selection.problem import Problem
+    from fedfloor.solvers.selection.problem import SelectionProblem
 
 NODES = 200_000  # of the search tree of ``exact``: some ten milliseconds; hardly ever needed with 40 devices a factory
 Floats = NDArray[np.float64]
@@ -118,14 +118,13 @@ def _solved(
     node: Select, counts: Floats, drawn: NDArray[np.int64], others: NDArray[np.int64], seed: int
 ) -> NDArray[np.int64]:
     """Return which of ``others`` are chosen."""
-    from fedfloor.solvers.selection.exact import exact
-    from fedfloor.solvers.selection.problem import Problem
-    from fedfloor.solvers.selection.solve import solve
+    from fedfloor.solvers.selection.problem import SelectionProblem
+    from fedfloor.solvers.selection.solve import exact, solve
 
     columns, given, share = counts.T, counts[drawn].sum(0), np.asarray(node.share)
     how_many = node.how_many - len(drawn)
     whole = counts.sum(1).mean() * how_many + given.sum()
-    problem: Problem = Problem(columns[:, others], whole * share - given, how_many, share, given)
+    problem: SelectionProblem = SelectionProblem(columns[:, others], whole * share - given, how_many, share, given)
     if node.policy == "exact":  # by nodes, not by seconds: the same on every machine
         return exact(problem, nodes=NODES, seed=seed).choice
     return solve(node.policy, problem, seed=seed).choice

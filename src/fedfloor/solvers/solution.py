@@ -1,13 +1,23 @@
-"""What a solver hands back: a choice, its value, and how good any choice could be at best."""
+"""The result of a solver (a choice, its value, a bound on every value) and how its kernels are compiled."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import RunError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Function = TypeVar("Function", bound=Callable[..., Any])
 Choice = TypeVar("Choice")
 Status = Literal["optimal", "feasible"]
+SAME = 1e-9  # relative: two ways of adding up the same numbers
 PROOF = 1e-9  # value and bound closer than this (relative) are equal: rounding of a few sums and exponentials
 
 
@@ -48,3 +58,25 @@ def solved(value: float, bound: float, choice: Choice, seconds: float) -> Soluti
     """
     status: Status = "optimal" if bound >= value * (1 - PROOF) else "feasible"
     return Solution(status, value, min(value, bound), choice, seconds)
+
+
+def confirm(kind: str, value: float, solution: Solution[Any], tolerance: float = 0.0) -> None:
+    """Compare a solution's value and bound with the value recomputed from its choice.
+
+    Raises:
+        RunError: the values differ, or the bound lies above the value.
+    """
+    if value != solution.value and not math.isclose(value, solution.value, rel_tol=SAME, abs_tol=tolerance):
+        raise RunError(f"{kind}: the value of the choice is {value!r}, the solver returned {solution.value!r}.")
+    if solution.bound > value * (1 + SAME) + tolerance:
+        raise RunError(f"{kind}: the bound {solution.bound!r} lies above the value {value!r}.")
+
+
+def compiled(function: Function) -> Function:
+    """Compile a kernel with Numba at its first call, kept on disk; division by zero gives inf or nan, as in NumPy.
+
+    Numba is optional: files of kernels are imported by the functions that need them.
+    """
+    import numba
+
+    return cast(Function, numba.njit(cache=True, error_model="numpy")(function))

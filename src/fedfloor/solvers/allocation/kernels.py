@@ -1,4 +1,4 @@
-"""What the allocation solvers compute most often, compiled: one channel and the devices on it.
+"""Compiled kernels of the allocation: the least powers on a channel, first fillings, and all sets of devices.
 
 A channel can serve a set within a latency exactly if the *least* powers do. They are found from below: everyone starts
 at the weakest level and goes up while the others' power asks for it; no one ever passes the level of any solution,
@@ -13,33 +13,41 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.solvers.allocation.problem import Floats, Integers
-from fedfloor.solvers.allocation.tables import Data, Tables
-from fedfloor.solvers.compiled import compiled
+from fedfloor.solvers.allocation.problem import ChannelData, CostTerms, LevelTables
+from fedfloor.solvers.solution import Floats, Integers, compiled
 
-Work = tuple[Integers, Floats, Floats]  # by device: its level's rank, ln(limit − compute), its least share
+Workspace = tuple[Integers, Floats, Floats]  # by device: its level's rank, ln(limit − compute), its least share
 Unsigned = NDArray[np.uint64]
 INFINITE = math.inf
 SLACK = 1e-12  # relative, where rounding must not rule anything out
 
 
-def data(of: Tables) -> Data:
+def channel_data(tables: LevelTables) -> ChannelData:
     """Return the tables as kernels take them; the last two: latency alone on a channel, ln of its upload [N]."""
-    harm = np.where(np.arange(of.power.shape[1]) < of.count[:, None], of.threshold / of.power, np.inf)
+    harm = np.where(np.arange(tables.power.shape[1]) < tables.count[:, None], tables.threshold / tables.power, np.inf)
     with np.errstate(over="ignore"):
-        log_upload = (of.log_airtime + harm).min(1)
-        alone = of.compute + np.exp(log_upload)
-    return of.compute, of.power, of.log_airtime, of.count, of.threshold, of.fading, alone, log_upload
+        log_upload = (tables.log_airtime + harm).min(1)
+        alone = tables.compute + np.exp(log_upload)
+    return (
+        tables.compute,
+        tables.power,
+        tables.log_airtime,
+        tables.count,
+        tables.threshold,
+        tables.fading,
+        alone,
+        log_upload,
+    )
 
 
-def work(devices: int) -> Work:
-    """Return what kernels write into while they look at a channel."""
+def workspace(devices: int) -> Workspace:
+    """Return the arrays that kernels write into while they look at a channel."""
     return np.zeros(devices, np.int64), np.empty(devices), np.empty(devices)
 
 
 @compiled
-def log_harm(data: Data, members: Integers, size: int, rank: Integers, i: int, r: int, total: float) -> float:
-    """Return −ln q of device i at its r-th level among others on a channel whose powers add up to ``total`` with it."""
+def log_harm(data: ChannelData, members: Integers, size: int, rank: Integers, i: int, r: int, total: float) -> float:
+    """Return −ln q of device i at its r-th level on a channel whose powers, its own included, add up to ``total``."""
     _, power, _, _, threshold, fading, _, _ = data
     s = power[i, r]
     if not fading:
@@ -53,7 +61,7 @@ def log_harm(data: Data, members: Integers, size: int, rank: Integers, i: int, r
 
 
 @compiled
-def rooms(data: Data, members: Integers, size: int, limit: float, work: Work) -> bool:
+def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, work: Workspace) -> bool:
     """Write ln(limit − compute) of the members; return False if they cannot all meet the limit, whatever the powers.
 
     With b the most −ln q a device can bear, ``"mean"`` reception needs Σ 1/(1 + b/γ) ≤ 1 and fading
@@ -77,7 +85,7 @@ def rooms(data: Data, members: Integers, size: int, limit: float, work: Work) ->
 
 
 @compiled
-def jump(data: Data, members: Integers, size: int, work: Work) -> None:
+def start_levels(data: ChannelData, members: Integers, size: int, work: Workspace) -> None:
     """Start at levels that no solution lies below (``"mean"`` reception).
 
     The powers' sum X is at least Σ max(weakest level, share·X). The least such X is found by Newton's method from
@@ -106,21 +114,20 @@ def jump(data: Data, members: Integers, size: int, work: Work) -> None:
 
 
 @compiled
-def settle(data: Data, members: Integers, size: int, limit: float, work: Work) -> float:
-    """Give the first ``size`` members the least powers at which everyone's latency is at most ``limit``.
+def least_powers(data: ChannelData, members: Integers, size: int, limit: float, work: Workspace) -> float:
+    """Write the levels of the least powers that keep every latency within ``limit`` into ``work[0]``.
 
-    Returns:
-        the largest latency then, or inf if no powers do; ``work[0]`` holds the levels.
+    Returned is the largest latency then, or inf if no powers do.
     """
     _, power, log_airtime, count, threshold, fading, _, _ = data
     rank, rooms_of, _ = work
-    if not rooms(data, members, size, limit, work):
+    if not log_budgets(data, members, size, limit, work):
         return INFINITE
     if fading:
         for a in range(size):
             rank[members[a]] = 0
     else:
-        jump(data, members, size, work)
+        start_levels(data, members, size, work)
     changed = True
     while changed:
         changed = False
@@ -149,7 +156,7 @@ def settle(data: Data, members: Integers, size: int, limit: float, work: Work) -
 
 
 @compiled
-def slowest(data: Data, members: Integers, size: int, rank: Integers) -> float:
+def slowest(data: ChannelData, members: Integers, size: int, rank: Integers) -> float:
     """Return the largest latency on a channel at given levels."""
     compute, power, log_airtime, _, _, _, _, _ = data
     total = 0.0
@@ -164,23 +171,19 @@ def slowest(data: Data, members: Integers, size: int, rank: Integers) -> float:
 
 
 @compiled
-def fastest(data: Data, members: Integers, size: int, low: float, high: float, precision: float, work: Work) -> float:
+def fastest(
+    data: ChannelData, members: Integers, size: int, low: float, high: float, precision: float, work: Workspace
+) -> float:
     """Return the least largest latency of a set on one channel, to a relative precision; ``work[0]`` holds its levels.
 
-    Args:
-        data: tables.
-        members, size: the set.
-        low: a latency that cannot be beaten (0 will do).
-        high: stop looking above it: inf is returned if nothing at most ``high`` exists.
-        precision: relative.
-        work: changed.
+    ``low`` is a latency that cannot be beaten (0 will do); inf is returned if no latency is at most ``high``.
     """
     alone, rank = data[6], work[0]
     for a in range(size):
         low = max(low, alone[members[a]])
     if low > high:
         return INFINITE
-    best = settle(data, members, size, high, work)
+    best = least_powers(data, members, size, high, work)
     if best == INFINITE and high < INFINITE:
         return INFINITE
     kept = np.empty(size, np.int64)
@@ -191,7 +194,7 @@ def fastest(data: Data, members: Integers, size: int, low: float, high: float, p
         middle = 0.5 * (low + upper) if upper < 2.0 * low else math.sqrt(low) * math.sqrt(upper)
         if middle <= low or middle >= upper:
             break
-        reached = settle(data, members, size, middle, work)
+        reached = least_powers(data, members, size, middle, work)
         if reached == INFINITE:
             low = middle
         else:
@@ -213,3 +216,233 @@ def draw(state: Unsigned) -> float:
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
     return float(z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+PATIENCE = 100  # devices in a row that do not fit
+COARSE, FINE = 1.1, 1.015  # steps of the latency
+
+
+@compiled
+def log_factor(terms: CostTerms, k: int, held: Floats, joins: int, leaves: int) -> float:
+    """Return ln n(k) + ln(1 + w·divergence) after a device joins and another leaves (−1: none)."""
+    scale, offset, weight, counts, target = terms
+    out = math.log(scale * (offset + 1.0 / k))
+    if weight == 0.0:
+        return out
+    total, square = 0.0, 0.0
+    now = held.copy()
+    if joins >= 0:
+        now += counts[joins]
+    if leaves >= 0:
+        now -= counts[leaves]
+    total = max(now.sum(), 1e-300)
+    for f in range(len(target)):
+        square += (now[f] / total - target[f]) ** 2
+    return out + math.log(1.0 + weight * math.sqrt(square))
+
+
+@compiled
+def pack(
+    data: ChannelData,
+    order: Integers,
+    limit: float,
+    channel: Integers,
+    members: Integers,
+    size: Integers,
+    work: Workspace,
+) -> int:
+    """Put each device of ``order`` on the first channel that then still serves all its devices within ``limit``.
+
+    A channel on which 100 devices in a row found no room is full. Filled are ``channel`` [N], ``members`` [C, N] and
+    ``size`` [C]; returned is the number of devices placed.
+    """
+    channels = len(size)
+    failed, still_open = np.zeros(channels, np.int64), np.arange(channels)
+    channel[:] = -1
+    size[:] = 0
+    placed, many = 0, channels
+    for i in order:
+        kept = 0
+        for a in range(many):
+            c = still_open[a]
+            if channel[i] < 0:
+                members[c, size[c]] = i
+                failed[c] += 1
+                if least_powers(data, members[c], size[c] + 1, limit, work) < INFINITE:
+                    size[c] += 1
+                    channel[i] = c
+                    placed += 1
+                    failed[c] = 0
+            if failed[c] < PATIENCE:
+                still_open[kept] = c
+                kept += 1
+        many = kept
+        if many == 0:
+            break
+    return placed
+
+
+@compiled
+def promise(data: ChannelData, limit: float) -> Integers:
+    """Return the devices that can meet a latency alone, those that bear most interference first.
+
+    −ln q may be at most ln((T − compute)/airtime): the device with the longest time left for its upload is first.
+    """
+    compute, alone = data[0], data[6]
+    able = np.flatnonzero(alone < limit)
+    left = np.empty(len(able))
+    for a, i in enumerate(able):
+        left[a] = -(limit - compute[i]) / max(alone[i] - compute[i], 1e-300)
+    return able[np.argsort(left)]
+
+
+@compiled
+def scan(data: ChannelData, channels: int, scale: float, offset: float, best: Integers) -> float:
+    """Fill the channels for latencies in coarse steps, then in fine ones about the best; μ and λ are scale and offset.
+
+    ``best`` [N] becomes the channels of the best filling. Returned is its latency T, at which n(k)·T is least; inf if
+    there is none.
+    """
+    n = len(best)
+    members, size, channel = np.empty((channels, n), np.int64), np.zeros(channels, np.int64), np.empty(n, np.int64)
+    work = (np.zeros(n, np.int64), np.empty(n), np.empty(n))
+    least, chosen = INFINITE, INFINITE
+    fewest = scale * (offset + 1.0 / n)  # iterations, if all took part
+    start, end = data[6].min() * (1.0 + SLACK), INFINITE
+    for step in (COARSE, FINE):
+        limit = start
+        while fewest * limit < least and limit < end:
+            k = pack(data, promise(data, limit), limit, channel, members, size, work)
+            value = scale * (offset + 1.0 / k) * limit if k > 0 else INFINITE
+            if value < least:
+                least, chosen = value, limit
+                best[:] = channel
+            limit *= step
+        start, end = max(start, chosen / COARSE), chosen * COARSE
+    return chosen
+
+
+Places = NDArray[np.int32]
+
+
+@compiled
+def grown_array(values: Places, needed: int) -> Places:
+    """Return the array, or a copy with twice the room if ``needed`` entries do not fit."""
+    if needed <= len(values):
+        return values
+    out = np.empty(max(2 * len(values), needed), np.int32)
+    out[: len(values)] = values
+    return out
+
+
+@compiled
+def list_sets(
+    data: ChannelData, devices: Integers, limit: float, room: int, work: Workspace
+) -> tuple[Places, Places, bool]:
+    """List every set that meets ``limit`` on one channel, depth first: a set that does not is in no set that does.
+
+    Returned are the members of all sets, one after the other, as places in ``devices`` [M]; the start of each set, and
+    the end; and whether these are all sets: the list ends when it has more than ``room`` members.
+    """
+    m = len(devices)
+    items, starts = np.empty(4096, np.int32), np.empty(1024, np.int32)
+    count, filled, size, a = 0, 0, 0, 0
+    starts[0] = 0
+    members, at = np.empty(m, np.int64), np.empty(m, np.int32)  # the set, and where its members stand in devices
+    while a < m or size > 0:
+        if a == m:
+            size -= 1
+            a = at[size] + 1
+            continue
+        members[size] = devices[a]
+        if least_powers(data, members, size + 1, limit, work) < INFINITE:
+            at[size] = a
+            size += 1
+            items, starts = grown_array(items, filled + size), grown_array(starts, count + 2)
+            items[filled : filled + size] = at[:size]
+            filled += size
+            count += 1
+            starts[count] = filled
+            if filled > room:
+                return items[:filled], starts[: count + 1], False
+        a += 1
+    return items[:filled], starts[: count + 1], True
+
+
+PRECISION = 1e-12  # of a set's latency, relative
+
+
+@compiled
+def unpack(mask: int, devices: Integers, out: Integers) -> int:
+    """Write the devices of a set; return how many."""
+    size = 0
+    for a in range(len(devices)):
+        if mask >> a & 1:
+            out[size] = devices[a]
+            size += 1
+    return size
+
+
+@compiled
+def latencies_on_one_channel(data: ChannelData, devices: Integers, high: float, work: Workspace) -> Floats:
+    """Return every set's least largest latency on one channel [2^M]; inf above ``high``.
+
+    A set is never faster than a set within it, which gives the search its lower end and rules most sets out.
+    """
+    m = len(devices)
+    out = np.zeros(1 << m)
+    members = np.empty(m, np.int64)
+    for mask in range(1, 1 << m):
+        low = 0.0
+        for a in range(m):
+            if mask >> a & 1:
+                low = max(low, out[mask ^ (1 << a)])
+        out[mask] = INFINITE
+        if low < INFINITE:
+            size = unpack(mask, devices, members)
+            out[mask] = fastest(data, members, size, low, high, PRECISION, work)
+    return out
+
+
+@compiled
+def latencies_with_one_more_channel(single: Floats, before: Floats, part: Integers) -> Floats:
+    """Return every set's latency with one channel more; ``part`` holds the set on the new channel (0: empty).
+
+    Of the parts that a set can be split into, the new channel's is the one with the lowest device.
+    """
+    out = before.copy()
+    part[:] = 0
+    for mask in range(1, len(single)):
+        lowest = mask & -mask
+        rest = mask ^ lowest
+        sub = rest
+        while True:
+            mine = single[sub | lowest]
+            if mine < out[mask]:
+                value = max(mine, before[rest ^ sub])
+                if value < out[mask]:
+                    out[mask] = value
+                    part[mask] = sub | lowest
+            if sub == 0:
+                break
+            sub = (sub - 1) & rest
+    return out
+
+
+@compiled
+def cheapest_set(terms: CostTerms, devices: Integers, latency: Floats) -> tuple[int, float]:
+    """Return the set of the smallest cost, and its logarithm."""
+    held = np.zeros(len(terms[4]))
+    members = np.empty(len(devices), np.int64)
+    best, which = INFINITE, 0
+    for mask in range(1, len(latency)):
+        if latency[mask] == INFINITE:
+            continue
+        size = unpack(mask, devices, members)
+        held[:] = 0.0
+        for a in range(size):
+            held += terms[3][members[a]]
+        value = log_factor(terms, size, held, -1, -1) + math.log(latency[mask])
+        if value < best:
+            best, which = value, mask
+    return which, best

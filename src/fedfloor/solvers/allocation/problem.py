@@ -1,4 +1,4 @@
-"""The allocation problem: who uploads, on which channel, with how much power.
+"""The allocation problem: the devices that upload, each with its channel and power; its tables for the kernels.
 
 Gao, Zhao, Min, Ni, Jiang, "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things"
 (RaFed), Eq. 6-13.
@@ -14,19 +14,16 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import RunError, SettingError, require
-from fedfloor.solvers.solution import Solution
+from fedfloor.errors import SettingError, require
+from fedfloor.solvers.solution import Floats, Integers, Solution, confirm
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Reception = Literal["mean", "exact"]
 SILENT = -1  # the channel of a device that does not take part
-SAME = 1e-9  # relative: two ways of adding up the same numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """What is known before the round: N devices, P power levels, F classes.
+class AllocationProblem:
+    """The state before the round: N devices, P power levels, F classes.
 
     minimise n(|S|)·max_{i∈S} t_i·(1 + w·‖P_S − P_target‖₂),  t_i = compute_i + airtime_i(p_i)/q_i,  n(k) = μ(λ + 1/k)
 
@@ -49,7 +46,8 @@ class Problem:
         divergence_weight: w; 0 is RaFed.
 
     Raises:
-        SettingError: shapes that do not fit, numbers that are not finite or not positive, nobody who can take part.
+        SettingError: shapes that do not fit, numbers that are not finite or not positive, no device with a usable
+            level.
     """
 
     compute_s: Floats
@@ -75,8 +73,8 @@ class Problem:
         self._check_classes()
         if not self.allowed.any():
             raise SettingError(
-                "no device has a usable power level, so nobody can upload: allow more power (p_max), accept a larger "
-                "outage probability ζ, or lower the SINR threshold γ."
+                "no device has a usable power level: allow more power (p_max), accept a larger outage probability ζ "
+                "or lower the SINR threshold γ."
             )
 
     def _check_shapes(self) -> None:
@@ -136,25 +134,21 @@ class Problem:
         return np.ones(self.airtime_s.shape, np.bool_) if self.usable is None else self.usable
 
 
-def only_level(problem: Problem, level: int) -> Problem:
+def only_level(problem: AllocationProblem, level: int) -> AllocationProblem:
     """Return the problem with one power level for everyone: RaFed-min is level 0, RaFed-max level −1.
 
-    Args:
-        problem: the problem.
-        level: −P … P − 1.
-
     Raises:
-        SettingError: no such level, or nobody may use it.
+        SettingError: a level outside −P … P − 1, or one that no device may use.
     """
     p = problem.levels
     require(-p <= level < p, "level", level, f"a whole number of {-p} … {p - 1}")
-    one = np.zeros_like(problem.allowed)
-    one[:, level] = problem.allowed[:, level]
-    return dataclasses.replace(problem, usable=one)
+    usable = np.zeros_like(problem.allowed)
+    usable[:, level] = problem.allowed[:, level]
+    return dataclasses.replace(problem, usable=usable)
 
 
 def _positive(name: str, values: Floats | float, *, zero: bool = False) -> None:
-    """Refuse what is not finite, or not above 0 (or at least 0)."""
+    """Refuse numbers that are not finite, or not above 0 (or at least 0)."""
     flat = np.atleast_1d(np.asarray(values, np.float64)).ravel()
     bad = flat[~(np.isfinite(flat) & ((flat >= 0) if zero else (flat > 0)))]
     require(bad.size == 0, name, float(bad[0]) if bad.size else None, f"finite and {'at least' if zero else 'above'} 0")
@@ -174,34 +168,29 @@ class Allocation:
 
     @property
     def active(self) -> Integers:
-        """Who takes part: indices in ascending order."""
+        """Indices of the devices that take part, in ascending order."""
         return np.flatnonzero(self.channel != SILENT)
 
 
-def iterations(problem: Problem, k: int) -> float:
-    """Return n(k) = μ(λ + 1/k), Eq. 12; inf for nobody.
-
-    Args:
-        problem: μ and λ.
-        k: devices that take part.
-    """
+def iterations(problem: AllocationProblem, k: int) -> float:
+    """Return n(k) = μ(λ + 1/k) for k devices, Eq. 12; inf for none."""
     return problem.iterations_scale * (problem.iterations_offset + 1 / k) if k else math.inf
 
 
-def reception(problem: Problem, allocation: Allocation) -> Floats:
-    """Return q_i = P(SINR_i ≥ γ) [N], Eq. 10 (see :class:`Problem`); nan for silent devices."""
+def reception(problem: AllocationProblem, allocation: Allocation) -> Floats:
+    """Return q_i = P(SINR_i ≥ γ) [N], Eq. 10 (see :class:`AllocationProblem`); nan for silent devices."""
     out = np.full(problem.devices, np.nan)
     for channel in np.unique(allocation.channel[allocation.active]):
         at = np.flatnonzero(allocation.channel == channel)
         s = problem.received_w[at, allocation.level[at]]
-        ratio = problem.threshold * s[None, :] / s[:, None]  # row i: what each other one does to i
+        ratio = problem.threshold * s[None, :] / s[:, None]  # row i: the harm that each other device does to i
         np.fill_diagonal(ratio, 0.0)
         harm = ratio.sum(1) if problem.reception == "mean" else np.log1p(ratio).sum(1)
         out[at] = np.exp(-harm - problem.threshold * problem.noise_w / s)
     return out
 
 
-def latency(problem: Problem, allocation: Allocation) -> Floats:
+def latency(problem: AllocationProblem, allocation: Allocation) -> Floats:
     """Return t_i = compute_i + airtime_i(p_i)/q_i in seconds [N], Eq. 6-7; nan for silent devices."""
     airtime = problem.airtime_s[np.arange(problem.devices), allocation.level]
     with np.errstate(divide="ignore", over="ignore"):
@@ -209,11 +198,7 @@ def latency(problem: Problem, allocation: Allocation) -> Floats:
 
 
 def training_latency(n: float, compute: Floats, airtime: Floats, q: Floats) -> float:
-    """Return n·max_i (compute_i + airtime_i/q_i), Eq. 13, in seconds.
-
-    Args:
-        n: iterations.
-        compute, airtime, q: of those that take part [k].
+    """Return n·max_i (compute_i + airtime_i/q_i), Eq. 13, in seconds, of n iterations of k devices [k].
 
     >>> training_latency(8, np.array([2.0, 3.0]), np.array([4.0, 2.0]), np.array([0.8, 0.8]))
     56.0
@@ -222,7 +207,7 @@ def training_latency(n: float, compute: Floats, airtime: Floats, q: Floats) -> f
         return float(n * (compute + airtime / q).max())
 
 
-def divergence(problem: Problem, active: Integers) -> float:
+def divergence(problem: AllocationProblem, active: Integers) -> float:
     """Return ‖P_S − P_target‖₂, P_S the class shares of those that take part; 0 where classes do not count."""
     if problem.divergence_weight == 0 or problem.counts is None or problem.target is None:
         return 0.0
@@ -230,8 +215,8 @@ def divergence(problem: Problem, active: Integers) -> float:
     return float(np.linalg.norm(held / max(held.sum(), 1e-300) - problem.target))
 
 
-def cost(problem: Problem, allocation: Allocation) -> float:
-    """Return the training latency, times 1 + w·divergence (see :class:`Problem`), in seconds; inf for nobody."""
+def cost(problem: AllocationProblem, allocation: Allocation) -> float:
+    """Return the training latency in seconds, times 1 + w·divergence; inf if no device takes part."""
     at = allocation.active
     if at.size == 0:
         return math.inf
@@ -242,15 +227,11 @@ def cost(problem: Problem, allocation: Allocation) -> float:
     return seconds * (1 + problem.divergence_weight * divergence(problem, at))
 
 
-def of_devices(problem: Problem, active: Integers) -> Integers:
+def device_set(problem: AllocationProblem, active: Integers) -> Integers:
     """Return a set of devices in ascending order, each once.
 
-    Args:
-        problem: the problem.
-        active: indices.
-
     Raises:
-        SettingError: nobody, or a device that does not exist or has no usable level.
+        SettingError: no device, or one that does not exist or has no usable level.
     """
     at = np.unique(np.asarray(active, np.int64))
     require(at.size > 0, "active devices", at.tolist(), "at least one device")
@@ -261,7 +242,7 @@ def of_devices(problem: Problem, active: Integers) -> Integers:
     return at
 
 
-def check(problem: Problem, allocation: Allocation) -> None:
+def check(problem: AllocationProblem, allocation: Allocation) -> None:
     """Refuse an allocation that the problem does not allow.
 
     Raises:
@@ -279,16 +260,71 @@ def check(problem: Problem, allocation: Allocation) -> None:
     require(broken.size == 0, "devices at a power level that they may not use", broken.tolist(), "none")
 
 
-def verify(problem: Problem, solution: Solution[Allocation]) -> None:
+def verify(problem: AllocationProblem, solution: Solution[Allocation]) -> None:
     """Recompute a solution's value with plain NumPy.
 
     Raises:
-        RunError: it is another, or lies below the bound.
-        SettingError: the allocation breaks a constraint.
+        RunError: the values differ, or the bound lies above the value.
+        SettingError: the choice breaks a constraint.
     """
     check(problem, solution.choice)
-    value = cost(problem, solution.choice)
-    if value != solution.value and not math.isclose(value, solution.value, rel_tol=SAME):
-        raise RunError(f"allocation: its value is {value!r}, the solver said {solution.value!r}.")
-    if solution.bound > value * (1 + SAME):
-        raise RunError(f"allocation: the bound {solution.bound!r} lies above the value {value!r}.")
+    confirm("allocation", cost(problem, solution.choice), solution)
+
+
+ChannelData = tuple[Floats, Floats, Floats, Integers, float, bool, Floats, Floats]  # see kernels.data
+CostTerms = tuple[float, float, float, Floats, Floats]  # μ, λ, weight of the divergence, counts [N, F], target [F]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelTables:
+    """Arrays for kernels; level m of device i is the m-th weakest that it may use.
+
+    Args:
+        compute: [N].
+        power: received power in units of the noise, ascending [N, P]; entries from ``count`` on mean nothing.
+        log_airtime: [N, P].
+        count: usable levels [N].
+        original: the level's number in the problem [N, P].
+        threshold: γ.
+        fading: interferers fade too (``reception="exact"``).
+    """
+
+    compute: Floats
+    power: Floats
+    log_airtime: Floats
+    count: Integers
+    original: Integers
+    threshold: float
+    fading: bool
+
+    def allocation(self, channel: Integers, rank: Integers) -> Allocation:
+        """Return the allocation for levels given by their rank."""
+        at = np.arange(len(rank))
+        return Allocation(channel.copy(), np.where(channel == SILENT, 0, self.original[at, rank]))
+
+    def ranks(self, allocation: Allocation) -> Integers:
+        """Return an allocation's levels as ranks [N]."""
+        return np.asarray((self.original == allocation.level[:, None]).argmax(1), np.int64)
+
+
+def cost_terms(problem: AllocationProblem) -> CostTerms:
+    """Return the cost's other factors as the kernels take them: μ, λ, w, counts, target."""
+    weight = problem.divergence_weight
+    counts = problem.counts if weight > 0 and problem.counts is not None else np.zeros((problem.devices, 1))
+    target = problem.target if weight > 0 and problem.target is not None else np.ones(1)
+    return problem.iterations_scale, problem.iterations_offset, weight, counts, target
+
+
+def level_tables(problem: AllocationProblem) -> LevelTables:
+    """Sort the levels: by received power, of equal ones the shorter airtime first."""
+    refused = ~problem.allowed
+    order = np.lexsort((problem.airtime_s, problem.received_w, refused), axis=1)
+    return LevelTables(
+        problem.compute_s,
+        np.take_along_axis(problem.received_w, order, 1) / problem.noise_w,
+        np.log(np.take_along_axis(problem.airtime_s, order, 1)),
+        problem.allowed.sum(1).astype(np.int64),
+        order.astype(np.int64),
+        problem.threshold,
+        problem.reception == "exact",
+    )

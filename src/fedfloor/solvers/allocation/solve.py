@@ -1,43 +1,281 @@
-"""The allocation solvers by name."""
+"""The best allocation, with a proof where time allows, and the allocation solvers by name."""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
-from fedfloor.errors import unknown
-from fedfloor.solvers.allocation.problem import Allocation, Problem
+from fedfloor.errors import require, unknown
+from fedfloor.solvers.allocation.bound import able, alone_s, most
+from fedfloor.solvers.allocation.problem import (
+    SILENT,
+    Allocation,
+    AllocationProblem,
+    ChannelData,
+    cost,
+    cost_terms,
+    iterations,
+    level_tables,
+)
 from fedfloor.solvers.allocation.rafed import rafed
-from fedfloor.solvers.allocation.search import search
-from fedfloor.solvers.solution import Solution
+from fedfloor.solvers.allocation.search import search, with_least_powers
+from fedfloor.solvers.solution import PROOF, Floats, Integers, Solution, solved
 
-SOLVERS = ("search", "rafed", "exact")
+SLACK = 1e-6  # of numbers of devices
+START, MORE = 300, 300  # sets in the first linear programme, and added to each next one
 
 
-def ready(name: str, problem: Problem) -> None:
+class UnprovenError(Exception):
+    """Neither sets nor a proof were found, mostly for want of time."""
+
+
+def pack_sets(
+    items: NDArray[np.int32], starts: NDArray[np.int32], devices: int, channels: int, k: int, deadline: float
+) -> list[Integers] | None:
+    """Return at most C disjoint sets with at least k devices in all, or None: there are none.
+
+    maximise Σ_U |U| x_U  s.t.  Σ_{U ∋ i} x_U ≤ 1 for every device, Σ_U x_U ≤ C,  x binary
+
+    With prices π ≥ 0 of the devices, Σπ + C·max_U (|U| − π(U)) is at least the optimum, whatever the prices; those of
+    the linear programme make it smallest. A set of which |U| − π(U) lies further below that maximum than the bound lies
+    above k is in no solution with k devices, so the integer programme sees few sets.
+
+    Args:
+        items, starts: the sets' members of 0 … M − 1, and the start of each set, and the end.
+        devices, channels, k: M, C and the devices sought.
+        deadline: by ``time.perf_counter``.
+
+    Raises:
+        UnprovenError: the deadline passed, or the programme could not be solved.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csc_array
+
+    matrix = csc_array((np.ones(items.size), items, starts), shape=(devices, starts.size - 1))
+    sizes = np.diff(starts).astype(np.float64)
+    worth, bound = _column_generation(matrix, sizes, channels, k, deadline)
+    if bound < k - SLACK:
+        return None
+    kept = np.flatnonzero(worth.max() - worth <= bound - k + SLACK)
+    rows = LinearConstraint(matrix[:, kept], ub=1.0), LinearConstraint(np.ones((1, kept.size)), ub=channels)
+    enough = LinearConstraint(sizes[kept][None, :], lb=k - 0.5)
+    left = deadline - time.perf_counter()
+    if left <= 0:
+        raise UnprovenError
+    result = milp(
+        np.zeros(kept.size), integrality=np.ones(kept.size), bounds=Bounds(0, 1), constraints=[*rows, enough],
+        options={"time_limit": left},
+    )  # fmt: skip
+    if result.x is not None:
+        return [items[starts[u] : starts[u + 1]].astype(np.int64) for u in kept[result.x > 0.5]]
+    if result.status == 2:  # infeasible
+        return None
+    raise UnprovenError
+
+
+def _column_generation(matrix: Any, sizes: Floats, channels: int, k: int, deadline: float) -> tuple[Floats, float]:
+    """Return |U| − π(U) of every set and the bound, for the best prices; or as soon as the bound is below k."""
+    from scipy.optimize import linprog
+    from scipy.sparse import csc_array, vstack
+
+    devices = matrix.shape[0]
+    inside = np.zeros(sizes.size, np.bool_)
+    inside[np.argsort(-sizes, kind="stable")[:START]] = True
+    least, best = np.inf, np.zeros(sizes.size)
+    while True:
+        left = deadline - time.perf_counter()
+        if left <= 0:
+            raise UnprovenError
+        at = np.flatnonzero(inside)
+        rows = vstack([matrix[:, at], csc_array(np.ones((1, at.size)))], format="csc")
+        solved = linprog(
+            -sizes[at],
+            A_ub=rows,
+            b_ub=np.append(np.ones(devices), channels),
+            method="highs",
+            options={"time_limit": left},
+        )
+        if solved.status != 0:
+            raise UnprovenError
+        price = np.maximum(-solved.ineqlin.marginals[:devices], 0.0)
+        worth = sizes - matrix.T @ price
+        bound = price.sum() + channels * max(float(worth.max()), 0.0)
+        if bound < least:
+            least, best = bound, worth
+        if least < k - SLACK or bound <= -solved.fun + SLACK or inside.all():
+            return best, least
+        order = np.argsort(-np.where(inside, -np.inf, worth), kind="stable")[:MORE]
+        inside[order] = True
+
+
+FEW, CLASSES_FEW = 14, 18  # devices whose sets are all looked at; where classes count, which packing cannot do
+CLOSE = 1.01  # value/bound below which the value itself is tried
+ROOM = 8_000_000  # members of all sets that a channel serves: with more the programmes get too large
+SMALLEST_STEP = 0.05  # of the way from the bound to the value
+
+
+def exact(problem: AllocationProblem, time_limit_s: float = 60.0) -> Solution[Allocation]:
+    """Return the best allocation.
+
+    The search's cost V rules out every device whose latency alone on a channel is above V/n(N). Of up to 14 that are
+    left (18 where classes count) all sets are enumerated: f₁(S), the least largest latency of S on one channel (power
+    control and bisection), and f_c(S) = min_{U ⊆ S} max(f₁(U), f_{c−1}(S∖U)) on c channels; the result is
+    min_S n(|S|)·f_C(S)·(1 + w·divergence).
+
+    Of more devices, a cost V is out of reach if for no k there are C disjoint sets of k devices in all that a channel
+    each serves within V/n(k). Those sets are listed and packed (:func:`pack_sets`); V goes from the bound up to the
+    value. Where classes count this still proves a bound, but rarely that one is the best.
+
+    Args:
+        time_limit_s: of the proof; after it the status is ``"feasible"``, with the bound proven so far.
+
+    Raises:
+        SettingError: time_limit_s not above 0.
+    """
+    require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
+    from fedfloor.solvers.allocation import kernels
+
+    began = time.perf_counter()
+    known = search(problem)
+    data = kernels.channel_data(level_tables(problem))
+    left = candidates(problem, data, known.value)
+    if math.isinf(known.value) or left.size == 0:
+        return known
+    if left.size > (CLASSES_FEW if problem.divergence_weight > 0 else FEW):
+        choice, bound = _close_gap(problem, data, known, began + time_limit_s)
+    else:
+        choice = best_subset(problem, data, left, known)
+        bound = cost(problem, choice)
+    return solved(cost(problem, choice), bound, choice, time.perf_counter() - began)
+
+
+def candidates(problem: AllocationProblem, data: ChannelData, value: float) -> Integers:
+    """Return the devices that an allocation of at most this cost can hold.
+
+    Of M devices an allocation needs n(M) iterations at least, so that none of its devices is slower than value/n(M);
+    this leaves fewer, and so on.
+    """
+    left = np.arange(problem.devices)
+    while True:
+        kept = left[data[6][left] * iterations(problem, left.size) <= value * (1 + 1e-9)]
+        if kept.size == left.size or kept.size == 0:
+            return kept
+        left = kept
+
+
+def best_subset(
+    problem: AllocationProblem, data: ChannelData, devices: Integers, known: Solution[Allocation]
+) -> Allocation:
+    """Return the best allocation of a few devices: the known one, or a better one."""
+    from fedfloor.solvers.allocation import kernels
+
+    high = known.value * (1 + 1e-9) / iterations(problem, devices.size)
+    latency = single = kernels.latencies_on_one_channel(data, devices, high, kernels.workspace(problem.devices))
+    parts: list[Integers] = []
+    for _ in range(min(problem.channels, devices.size) - 1):
+        parts.append(np.zeros(single.size, np.int64))
+        latency = kernels.latencies_with_one_more_channel(single, latency, parts[-1])
+    mask, _ = kernels.cheapest_set(cost_terms(problem), devices, latency)
+    rows: list[Integers] = []
+    for part in reversed(parts):
+        rows.append(_bits(int(part[mask]), devices))
+        mask ^= int(part[mask])
+    return _better(problem, data, [*rows, _bits(mask, devices)], known.choice)
+
+
+def _bits(mask: int, devices: Integers) -> Integers:
+    return devices[(mask >> np.arange(devices.size) & 1).astype(np.bool_)]
+
+
+def _better(problem: AllocationProblem, data: ChannelData, rows: list[Integers], known: Allocation) -> Allocation:
+    """Return the allocation with these devices on the channels, or the known one if that costs no more."""
+    channel = np.full(problem.devices, SILENT)
+    for c, row in enumerate(rows):
+        channel[row] = c
+    if not (channel != SILENT).any():
+        return known
+    allocation = with_least_powers(problem, level_tables(problem), data, channel)
+    return allocation if cost(problem, allocation) < cost(problem, known) else known
+
+
+def _close_gap(
+    problem: AllocationProblem, data: ChannelData, known: Solution[Allocation], deadline: float
+) -> tuple[Allocation, float]:
+    """Raise the bound and lower the value until they meet or time is up; return the allocation and the bound.
+
+    Where the sets are too many to list, the bound is raised by less.
+    """
+    choice, bound, step = known.choice, known.bound, 0.5
+    while step > SMALLEST_STEP and time.perf_counter() < deadline:
+        value = cost(problem, choice)
+        whole = value < bound * CLOSE and step == 0.5
+        sought = value * (1 - PROOF / 2) if whole else bound * (value / bound) ** step
+        if sought <= bound:
+            break
+        try:
+            rows = _sets_within(problem, data, sought, deadline)
+        except UnprovenError:
+            step /= 2
+            continue
+        if rows is None:
+            bound = sought
+            continue
+        better = _better(problem, data, rows, choice)
+        if better is choice:  # classes: cheaper but for the divergence
+            break
+        choice = better
+    return choice, bound
+
+
+def _sets_within(problem: AllocationProblem, data: ChannelData, value: float, deadline: float) -> list[Integers] | None:
+    """Return the devices of each channel for a cost (but for the divergence) of at most ``value``; None: impossible."""
+    from fedfloor.solvers.allocation import kernels
+
+    alone = alone_s(problem)
+    compute, upload = able(problem)
+    for k in range(1, compute.size + 1):
+        limit = value / iterations(problem, k)
+        if most(problem, compute, upload, limit) < k:
+            continue
+        devices = np.flatnonzero(alone <= limit)
+        items, starts, whole = kernels.list_sets(data, devices, limit, ROOM, kernels.workspace(problem.devices))
+        if not whole or time.perf_counter() > deadline:
+            raise UnprovenError
+        sets = pack_sets(items, starts, devices.size, problem.channels, k, deadline)
+        if sets is not None:
+            return [devices[members] for members in sets]
+    return None
+
+
+SOLVERS: Mapping[str, Callable[[AllocationProblem, int], Solution[Allocation]]] = {
+    "search": lambda problem, seed: search(problem, seed=seed),
+    "rafed": lambda problem, seed: rafed(problem, np.random.default_rng(seed), ties="log"),
+    "exact": lambda problem, seed: exact(problem),  # noqa: ARG005
+}
+
+
+def ready(name: str, problem: AllocationProblem) -> None:
     """Load a solver's machine code, so that the next call's seconds are those of solving."""
     two = np.array([0.1, 0.1])
-    tiny = Problem(two, two[:, None], 1e-9 * np.ones((2, 1)), 1e-12, 1e-3, 1, problem.reception)
+    tiny = AllocationProblem(two, two[:, None], 1e-9 * np.ones((2, 1)), 1e-12, 1e-3, 1, problem.reception)
     solve(name, tiny)
 
 
-def solve(name: str, problem: Problem, *, seed: int = 0) -> Solution[Allocation]:
-    """Return an allocation, with a bound on what any could reach.
+def solve(name: str, problem: AllocationProblem, *, seed: int = 0) -> Solution[Allocation]:
+    """Return an allocation, with a bound on the value of any.
 
     Args:
-        name: ``search``: ours; ``rafed``: Algorithm 1 of the paper, ties broken by Σ ln t, from a random start;
-            ``exact``: with a proof.
-        problem: the problem.
-        seed: of what is drawn.
+        name: ``search``, ours; ``rafed``, Algorithm 1 of the paper, ties broken by Σ ln t, from a random start;
+            ``exact``, with a proof.
 
     Raises:
-        SettingError: no solver of this name.
+        SettingError: an unknown name.
     """
-    if name == "search":
-        return search(problem, seed=seed)
-    if name == "rafed":
-        return rafed(problem, np.random.default_rng(seed), ties="log")
-    if name == "exact":
-        from fedfloor.solvers.allocation.exact import exact
-
-        return exact(problem)
-    raise unknown("allocation solver", name, SOLVERS)
+    if name not in SOLVERS:
+        raise unknown("allocation solver", name, SOLVERS)
+    return SOLVERS[name](problem, seed)

@@ -1,27 +1,33 @@
-"""Exchanges between two groups, on the products of their devices' counts, and Astraea's greedy choice (compiled)."""
+"""Compiled kernels of the grouping: exchanges between groups, Astraea's greedy choice, and balanced assignment.
+
+**Assignment** of points to clusters of equal size at the least cost is a flow whose dual has one price per cluster.
+With any prices, each point in its cheapest cluster is the best assignment for the sizes that result; then points move
+along shortest paths from clusters that have too many to those that have too few, and the prices follow (successive
+shortest paths: Ahuja, Magnanti, Orlin, "Network Flows", 1993, section 9.7). Costs are not rounded to whole numbers, as
+in OR-Tools' flows, on which the k-means of HFedMS's reference code stands.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedfloor.solvers.compiled import compiled
-from fedfloor.solvers.grouping.problem import Floats, Integers
+from fedfloor.solvers.solution import Floats, Integers, compiled
 
 
 @compiled
-def off(square: float, total: float, along: float, centre: float) -> float:
+def squared_deviation(square: float, total: float, along: float, centre: float) -> float:
     """Return ‖S/n − c‖² from ‖S‖², n, S·c and ‖c‖²; ‖c‖² where n is 0."""
     return square / (total * total) - 2.0 * along / total + centre if total > 0.0 else centre
 
 
 @compiled
-def between(
+def exchange_between(
     G: Floats, total: Floats, along: Floats, centre: float, gain: float, a: Integers, b: Integers, reserve: bool
 ) -> int:
-    """Make the best exchange between two groups for as long as one gains; return how many were made.
+    """Make the best exchange between two groups for as long as one gains; return the number of exchanges.
 
-    With S the sum of a group's counts, device j for i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖²: a few numbers
-    that are kept, however many classes there are.
+    With S the sum of a group's counts, device j for i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖²: a few numbers,
+    however many classes there are.
 
     Args:
         G: products of the devices' counts, V_k·V_k′.
@@ -42,7 +48,7 @@ def between(
     Qa, Qb = Sa[:A].sum(), Sb[A:].sum()
     na, nb, ra, rb = total[a].sum(), total[b].sum(), along[a].sum(), along[b].sum()
     for made in range(A + B):  # an end, whatever rounding does
-        before = off(Qa, na, ra, centre) + (0.0 if reserve else off(Qb, nb, rb, centre))
+        before = squared_deviation(Qa, na, ra, centre) + (0.0 if reserve else squared_deviation(Qb, nb, rb, centre))
         least, x, y = before - gain, -1, -1
         for p in range(A):
             i = a[p]
@@ -50,9 +56,9 @@ def between(
                 j = b[q]
                 apart = G[i, i] + G[j, j] - 2.0 * G[i, j]
                 more, turn = total[j] - total[i], along[j] - along[i]
-                after = off(Qa + 2.0 * (Sa[A + q] - Sa[p]) + apart, na + more, ra + turn, centre)
+                after = squared_deviation(Qa + 2.0 * (Sa[A + q] - Sa[p]) + apart, na + more, ra + turn, centre)
                 if not reserve:
-                    after += off(Qb + 2.0 * (Sb[p] - Sb[A + q]) + apart, nb - more, rb - turn, centre)
+                    after += squared_deviation(Qb + 2.0 * (Sb[p] - Sb[A + q]) + apart, nb - more, rb - turn, centre)
                 if after < least:
                     least, x, y = after, p, q
         if x < 0:
@@ -75,57 +81,44 @@ def between(
 
 
 @compiled
-def meetings(
-    x: Floats,
-    G: Floats,
-    total: Floats,
-    along: Floats,
-    centre: float,
-    gain: float,
-    slots: Integers,
-    short: int,
-    groups: int,
-    order: Integers,
-) -> int:
-    """Let groups meet two by two, and exchange; return how many exchanges were made.
+def exchange_rounds(
+    x: Floats, G: Floats, total: Floats, along: Floats, centre: float, gain: float,
+    slots: Integers, short: int, groups: int, order: Integers,
+) -> int:  # fmt: skip
+    """Let groups exchange two by two; return the number of exchanges.
 
     Args:
         x: counts [K, F].
-        G: X Xᵀ [K, K]; empty: the products are computed for each meeting.
-        total, along, centre, gain: as :func:`between`'s, of all devices.
+        G: X Xᵀ [K, K]; empty: the products are computed for each pair.
+        total, along, centre, gain: as :func:`exchange_between`'s, of all devices.
         slots: devices of the groups and, behind them, of those left out, cut alike [P, L]; changed in place.
         short: devices in the last row.
         groups: M, the rows that are groups.
-        order: [rounds, P], a permutation of rows a round: the first meets the second, the third the fourth.
+        order: [rounds, P], a permutation of rows a round: the first pairs with the second, the third with the fourth.
     """
     P, L = slots.shape
     made = 0
     for turn in range(len(order)):
         for at in range(P // 2):
-            one, other = order[turn, 2 * at], order[turn, 2 * at + 1]
-            one, other = min(one, other), max(one, other)
-            if one >= groups:
+            first, second = order[turn, 2 * at], order[turn, 2 * at + 1]
+            first, second = min(first, second), max(first, second)
+            if first >= groups:
                 continue
-            a, b = slots[one], slots[other, : (short if other == P - 1 else L)]
+            a, b = slots[first], slots[second, : (short if second == P - 1 else L)]
             if len(G):
-                made += between(G, total, along, centre, gain, a, b, other >= groups)
+                made += exchange_between(G, total, along, centre, gain, a, b, second >= groups)
                 continue
             ids = np.concatenate((a, b))
             near, far = np.arange(L), np.arange(L, len(ids))
             own = x[ids]
-            made += between(own @ own.T, total[ids], along[ids], centre, gain, near, far, other >= groups)
+            made += exchange_between(own @ own.T, total[ids], along[ids], centre, gain, near, far, second >= groups)
             a[:], b[:] = ids[near], ids[far]
     return made
 
 
 @compiled
 def mediators(counts: Floats, choice: Integers) -> None:
-    """Fill the groups one after the other with the device that brings Σ p ln p down most.
-
-    Args:
-        counts: [K, F].
-        choice: [M, L]; overwritten.
-    """
+    """Fill the groups [M, L] one after the other with the device that brings Σ p ln p down most."""
     K, F = counts.shape
     left = np.ones(K, np.bool_)
     total = counts.sum(1)
@@ -149,3 +142,138 @@ def mediators(counts: Floats, choice: Integers) -> None:
             left[best] = False
             held += counts[best]
             n += total[best]
+
+
+@compiled
+def cheapest_member_of(cost: Floats, members: Integers, held: Integers, a: int, b: int) -> tuple[float, int]:
+    """Return the least cost of moving a member of cluster a to b, and the member's place in a's list."""
+    least, at = np.inf, -1
+    for p in range(held[a]):
+        i = members[a, p]
+        if cost[i, b] - cost[i, a] < least:
+            least, at = cost[i, b] - cost[i, a], p
+    return least, at
+
+
+@compiled
+def cheapest_clusters(cost: Floats, price: Floats, label: Integers) -> Integers:
+    """Give every point the cluster with the least cost and price, in ``label`` [n]; return the sizes [L]."""
+    held = np.zeros(len(price), np.int64)
+    for i in range(len(cost)):
+        a = 0
+        for b in range(1, len(price)):
+            if cost[i, b] + price[b] < cost[i, a] + price[a]:
+                a = b
+        label[i] = a
+        held[a] += 1
+    return held
+
+
+@compiled
+def excess(held: Integers, size: int) -> int:
+    """Return the number of points that have to move to other clusters."""
+    return int(np.maximum(held - size, 0).sum())
+
+
+@compiled
+def update_moves(cost: Floats, move: Floats, cheapest_member: Integers, i: int, a: int, p: int) -> None:
+    """Keep point i, the p-th of cluster a, for every cluster to which it costs least to move."""
+    for b in range(cost.shape[1]):
+        if b != a and cost[i, b] - cost[i, a] < move[a, b]:
+            move[a, b], cheapest_member[a, b] = cost[i, b] - cost[i, a], p
+
+
+@compiled
+def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before: Integers) -> int:
+    """Find the shortest path from any cluster above ``size`` to one below; return its end, and update the prices.
+
+    Args:
+        move: [L, L], least cost of moving a point from one cluster to another.
+        price: [L]; changed.
+        held: points in each cluster [L].
+        size: that each should hold.
+        before: [L], changed: the predecessor of each cluster on its path; −1: the path starts here.
+    """
+    L = len(price)
+    far, done = np.full(L, np.inf), np.zeros(L, np.bool_)
+    for a in range(L):
+        before[a] = -1
+        if held[a] > size:
+            far[a] = 0.0
+    while True:
+        a = -1
+        for b in range(L):
+            if not done[b] and far[b] < np.inf and (a < 0 or far[b] < far[a]):
+                a = b
+        done[a] = True
+        if held[a] < size:
+            break
+        for b in range(L):
+            if not done[b]:
+                way = far[a] + max(0.0, move[a, b] + price[b] - price[a])
+                if way < far[b]:
+                    far[b], before[b] = way, a
+    for b in range(L):
+        price[b] -= min(far[b], far[a])
+    return a
+
+
+@compiled
+def assign(cost: Floats, price: Floats, size: int, label: Integers) -> None:
+    """Give every point a cluster, ``size`` points to each, with the least sum of costs.
+
+    Args:
+        cost: [L·size, L].
+        price: [L], of the last time or zeros; changed.
+        label: the cluster of each point [L·size]; overwritten.
+    """
+    n, L = cost.shape
+    held, plain = cheapest_clusters(cost, price, label), np.zeros(L)
+    if excess(held, size) > excess(cheapest_clusters(cost, plain, label), size):  # the prices are out of date
+        price[:] = 0.0
+    held = cheapest_clusters(cost, price, label)
+    members, place = np.empty((L, n), np.int64), np.zeros(L, np.int64)
+    for i in range(n):
+        members[label[i], place[label[i]]] = i
+        place[label[i]] += 1
+    move, cheapest_member = np.full((L, L), np.inf), np.full((L, L), -1, np.int64)
+    for a in range(L):
+        for p in range(held[a]):
+            update_moves(cost, move, cheapest_member, members[a, p], a, p)
+    before = np.empty(L, np.int64)
+    while held.max() > size:
+        b = shortest_path(move, price, held, size, before)
+        while before[b] >= 0:
+            a = before[b]
+            move_point(cost, members, held, move, cheapest_member, label, a, b)
+            b = a
+
+
+@compiled
+def move_point(
+    cost: Floats,
+    members: Integers,
+    held: Integers,
+    move: Floats,
+    cheapest_member: Integers,
+    label: Integers,
+    a: int,
+    b: int,
+) -> None:
+    """Move the point that costs least from cluster a to b, and keep the tables of least costs."""
+    p = cheapest_member[a, b]
+    i = members[a, p]
+    last = held[a] - 1
+    members[a, p] = members[a, last]  # the last of the list takes its place
+    held[a] = last
+    for d in range(len(held)):
+        if d == a:
+            continue
+        if cheapest_member[a, d] == p:
+            move[a, d], cheapest_member[a, d] = cheapest_member_of(cost, members, held, a, d)
+        elif cheapest_member[a, d] == last:
+            cheapest_member[a, d] = p
+    members[b, held[b]] = i
+    label[i] = b
+    update_moves(cost, move, cheapest_member, i, b, held[b])
+    held[b] += 1

@@ -1,7 +1,7 @@
-"""The selection problem: a given number of devices whose batches add up to wanted class counts.
+"""The selection problem of FedGS: a given number of devices whose batches add up to wanted class counts.
 
-Li, Qi, Wang, Sun, Li, Chen, "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial IoT"
-(FedGS), IEEE IoT-J 9(18), 2022, arXiv 2202.01512, Eq. 6 and 10-13.
+Li, Qi, Wang, Sun, Li, Chen, "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial
+IoT", IEEE IoT-J 9(18), 2022, arXiv 2202.01512, Eq. 6 and 10-13.
 """
 
 from __future__ import annotations
@@ -10,31 +10,26 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedfloor.errors import RunError, SettingError, require
-from fedfloor.solvers.solution import Solution
+from fedfloor.errors import SettingError, require
+from fedfloor.solvers.solution import Floats, Integers, Solution, confirm
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-SAME = 1e-9  # relative: two ways of adding up the same numbers
 ROUNDING = 1e-13  # of the largest sums that a value is the difference of
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class SelectionProblem:
     """minimise d(x) = ‖A x − y‖₂ over x ∈ {0, 1}^N with Σ x = L.
 
     Args:
         counts: A [F, N], samples of each class in each candidate's next batch.
-        target: y [F], what the chosen batches should add up to; it may be negative where too much is given already.
+        target: y [F], the sum that the chosen batches should have; negative where too much is given already.
         how_many: L, 0 … N.
-        share: P [F], class shares that are sought, adding up to 1; default: (y + b)/Σ(y + b).
+        share: P [F], wanted class shares, adding up to 1; default: (y + b)/Σ(y + b).
         given: b [F], samples of the devices that take part anyway; default: none.
 
     Raises:
-        SettingError: shapes that do not fit, numbers that are not finite, negative counts or shares, more devices
-            wanted than there are.
+        SettingError: shapes that do not fit, numbers that are not finite, negative counts or shares, or L above N.
     """
 
     counts: Floats
@@ -68,7 +63,7 @@ class Problem:
 
     @property
     def already(self) -> Floats:
-        """b [F]; zeros if nobody takes part anyway."""
+        """b [F]; zeros where none are given."""
         return np.zeros(self.target.shape) if self.given is None else self.given
 
     @property
@@ -76,7 +71,7 @@ class Problem:
         """P [F].
 
         Raises:
-            SettingError: it is not given and the target does not say it: y + b adds up to nothing, or is negative.
+            SettingError: P is not given and does not follow from the target: y + b adds up to nothing, or is negative.
         """
         if self.share is not None:
             return self.share
@@ -93,18 +88,20 @@ def _within(name: str, values: Floats, least: float) -> None:
     require(bad.size == 0, name, float(bad[0]) if bad.size else None, allowed)
 
 
-def batches(counts: Floats, share: Floats, how_many: int, batch_size: float, given: Floats | None = None) -> Problem:
+def batches(
+    counts: Floats, share: Floats, how_many: int, batch_size: float, given: Floats | None = None
+) -> SelectionProblem:
     """Return FedGS's problem: y = (n·L + Σ b)·P − b, so that all batches together have the shares P.
 
     Args:
         counts: A [F, N].
         share: P [F].
-        how_many: L, beside those whose batches are given.
+        how_many: L, beside the devices whose batches are given.
         batch_size: n.
         given: b [F].
 
     Raises:
-        SettingError: as :class:`Problem`.
+        SettingError: as :class:`SelectionProblem`.
 
     >>> batches(np.eye(2), np.array([0.25, 0.75]), 2, 4, np.array([3.0, 1.0])).target
     array([0., 8.])
@@ -112,38 +109,30 @@ def batches(counts: Floats, share: Floats, how_many: int, batch_size: float, giv
     require(batch_size > 0, "batch_size", batch_size, "above 0")
     b = np.zeros(len(share)) if given is None else np.asarray(given, np.float64)
     whole = batch_size * how_many + b.sum()
-    return Problem(counts, whole * np.asarray(share, np.float64) - b, how_many, share, given)
+    return SelectionProblem(counts, whole * np.asarray(share, np.float64) - b, how_many, share, given)
 
 
-def value(problem: Problem, choice: Integers) -> float:
-    """Return d(x) = ‖A x − y‖₂.
+def value(problem: SelectionProblem, choice: Integers) -> float:
+    """Return d(x) = ‖A x − y‖₂ of the candidates with x = 1.
 
-    Args:
-        problem: the problem.
-        choice: the candidates with x = 1.
-
-    >>> value(Problem(np.eye(2), np.array([3.0, 5.0]), 1), np.array([1]))
+    >>> value(SelectionProblem(np.eye(2), np.array([3.0, 5.0]), 1), np.array([1]))
     5.0
     """
     return float(np.linalg.norm(problem.counts[:, choice].sum(1) - problem.target))
 
 
-def divergence(problem: Problem, choice: Integers) -> float:
-    """Return ‖(A x + b)/Σ(A x + b) − P‖₂, Eq. 6; ‖P‖₂ where nobody holds anything.
-
-    Args:
-        problem: the problem.
-        choice: the candidates with x = 1.
+def divergence(problem: SelectionProblem, choice: Integers) -> float:
+    """Return ‖(A x + b)/Σ(A x + b) − P‖₂, Eq. 6; ‖P‖₂ where the sum is 0.
 
     Raises:
-        SettingError: the problem knows no P.
+        SettingError: P is not known.
     """
     held = problem.counts[:, choice].sum(1) + problem.already
     return float(np.linalg.norm(held / max(held.sum(), 1e-300) - problem.wanted))
 
 
-def whole_bound(problem: Problem) -> float:
-    """Return a value below which no whole numbers lie: min ‖v − y‖₂ over v ∈ ℤ^F; 0 if counts are not whole.
+def whole_bound(problem: SelectionProblem) -> float:
+    """Return a bound for whole counts: min ‖v − y‖₂ over v ∈ ℤ^F; 0 if counts are not whole.
 
     Where every batch has n samples also Σ v = n·L: the rounded y is then corrected where that costs least (Conway,
     Sloane, IEEE Trans. Inf. Theory 28(2), 1982).
@@ -163,7 +152,7 @@ def whole_bound(problem: Problem) -> float:
     return float(np.linalg.norm(off))
 
 
-def check(problem: Problem, choice: Integers) -> None:
+def check(problem: SelectionProblem, choice: Integers) -> None:
     """Refuse a choice that the problem does not allow.
 
     Raises:
@@ -175,17 +164,13 @@ def check(problem: Problem, choice: Integers) -> None:
     require(fits, "choice", choice.tolist(), f"{k} different candidates of 0 … {n - 1} in ascending order, int64")
 
 
-def verify(problem: Problem, solution: Solution[Integers]) -> None:
+def verify(problem: SelectionProblem, solution: Solution[Integers]) -> None:
     """Recompute a solution's value with plain NumPy.
 
     Raises:
-        RunError: it is another, or lies below the bound.
+        RunError: the values differ, or the bound lies above the value.
         SettingError: the choice breaks a constraint.
     """
     check(problem, solution.choice)
-    found = value(problem, solution.choice)
-    close = ROUNDING * max(1.0, float(np.abs(problem.target).max()), float(problem.counts.max()) * problem.how_many)
-    if not math.isclose(found, solution.value, rel_tol=SAME, abs_tol=close):
-        raise RunError(f"selection: its value is {found!r}, the solver said {solution.value!r}.")
-    if solution.bound > found * (1 + SAME) + close:
-        raise RunError(f"selection: the bound {solution.bound!r} lies above the value {found!r}.")
+    largest = max(1.0, float(np.abs(problem.target).max()), float(problem.counts.max()) * problem.how_many)
+    confirm("selection", value(problem, solution.choice), solution, ROUNDING * largest)

@@ -1,1 +1,0 @@
-"""Which devices are alike, and which are far apart: hashes, K-Means and K-Center, as FLDG and FAVOR use them."""
