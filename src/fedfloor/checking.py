@@ -9,7 +9,7 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     import pydantic
 
 T = TypeVar("T")
-OWN = " A method's own settings stand in [methods.NAME]."
 DEEPEST = 20  # tables and lists in one another
 LARGEST = 2**63 - 1  # of whole numbers, as TOML has them and arrays hold them
 Table = dict[str, Any]
+TEXT = "a text in quotes"
+WORDS: dict[Any, str] = {
+    int: "a whole number", float: "a number", str: TEXT, bool: "true or false", Path: TEXT, tuple: "a list",
+    Mapping: "a table", dict: "a table",
+}  # fmt: skip
+_SCALARS = (str, int, float)  # what Literal holds
 
 
 def toml(path: Path, said: str) -> Table:
@@ -53,30 +58,19 @@ def toml(path: Path, said: str) -> Table:
 def checked(kind: type[T], table: Table, where: str) -> T:
     """Return ``kind(**table)`` once every key is known and every value of the right type.
 
+    Tables within become the dataclasses that describe them, lists tuples, and whole numbers floats where a setting is a
+    float. A type that only the class itself knows is not checked.
+
     Args:
         kind: a dataclass.
-        table: what was written.
+        table: parsed TOML.
         where: the table's name, for error messages.
 
     Raises:
-        SettingError: an unknown key (the nearest is named), a wrong type, or a value out of range.
+        SettingError: an unknown key (the nearest is named), a missing one, a wrong type, or a value out of range.
     """
     check_values(table, where)
-    _check_keys(kind, table, where)
-    try:
-        import pydantic
-    except ImportError:  # a bare GPU machine: ranges are still checked, types are not
-        try:
-            return typing.cast(T, _construct(kind, table))
-        except TypeError as wrong:  # a text where a number belongs, or a value that is missing
-            raise SettingError(f"[{where or 'experiment'}] {shown(table)}: {wrong}.") from wrong
-    try:
-        said = json.dumps(table, default=str)
-        return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(said, strict=True))
-    except pydantic.errors.PydanticUserError:  # a method of your own with types that only it knows
-        return typing.cast(T, _construct(kind, table))
-    except pydantic.ValidationError as error:
-        raise SettingError(_explain(error.errors(include_url=False), where, kind)) from error
+    return typing.cast(T, _built(kind, table, where))
 
 
 def check_values(value: Any, path: str, depth: int = 0) -> None:
@@ -136,42 +130,127 @@ def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str)
         raise SettingError(f"{place}: not {noun} ({wrong}). {advice}") from error
 
 
-@lru_cache(maxsize=256)
-def _hints(kind: Hashable) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+@lru_cache(maxsize=256)  # parts of plans are checked at every visit
+def hints(kind: Hashable) -> dict[str, Any]:
+    """Return the type hints of a class; none where they hold names that only a type checker knows."""
+    try:
+        return typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+    except NameError:
+        return {}
 
 
-@lru_cache(maxsize=256)  # making one takes some ms: longer than everything else that is done with a small experiment
+@lru_cache(maxsize=256)  # making one takes some ms
 def _adapter(kind: Hashable) -> pydantic.TypeAdapter[Any]:
     import pydantic
 
     return pydantic.TypeAdapter(typing.cast(Any, kind))
 
 
-def _choices(hint: Any) -> list[type[Any]]:
-    """The dataclasses a type hint allows."""
-    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    return [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the types, and in place of ``Literal`` the values, that a type hint allows.
+
+    >>> alternatives(float | typing.Literal["auto"] | None)
+    (<class 'float'>, 'auto', <class 'NoneType'>)
+    """
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(inner for part in typing.get_args(hint) for inner in alternatives(part))
+    return (hint,)
 
 
-def _check_keys(kind: type[Any], table: Any, where: str) -> None:
-    if not isinstance(table, dict):
-        raise SettingError(f"{where} = {shown(table)}: must be a table.{_example(where, [kind], table)}")
-    names = [f.name for f in dataclasses.fields(kind)]
-    hints = _hints(typing.cast(Hashable, kind))
+def fits(value: object, part: Any) -> bool:
+    """Return whether a scalar is of a type, or equal to a value; whole numbers are floats too, true and false neither.
+
+    >>> fits(1, float), fits(True, float), fits("auto", "auto"), fits(None, types.NoneType)
+    (True, False, True, True)
+    """
+    if not isinstance(part, type):
+        return type(value) is type(part) and value == part
+    if part in (int, float):
+        return isinstance(value, (int, part)) and not isinstance(value, bool)
+    return isinstance(value, (str, Path)) if part is Path else isinstance(value, part)
+
+
+def wanted(hint: Any) -> str:
+    """Return in words what a type hint allows; empty where it allows a type that only its class knows.
+
+    >>> wanted(float | None), wanted(typing.Literal["a", "b"]), wanted(int | tuple[int, ...])
+    ('a number', "'a' or 'b'", 'a whole number or a list')
+    """
+    words: list[str] = []
+    parts = [part for part in alternatives(hint) if part is not types.NoneType]
+    values = [repr(part) if isinstance(part, str) else shown(part) for part in parts if isinstance(part, _SCALARS)]
+    for part in parts:
+        origin = typing.get_origin(part) or part
+        if isinstance(part, _SCALARS):
+            words.append(" or ".join(filter(None, (", ".join(values[:-1]), values[-1]))))
+        elif origin in WORDS:
+            words.append(WORDS[origin])
+        elif dataclasses.is_dataclass(origin):
+            words.append("a table")
+        else:
+            return ""
+    return " or ".join(dict.fromkeys(words))
+
+
+def _built(kind: type[Any], table: Any, path: str) -> Any:
+    """Return ``kind(**table)``."""
+    if not isinstance(table, Mapping):
+        raise SettingError(f"{path} = {shown(table)}: must be a table.{_example(path, [kind], table)}")
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    types_of, values = hints(typing.cast(Hashable, kind)), {}
     for key, value in table.items():
-        path = f"{where}.{key}".lstrip(".")
-        if key not in names:
-            raise SettingError(
-                f"{f'[{where}] ' if where else ''}{unknown('key', key, names)}{OWN if where == 'method' else ''}"
-            )
-        choices = _choices(hints[key])
-        if choices and isinstance(value, dict):
-            _check_keys(_chosen(choices, value, path), value, path)
+        if key not in known:
+            own = " A method's own settings stand in [methods.NAME]." if path == "method" else ""
+            raise SettingError(f"{f'[{path}] ' if path else ''}{unknown('key', key, known)}{own}")
+        values[key] = _converted(value, types_of.get(key, Any), f"{path}.{key}".lstrip("."))
+    for name, field in known.items():
+        if name not in values and _is_required(field):
+            raise SettingError(f"{path}.{name}".lstrip(".") + " is missing: it has no default.")
+    try:
+        return kind(**values)
+    except TypeError as error:  # a class of one's own whose types are not known here
+        raise SettingError(f"[{path or 'experiment'}] {shown(table)}: {error}.") from error
 
 
-def _chosen(choices: list[type[Any]], value: Table, path: str) -> type[Any]:
-    tag = _hints(typing.cast(Hashable, choices[0])).get("kind")
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any:
+    """Return a value as a type hint has it; ``listed``: it is an item of the list at ``path``."""
+    parts = alternatives(hint)
+    choices = [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
+    of_origin = {typing.get_origin(part): typing.get_args(part) for part in parts}
+    if isinstance(value, Mapping):
+        if choices:
+            return _built(_chosen(choices, value, path), value, path)
+        if items := of_origin.get(Mapping) or of_origin.get(dict):
+            return {key: _converted(inner, items[1], f"{path}.{key}") for key, inner in value.items()}
+    elif isinstance(value, list | tuple):
+        if items := of_origin.get(tuple):
+            each = items[:1] * len(value) if items[-1] is Ellipsis else items
+            if len(each) != len(value):
+                raise SettingError(f"{path} = {shown(value)}: must be a list of {len(each)}.")
+            return tuple(_converted(inner, item, path, listed=True) for inner, item in zip(value, each, strict=True))
+    elif part := next((part for part in parts if part in WORDS | {types.NoneType: ""} and fits(value, part)), None):
+        return part(value) if part in (float, Path) else value
+    elif any(isinstance(part, _SCALARS) and fits(value, part) for part in parts):
+        return value
+    words = wanted(hint)
+    if not words:
+        return value
+    example = _example(path, choices, value) if choices else ""
+    if words == TEXT and type(value) in (int, float) and not listed:
+        typed = f'{path}="{value}"'
+        example = f" Such as {typed.replace('=', ' = ')}; in a shell, --set '{typed}'."
+    raise SettingError(f"{path} = {shown(value)}: must be {words}.{example}")
+
+
+def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> type[Any]:
+    """Return the dataclass that the ``kind`` of a table names."""
+    tag = hints(typing.cast(Hashable, choices[0])).get("kind")
     if len(typing.get_args(tag)) != 1:  # of several kinds in one table, such as [engine], none names a dataclass
         return choices[0]
     kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
@@ -189,74 +268,14 @@ def _example(path: str, choices: list[type[Any]], got: object) -> str:
     """Return how a table is written that one of these dataclasses describes."""
     tags = {}
     for choice in choices:
-        tag = typing.get_args(_hints(typing.cast(Hashable, choice)).get("kind"))
+        tag = typing.get_args(hints(typing.cast(Hashable, choice)).get("kind"))
         if len(tag) == 1:
             tags[str(tag[0])] = choice
-    chosen = tags.get(str(got)) or next(iter(tags.values()), None) or next(iter(choices), None)
-    if chosen is None:
-        return ""
-    needed = [
-        one.name for one in dataclasses.fields(chosen)
-        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-    ]  # fmt: skip
+    chosen = tags.get(str(got)) or next(iter(tags.values()), choices[0])
+    names = [field.name for field in dataclasses.fields(chosen)]
+    needed = [field.name for field in dataclasses.fields(chosen) if _is_required(field)]
     keys = [f'kind = "{next(name for name, choice in tags.items() if choice is chosen)}"'] if tags else []
-    names = [one.name for one in dataclasses.fields(chosen)]
     usual = next((name for name in ("name", "profile") if name in names), names[0])
     value = json.dumps(got, ensure_ascii=False) if isinstance(got, str) != bool(needed) and not tags else "…"
     keys += [f"{name} = {value}" for name in needed or ([] if tags else [usual])]
     return f" Such as {path} = {{ {', '.join(keys)} }}."
-
-
-def _choices_at(kind: type[Any], path: Sequence[str]) -> list[type[Any]]:
-    """Return the dataclasses that a key allows; none where it is below a choice of several."""
-    choices = [kind]
-    for name in path:
-        if len(choices) != 1 or name not in (hints := _hints(typing.cast(Hashable, choices[0]))):
-            return []
-        choices = _choices(hints[name])
-    return choices
-
-
-def _construct(kind: type[Any], table: Table) -> Any:
-    hints = _hints(typing.cast(Hashable, kind))
-    values = dict(table)
-    for key, value in table.items():
-        choices = _choices(hints[key])
-        if choices and isinstance(value, dict):
-            values[key] = _construct(_chosen(choices, value, key), value)
-    return kind(**values)
-
-
-TEXT = "a text in quotes"
-WANTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "string_type": TEXT,
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "too_short": "a longer list",
-    "too_long": "a shorter list",
-    "dataclass_type": "a table",
-}
-
-
-def _explain(errors: list[Any], where: str, kind: type[Any]) -> str:
-    """Say the first error in our words: what, got, allowed."""
-    other = {e["loc"][:-1] for e in errors if e["loc"][-1:] == ("kind",)}  # tables of another kind than was asked for
-    errors = [e for e in errors if not any(e["loc"][: len(place)] == place for place in other)] or errors
-    deepest = max(errors, key=lambda e: (e["type"] in ("literal_error", "missing"), len(e["loc"])))
-    loc = [str(part) for part in deepest["loc"] if str(part).isidentifier() and str(part)[0].islower()]
-    loc = [part for part in loc if part not in ("int", "float", "str", "bool")]
-    path = ".".join([where, *loc]).strip(".")
-    if deepest["type"] == "missing":
-        return f"{path} is missing: it has no default."
-    same = [e for e in errors if e["loc"][: len(deepest["loc"]) - 1] == deepest["loc"][:-1]]
-    wanted = [WANTED.get(e["type"], e["msg"].removeprefix("Input should be ")) for e in same]
-    example = _example(path, _choices_at(kind, loc), deepest["input"]) if "a table" in wanted else ""
-    if wanted == [TEXT] and type(deepest["input"]) in (int, float) and len(loc) == len(deepest["loc"]):
-        typed = f'{path}="{deepest["input"]}"'
-        example = f" Such as {typed.replace('=', ' = ')}; in a shell, --set '{typed}'."
-    return f"{path} = {shown(deepest['input'])}: must be {' or '.join(dict.fromkeys(wanted))}.{example}"

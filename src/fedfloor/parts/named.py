@@ -6,17 +6,14 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import lru_cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any
 
+from fedfloor.checking import alternatives, fits, hints, wanted
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.outside import loaded, name_of
 from fedfloor.plan.nodes import Scalar
 
-WORDS = {
-    float: "a number", int: "a whole number", str: "a text", bool: "true or false", type(None): "left out",
-}  # fmt: skip
 Makers = Mapping[str, Callable[..., Any]]
 
 
@@ -106,25 +103,17 @@ def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str,
             raise SettingError(f"{what} '{name}' has no settings, but got '{key}': leave it out.")
         if key not in known:
             raise unknown(f"setting of {what} '{name}'", key, known)
-    hints = _hints(made)
+    types = hints(made)
     for key, value in settings.items():
         if not isinstance(value, (str, int, float, NoneType)):  # a plan, which is JSON, writes them down
             raise SettingError(f"{what} '{name}': {key} = {shown(value)}: must be a number, a text, or true or false.")
-        wanted = _wanted(hints.get(key, Any))
-        if wanted and not any(_fits(value, one) for one in wanted):
-            words = " or ".join(WORDS.get(one, repr(one)) for one in wanted)
+        hint = types.get(key, Any)
+        words = wanted(hint)
+        if words and not any(fits(value, part) for part in alternatives(hint)):
             raise SettingError(f"{what} '{name}': {key} = {shown(value)}: must be {words}.")
     for key, one in known.items():
         if key not in settings and one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
             raise SettingError(f"{what} '{name}' needs the setting '{key}': it has no default.")
-
-
-@lru_cache(maxsize=256)  # asked at every visit
-def _hints(made: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(made) if is_dataclass(made) else {}
-    except NameError:  # names that only a type checker knows
-        return {}
 
 
 def literals(made: Callable[..., Any]) -> set[str]:
@@ -134,21 +123,7 @@ def literals(made: Callable[..., Any]) -> set[str]:
     >>> sorted(literals(Fusion))
     ['conv', 'multi', 'single']
     """
-    return {one for hint in _hints(made).values() for one in _wanted(hint) if isinstance(one, str)}
-
-
-def _wanted(hint: Any) -> tuple[Any, ...]:
-    """Return the scalar types or texts a type hint allows; nothing where it allows others too."""
-    parts = get_args(hint) if get_origin(hint) in (Union, UnionType, Literal) else (hint,)
-    return parts if all(part in WORDS or isinstance(part, str) for part in parts) else ()
-
-
-def _fits(value: object, wanted: Any) -> bool:
-    if isinstance(wanted, str):
-        return value == wanted
-    if wanted is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return type(value) is wanted
+    return {part for hint in hints(made).values() for part in alternatives(hint) if isinstance(part, str)}
 
 
 def spoken(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
