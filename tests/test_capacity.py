@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor import capacity
+from fedfloor import machine
 from fedfloor.errors import SettingError
 
 PICTURES = ("data.name=procedural", "data.samples_per_device=2", "model.name=logistic")
@@ -53,7 +53,7 @@ SIZES = {
 def test_a_size_that_no_memory_holds_is_named(
     command: Command, monkeypatch: pytest.MonkeyPatch, changes: list[str], message: str
 ) -> None:
-    monkeypatch.setattr(capacity, "free_bytes", lambda: 8e9)
+    monkeypatch.setattr(machine, "free_bytes", lambda: 8e9)
     numbers = {f"10**{power}": str(10**power) for power in (12, 13, 14, 15)} | {"2**62": str(2**62)}
     for text, number in numbers.items():
         changes = [change.replace(text, number) for change in changes]
@@ -75,7 +75,7 @@ def test_a_size_that_fits_as_it_is_stored_and_not_as_it_is_trained_on_is_named(
     command: Command, monkeypatch: pytest.MonkeyPatch, changes: list[str], message: str
 ) -> None:
     """These ended as runs that failed, with exit code 1, once a device trained."""
-    monkeypatch.setattr(capacity, "free_bytes", lambda: 1e8)
+    monkeypatch.setattr(machine, "free_bytes", lambda: 1e8)
     said = command.set(*changes)
     assert (said.code, said.out) == (2, ""), said
     assert message in said.err
@@ -83,17 +83,17 @@ def test_a_size_that_fits_as_it_is_stored_and_not_as_it_is_trained_on_is_named(
 
 
 def test_what_is_free_is_the_least_of_all_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(capacity, "CGROUP", tmp_path)
-    without = capacity.free_bytes()
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    without = machine.free_bytes()
     assert without > 1 << 20
     for name, text in (("max", "9000000\n"), ("current", "5000000\n"), ("stat", "anon 7\nactive_file 300000\n")):
         (tmp_path / f"memory.{name}").write_text(text)
-    assert capacity.free_bytes() == 4_300_000  # files in memory give way
-    capacity.require_memory("park.devices = 3", 4_000_000, "Use fewer devices.")
+    assert machine.free_bytes() == 4_300_000  # files in memory give way
+    machine.require_memory("park.devices = 3", 4_000_000, "Use fewer devices.")
     with pytest.raises(SettingError, match=r"park.devices = 3: needs 0.0 GB of memory or more, .* Use fewer devices."):
-        capacity.require_memory("park.devices = 3", 5_000_000, "Use fewer devices.")
+        machine.require_memory("park.devices = 3", 5_000_000, "Use fewer devices.")
     (tmp_path / "memory.max").write_text("max\n")
-    assert capacity.free_bytes() > 4_300_000
+    assert machine.free_bytes() > 4_300_000
 
 
 @pytest.mark.slow

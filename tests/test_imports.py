@@ -22,7 +22,7 @@ OPTIONAL = (
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
-BASE = {"_version", "errors", "capacity", "chance", "figures", "ranges", "names", "outside", "references", "threads"}
+BASE = {"_version", "errors", "chance", "figures", "ranges", "names", "outside", "machine"}
 BASE |= {"detection", "tasks"}
 TRAINING = BASE | {
     "checking",
@@ -35,13 +35,12 @@ TRAINING = BASE | {
     "network",
     "park",
     "parts",
-    "places",
 }
 TRAINING |= {"plan", "solvers"}
 MAY = {
     "_version": set(),
     "errors": set(),
-    "capacity": {"errors"},
+    "machine": {"errors"},
     "chance": set(),
     "detection": set(),
     "figures": {"detection", "errors"},
@@ -49,28 +48,25 @@ MAY = {
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),
-    "threads": set(),
-    "references": set(),
     "solvers": {"chance", "errors"},
     "plan": {"chance", "errors", "names"},
     "data": BASE,
     "park": BASE | {"data"},
     "models": BASE | {"data", "park"},
     "network": BASE | {"checking", "data", "park", "plan", "solvers"},
-    "parts": BASE | {"data", "park", "plan", "models", "solvers"},
+    "parts": BASE | {"checking", "data", "park", "plan", "models", "solvers"},
     "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},
     "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},
     "experiment": BASE | {"data", "park", "parts", "network"},
     "checking": {"errors"},
-    "places": BASE | {"data", "experiment"},
-    "config": BASE | {"checking", "experiment", "places", "methods", "data", "park", "parts", "network"},
+    "config": BASE | {"checking", "experiment", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
-    "report": {"_version", "checking", "errors", "figures", "names", "plan", "references"},
+    "report": {"_version", "checking", "errors", "figures", "names", "plan"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "figures", "runs"},
     "conformance": TRAINING | {"runs"},
-    "draft": BASE | {"config", "places", "experiment", "data", "park", "runs"},
+    "draft": BASE | {"config", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import Command, lines
-from fedfloor import config, places
+from fedfloor import config
 from own_arrays import rows
 
 OWN = """
@@ -95,7 +95,7 @@ def test_the_folder_of_data_sets_is_a_path_too(plant: Command) -> None:
     assert config.read(Path("plant/published.toml")).data.root == "plant/data"
     (plant.folder / "here").mkdir()
     assert config.read(Path("plant/published.toml"), ["data.root=here"]).data.root == "here"
-    placed = places.placed(config.read(Path("plant/published.toml")), Path("runs/a"))
+    placed = config.placed(config.read(Path("plant/published.toml")), Path("runs/a"))
     assert placed.data.root == "../../plant/data"
 
 
@@ -167,7 +167,7 @@ def test_a_network_is_looked_for_beside_the_file_and_then_here(hall: Command) ->
     assert told.network.profile == "here.toml"
     assert config.read(Path("plant/priced.toml")).network.profile == "plant/nets/hall.toml"
     assert config.read(Path("plant/priced.toml"), ["network.profile=wifi"]).network.profile == "wifi"
-    placed = places.placed(config.read(Path("plant/priced.toml")), Path("runs/a"))
+    placed = config.placed(config.read(Path("plant/priced.toml")), Path("runs/a"))
     assert placed.network.profile == "../../plant/nets/hall.toml"
 
 

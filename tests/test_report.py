@@ -233,7 +233,7 @@ def test_report_reads_only_and_never_trains() -> None:
         "fedfloor.figures",
         "fedfloor.names",
         "fedfloor.plan",
-        "fedfloor.references",
+        "fedfloor.names",
         "fedfloor.report",
         "fedfloor._version",
     )

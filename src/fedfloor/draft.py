@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import config, places
+from fedfloor import config
 from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there, own
@@ -123,7 +123,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     document.setdefault("model", {}).setdefault("name", _network(park.dataset))
     for key in ("path", "test"):
         if key in data:
-            data[key] = str(places.seen_from(expanded(out).parent, expanded(data[key])))
+            data[key] = str(config.seen_from(expanded(out).parent, expanded(data[key])))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     work.setdefault("lr", 0.05)

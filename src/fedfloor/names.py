@@ -1,4 +1,4 @@
-"""What people read for things: a site's name, the data's own or its kind and number, and how many there are."""
+"""What people read for things: a site's name, the data's own or its kind and number, counts, and references."""
 
 from __future__ import annotations
 
@@ -95,3 +95,12 @@ def _ranges(numbers: list[int]) -> list[str]:
         else:
             spans.append((number, number))
     return [str(low) if low == high else f"{low}–{high}" for low, high in spans]
+
+
+LOCAL_ONLY = "local-only"
+POOLED = "pooled"
+SCIKIT_LEARN = "scikit-learn"
+PERSISTENCE = "persistence"
+SEASONAL = "seasonal"
+REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN, PERSISTENCE, SEASONAL)
+REFERENCES_FOLDER = "references"  # in a run's folder: the references that were made beside it

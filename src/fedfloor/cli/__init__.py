@@ -2,7 +2,7 @@
 
 import os
 
-from fedfloor.threads import VARIABLES
+from fedfloor.machine import VARIABLES
 
 os.environ.update(VARIABLES)  # before NumPy and PyTorch start
 

@@ -77,8 +77,8 @@ def numbers(name: str, text: str) -> list[int]:
 
 def ranks(given: int | None, experiment: Experiment | None = None) -> int:
     """Return the number of ranks wanted, or an experiment's own; say so where they are more than the cores."""
+    from fedfloor.machine import cores
     from fedfloor.runs.api import default_ranks
-    from fedfloor.threads import cores
 
     if given is not None and given > cores():
         print(f"note: {given} ranks on {cores()} cores: they will take turns.", file=sys.stderr)

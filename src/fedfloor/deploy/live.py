@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import config
+from fedfloor.config import with_paths
 from fedfloor.deploy import broker, ports, provision, settings, units
 from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
 from fedfloor.deploy.processes import LIST, Crew, Process, resident_mb
 from fedfloor.deploy.settings import Address, CloudSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
-from fedfloor.places import with_paths
 from fedfloor.plan import walk
 
 HERE = "127.0.0.1"

@@ -21,6 +21,7 @@ from fedfloor.errors import SettingError, shown
 from fedfloor.inference.arrays import Sensors, fitting
 from fedfloor.inference.own_scale import OwnScale
 from fedfloor.inference.raw import Raw, by_regimes
+from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
 from fedfloor.outside import load
@@ -32,7 +33,6 @@ from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
 from fedfloor.tasks.task import Task
-from fedfloor.threads import one_thread
 
 MOST = 10**8  # numbers in a sample
 BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products

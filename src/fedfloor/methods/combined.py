@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfloor.capacity import require_memory
 from fedfloor.errors import SettingError
+from fedfloor.machine import require_memory
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import mix as mixing

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedfloor.capacity import require_memory
 from fedfloor.chance import torch_seed
 from fedfloor.errors import SettingError, nearest, unknown
+from fedfloor.machine import require_memory
 from fedfloor.models import classifier as classifiers
 from fedfloor.models.fit import as_found, check
 from fedfloor.models.order import pool_first

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedfloor.errors import SettingError, nearest, unknown
-from fedfloor.references import REFERENCES
+from fedfloor.names import REFERENCES
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfloor.capacity import require_memory
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Dataset, Indices, Owners
 from fedfloor.data.sources import load
 from fedfloor.errors import SettingError
+from fedfloor.machine import require_memory
 from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.factories import Assignment, assign
 from fedfloor.park.local import LocalSets, owner_of

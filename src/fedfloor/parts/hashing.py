@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfloor.capacity import require_memory
+from fedfloor.machine import require_memory
 
 
 def told(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:

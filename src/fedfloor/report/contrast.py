@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.references import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
+from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
 from fedfloor.report.groups import Group, judged
 from fedfloor.report.numbers import figure
 from fedfloor.report.table import Row, paired, seen_from

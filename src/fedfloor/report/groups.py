@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.references import REFERENCES
+from fedfloor.names import REFERENCES
 from fedfloor.report.ledger import Round, Run
 from fedfloor.report.records import Figures
 

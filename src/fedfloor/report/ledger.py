@@ -11,11 +11,10 @@ from pathlib import Path
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure, named
-from fedfloor.names import Names
+from fedfloor.names import REFERENCES_FOLDER, Names
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
-from fedfloor.references import FOLDER
 from fedfloor.report.evaluation import Evaluation, evaluation
 from fedfloor.report.price import Price, added
 from fedfloor.report.records import (
@@ -198,7 +197,7 @@ def with_references(paths: Iterable[Path]) -> list[Path]:
     """Return folders of runs with those of the references that were made beside a run, after it."""
     found: list[Path] = []
     for path in map(Path, paths):
-        inside = sorted((*path.glob(f"{FOLDER}/*"), *path.glob(f"*/{FOLDER}/*")))
+        inside = sorted((*path.glob(f"{REFERENCES_FOLDER}/*"), *path.glob(f"*/{REFERENCES_FOLDER}/*")))
         found += [path, *(one for one in inside if _is_run(one) and _has_begun(one))]
     return found
 

@@ -12,10 +12,10 @@ from fedfloor.config import check_methods
 from fedfloor.engine import place
 from fedfloor.engine.team import MOST_RANKS
 from fedfloor.experiment import EngineSettings, Experiment
+from fedfloor.machine import cores
 from fedfloor.runs import launch, ledger, notebook
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
-from fedfloor.threads import cores
 
 
 @dataclass(frozen=True)

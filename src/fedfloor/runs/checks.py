@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedfloor.capacity import require_memory
 from fedfloor.config import resolved
 from fedfloor.engine import features
 from fedfloor.engine.engine import Engine
@@ -20,6 +19,7 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.figures import ALWAYS, fits, named, of_task
+from fedfloor.machine import require_memory
 from fedfloor.methods.combined import Combined
 from fedfloor.models.network import Network
 from fedfloor.network import settings

@@ -108,7 +108,7 @@ def provenance(data_digest: str) -> dict[str, Any]:
     import numpy
     import torch
 
-    from fedfloor.threads import cores
+    from fedfloor.machine import cores
 
     return {
         "fedfloor": __version__,

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from fedfloor.engine.team import Shared, Team, shared_file
 from fedfloor.errors import FedfloorError
+from fedfloor.machine import VARIABLES
 from fedfloor.outside import blamed
-from fedfloor.threads import VARIABLES
 
 T = TypeVar("T")
 Spawn = Callable[[Path, int], int]

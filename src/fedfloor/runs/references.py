@@ -18,21 +18,21 @@ from typing import Any
 from fedfloor.config import combined
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
+from fedfloor.names import (
+    LOCAL_ONLY,
+    PERSISTENCE,
+    POOLED,
+    REFERENCES,
+    REFERENCES_FOLDER,
+    SCIKIT_LEARN,
+    SEASONAL,
+)
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.weighting import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
-from fedfloor.references import (
-    FOLDER,
-    LOCAL_ONLY,
-    PERSISTENCE,
-    POOLED,
-    REFERENCES,
-    SCIKIT_LEARN,
-    SEASONAL,
-)
 from fedfloor.runs import boosting, forecast, launch, naive
 from fedfloor.runs.compare import Task
 from fedfloor.runs.ledger import Line
@@ -91,7 +91,7 @@ def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> 
         SettingError: the run is a reference itself.
     """
     limits = Limits(stop_after=stop_after)
-    return beside([], experiment, [experiment.method.name], [experiment.seed], out / FOLDER, limits)
+    return beside([], experiment, [experiment.method.name], [experiment.seed], out / REFERENCES_FOLDER, limits)
 
 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:

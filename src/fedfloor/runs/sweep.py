@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import config, places
+from fedfloor import config
 from fedfloor.chance import generator
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
@@ -259,7 +259,7 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
         "A fair test on the test data:",
         f"  fedfloor compare best.toml --methods {','.join(best)} --seeds {seeds}",
     ]
-    return "".join(f"# {line}\n" for line in said) + config.brief(places.placed(tuned(sweep, best), out))
+    return "".join(f"# {line}\n" for line in said) + config.brief(config.placed(tuned(sweep, best), out))
 
 
 def told(result: Result) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.capacity import require_memory
 from fedfloor.chance import generator
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Indices, Labels, Owners
 from fedfloor.errors import require
+from fedfloor.machine import require_memory
 
 # Those of matplotlib's fonts that have all 62 characters and draw them upright enough to read.
 FONTS = (

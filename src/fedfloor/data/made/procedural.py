@@ -13,10 +13,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.capacity import require_memory
 from fedfloor.chance import generator, key
 from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Made
 from fedfloor.errors import require
+from fedfloor.machine import require_memory
 
 RECIPE = "procedural 1"  # changes whenever the data do
 MAX_CLASSES = 1000

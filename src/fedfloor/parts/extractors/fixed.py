@@ -9,8 +9,8 @@ import numpy as np
 
 from fedfloor.chance import generator
 from fedfloor.errors import RunError, SettingError, require
+from fedfloor.machine import one_thread
 from fedfloor.parts.extractors.extractor import FeatureExtractor, Floats, Shape, picture
-from fedfloor.threads import one_thread
 
 SECTIONS = 16  # averages per filter of a picture, 4×4 of them
 STRETCHES = 4  # averages per filter of a window

@@ -1,9 +1,11 @@
-"""Memory: what arrays would need beside what is free, checked before they are made."""
+"""The machine: memory that is free, cores, and one thread per process."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedfloor.errors import SettingError
@@ -75,3 +77,24 @@ def _limit_bytes() -> float:
     except (ImportError, OSError):
         return math.inf
     return math.inf if most == resource.RLIM_INFINITY else float(most - pages * resource.getpagesize())
+
+
+VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch compute in one thread, and as before afterwards."""
+    import torch  # not before: the command line reads this file first
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def cores() -> int:
+    """Return the number of CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
