@@ -1,6 +1,6 @@
 """Makes the reference when the documentation is built: commands from their help, Python from its docstrings.
 
-An undocumented public name, or a room of the package that nobody describes here, fails the build.
+A public name without a docstring, or one that stands on no page here, fails the build.
 """
 
 from __future__ import annotations
@@ -16,26 +16,13 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 SOURCE = Path(__file__).parents[1] / "src"
-ROOMS = {
-    "": "what a script imports",
-    "data": "what there is to learn from",
-    "park": "what exists: devices and factories",
-    "plan": "what a round is",
-    "methods": "who decides: a file per paper",
-    "parts": "what methods share",
-    "models": "networks",
-    "network": "what it costs: links, radio, price",
-    "tasks": "what a model is asked for: classes, numbers, the next rows",
-    "solvers": "numbers only: who sends when and how loud",
-    "engine": "who executes",
-    "runs": "what happened",
-    "inference": "what a trained model is used for",
-    "tracking": "runs shown elsewhere",
-    "report": "what people see",
-    "reproduce": "published tables, computed again",
-    "bench": "how fast it is",
-    "deploy": "real machines",
-    "cli": "the commands",
+PAGES = {  # of the Python reference: title, and the first and last public name in the order of ``fedfloor.__all__``
+    "experiments": ("Experiments and their results", "run", "EngineSettings"),
+    "methods": ("Methods", "Method", "FedAvg"),
+    "plans": ("Plans and their outcome", "Node", "Receipt"),
+    "parts": ("Parts of methods", "WorkSettings", "Selection"),
+    "tasks": ("Questions and tasks", "Question", "Answer"),
+    "checks": ("Checks and errors", "check_method", "RunError"),
 }
 
 
@@ -45,48 +32,46 @@ def on_files(files: Files, config: Any) -> Files:
     missing = sorted(undocumented(package))
     if missing:
         raise PluginError("public names without a docstring: " + ", ".join(missing))
-    pages = {"reference/commands.md": commands(), **python(package)}
+    pages = {"reference/commands.md": commands(), "reference/cards.md": cards(), **python(package)}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
 
 
-def undocumented(thing: griffe.Object) -> Iterator[str]:
-    """Yield the public modules, classes and functions below ``thing`` that have no docstring."""
-    for name, member in thing.members.items():
-        if member.is_alias or (name.startswith("_") and name != "__init__"):
-            continue
-        described = name == "__init__" or member.is_attribute or member.docstring is not None
-        if not described:
-            yield member.path
-        if member.is_module or member.is_class:
-            yield from undocumented(member)
+def public(package: griffe.Module) -> dict[str, griffe.Object]:
+    """Return what ``fedfloor.__all__`` names, in its order, by its path."""
+    names = [name for name in package.exports or () if str(name) != "__version__"]
+    found = {}
+    for name in names:
+        member = package[str(name)]
+        found[str(name)] = member.final_target if member.is_alias else member
+    return found
 
 
-def is_module(member: griffe.Object | griffe.Alias) -> bool:
-    """Return whether a member is a module of the package, not a name that was imported."""
-    return not member.is_alias and member.is_module
-
-
-def below(package: griffe.Object | griffe.Alias) -> list[Any]:
-    """Return the public modules that stand in a package."""
-    return [m for name, m in sorted(package.members.items()) if is_module(m) and not name.startswith("_")]
+def undocumented(package: griffe.Module) -> Iterator[str]:
+    """Yield the public names, and public members of public classes, that have no docstring."""
+    for thing in public(package).values():
+        members = thing.members.items() if thing.is_class else ()
+        described = [(thing, thing.path), *((m, m.path) for name, m in members if not name.startswith("_"))]
+        yield from (path for m, path in described if not (m.is_alias or m.is_attribute or m.docstring is not None))
 
 
 def python(package: griffe.Module) -> dict[str, str]:
-    """Return a page per room and one that lists them."""
-    rooms = {name for name, m in package.members.items() if is_module(m) and m.is_subpackage}
-    if rooms != set(ROOMS) - {""}:
-        raise PluginError(f"docs/reference.py describes the rooms {sorted(ROOMS)}, the package has {sorted(rooms)}")
-    pages, index = {}, ["# Python\n", "The library comes first; the command line is a thin user of it.\n"]
-    for room, what in ROOMS.items():
-        inside = package.members[room] if room else package
-        modules = [m for m in below(inside) if room or not m.is_subpackage]
-        modules += [inner for m in modules if m.is_subpackage for inner in below(m)]
-        title = f"fedfloor.{room}" if room else "fedfloor"
-        body = "\n\n".join(f"::: {m.path}" for m in modules)
-        pages[f"reference/{room or 'fedfloor'}.md"] = f"# {title}: {what}\n\n{body}\n"
-        index.append(f"- [{title}]({room or 'fedfloor'}.md): {what}")
+    """Return a page per group of public names, and one that lists them."""
+    things = public(package)
+    names, index = (
+        list(things),
+        ["# Python\n", "`from fedfloor import …`: these names are public, all else is private.\n"],
+    )
+    pages, seen = {}, []
+    for page, (title, first, last) in PAGES.items():
+        group = names[names.index(first) : names.index(last) + 1]
+        seen += group
+        body = "\n\n".join(f"::: {things[name].path}" for name in group)
+        pages[f"reference/{page}.md"] = f"# {title}\n\n{body}\n"
+        index.append(f"- [{title}]({page}.md): {', '.join(f'`{name}`' for name in group)}")
+    if seen != names:
+        raise PluginError(f"docs/reference.py leaves out {sorted(set(names) - set(seen))}")
     return {"reference/python.md": "\n".join(index) + "\n", **pages}
 
 
@@ -100,6 +85,17 @@ def commands() -> str:
     for name, command in every("fedfloor", app):
         text = command.get_help(command.make_context(name, [], resilient_parsing=True))
         parts.append(f"## {name}\n\n```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def cards() -> str:
+    """Return every method's card, as ``fedfloor methods NAME`` prints it."""
+    catalog = importlib.import_module("fedfloor.methods.catalog")
+    parts = ["# Methods by name\n"]
+    for name in [*catalog.METHODS, *catalog.REFERENCES]:
+        text, settings = catalog.card(name)
+        defaults = "\n".join(f"    {row['setting']} = {row['default']!r}" for row in settings)
+        parts.append(f"## {name}\n\n```text\n{text}\n\nDefaults:\n{defaults}\n```\n")
     return "\n".join(parts)
 
 

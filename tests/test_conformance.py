@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor.conformance import CHECKS, checked
+from fedfloor.conformance import CHECKS, check_method
 from fedfloor.methods.catalog import METHODS
 
 MINE = """
@@ -43,7 +43,7 @@ NEEDS = {"rafed": ("network.profile=rafed",)}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_built_in_method_keeps_the_contract(name: str) -> None:
-    assert [one for one in checked(name, NEEDS.get(name, ())) if one.why] == []
+    assert [one for one in check_method(name, NEEDS.get(name, ())) if one.why] == []
 
 
 def test_what_a_method_of_ones_own_breaks_is_named(

@@ -17,7 +17,6 @@ import warm
 from fedfloor.cli.budgets import LIMITS
 from fedfloor.config import PARTS
 from fedfloor.experiment import Experiment
-from fedfloor.methods import fedavg
 from fedfloor.report.budget import Budget, at, paired_at
 from fedfloor.report.ledger import collect
 from fedfloor.report.table import paired, summary
@@ -25,7 +24,6 @@ from fedfloor.runs.ledger import Line
 from run_folders import make_run
 
 HERE = Path(__file__).parents[1]
-FEDAVG = Path(fedavg.__file__)
 PAGES = [HERE / "README.md", *sorted((HERE / "docs").glob("*.md"))]
 
 
@@ -68,19 +66,6 @@ def write_files(page: Path, folder: Path) -> None:
     for block in blocks(page, "python"):
         if block.startswith("# "):
             (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
-    for block in blocks(page, "diff"):
-        (folder / block.splitlines()[1].removeprefix("+++ ")).write_text(patched(FEDAVG.read_text(), block))
-
-
-def patched(text: str, change: str) -> str:
-    """Apply a unified diff by its lines alone: each hunk's old lines must stand in the text, once."""
-    for hunk in re.split(r"^@@.*\n", change, flags=re.MULTILINE)[1:]:
-        lines = hunk.splitlines(keepends=True)
-        old = "".join(line[1:] for line in lines if line[0] != "+")
-        new = "".join(line[1:] for line in lines if line[0] != "-")
-        assert text.count(f"\n{old}" if not text.startswith(old) else old) == 1, hunk
-        text = text.replace(old, new)
-    return text
 
 
 @pytest.mark.slow

@@ -20,14 +20,14 @@ def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_site_builds_with_every_command_and_room(tmp_path: Path) -> None:
+def test_the_site_builds_with_every_command_and_public_name(tmp_path: Path) -> None:
     done = build(HERE, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
     for name in ("new", "run", "compare", "sweep", "report", "datasets"):
         assert f"fedfloor {name}" in commands
-    plan = (tmp_path / "reference" / "plan" / "index.html").read_text()
-    assert "Parallel" in plan
+    assert "Parallel" in (tmp_path / "reference" / "plans" / "index.html").read_text()
+    assert "fedsr" in (tmp_path / "reference" / "cards" / "index.html").read_text()
 
 
 @pytest.mark.slow
@@ -35,8 +35,8 @@ def test_an_undocumented_public_name_fails_the_build(tmp_path: Path) -> None:
     for name in ("src", "docs"):
         shutil.copytree(HERE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(HERE / "mkdocs.yml", tmp_path)
-    with (tmp_path / "src" / "fedfloor" / "chance.py").open("a") as file:
-        file.write("\n\ndef dice():\n    return 4\n")
+    with (tmp_path / "src" / "fedfloor" / "methods" / "fedavg.py").open("a") as file:
+        file.write("\n    def dice(self):\n        return 4\n")
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode != 0
-    assert "fedfloor.chance.dice" in done.stdout + done.stderr
+    assert "fedfloor.methods.fedavg.FedAvg.dice" in done.stdout + done.stderr

@@ -1,5 +1,8 @@
 """fedfloor: federated learning on the factory floor.
 
+The names below are the public interface: experiments and their results, what a method of your own is written with, and
+the parts, questions and tasks it may bring. Every other module is private and may change from version to version.
+
 >>> import fedfloor
 >>> experiment = fedfloor.Experiment(name="tiny", rounds=2)
 >>> experiment.method.name
@@ -14,42 +17,97 @@ from fedfloor._version import __version__
 
 if TYPE_CHECKING:
     from fedfloor.comparison import Comparison, compare, write_report
-    from fedfloor.experiment import Experiment
+    from fedfloor.conformance import Check, check_method
+    from fedfloor.engine.question import Question
+    from fedfloor.errors import FedfloorError, RunError, SettingError
+    from fedfloor.experiment import (
+        DataSettings,
+        EngineSettings,
+        EvaluateSettings,
+        Experiment,
+        MethodSettings,
+        ModelSettings,
+        ParkSettings,
+    )
     from fedfloor.inference.trained import Trained, load_model
+    from fedfloor.methods.contract import Method, Needs, Resources, State, View
+    from fedfloor.methods.fedavg import FedAvg
+    from fedfloor.parts.mix import Branch, Meeting, Mix
+    from fedfloor.parts.objective import Objective, Plain, Visit
+    from fedfloor.parts.proximal import Represented
+    from fedfloor.parts.selection import Selection
+    from fedfloor.parts.server import Server, Sgd
+    from fedfloor.parts.work import WorkSettings
+    from fedfloor.plan.nodes import (
+        CLOUD,
+        Broadcast,
+        Node,
+        Parallel,
+        Probe,
+        Repeat,
+        Select,
+        Sequence,
+        Site,
+        Train,
+        Work,
+        device,
+        edge,
+    )
+    from fedfloor.plan.outcome import Outcome, Receipt
     from fedfloor.runs.api import Run, run
     from fedfloor.runs.orders import Limits
+    from fedfloor.tasks.answer import Answer
+    from fedfloor.tasks.task import Task
 
-_HOMES = {
-    "Comparison": "fedfloor.comparison",
-    "Experiment": "fedfloor.experiment",
-    "Limits": "fedfloor.runs.orders",
-    "Run": "fedfloor.runs.api",
-    "compare": "fedfloor.comparison",
-    "Trained": "fedfloor.inference.trained",
-    "load_model": "fedfloor.inference.trained",
-    "run": "fedfloor.runs.api",
-    "write_report": "fedfloor.comparison",
-}
+# module → its public names; imported on first use, as PyTorch takes seconds and only training needs it
+_PUBLIC = {
+    "runs.api": ("run", "Run"),
+    "runs.orders": ("Limits",),
+    "comparison": ("compare", "Comparison", "write_report"),
+    "inference.trained": ("load_model", "Trained"),
+    "experiment": (
+        "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "EvaluateSettings",
+        "EngineSettings",
+    ),
+    "methods.contract": ("Method", "State", "View", "Needs", "Resources"),
+    "methods.fedavg": ("FedAvg",),
+    "plan.nodes": (
+        "Node", "Train", "Sequence", "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Work", "Site", "CLOUD",
+        "edge", "device",
+    ),
+    "plan.outcome": ("Outcome", "Receipt"),
+    "parts.work": ("WorkSettings",),
+    "parts.objective": ("Objective", "Plain", "Visit"),
+    "parts.proximal": ("Represented",),
+    "parts.mix": ("Mix", "Meeting", "Branch"),
+    "parts.server": ("Server", "Sgd"),
+    "parts.selection": ("Selection",),
+    "engine.question": ("Question",),
+    "tasks.task": ("Task",),
+    "tasks.answer": ("Answer",),
+    "conformance": ("check_method", "Check"),
+    "errors": ("FedfloorError", "SettingError", "RunError"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = [
+    "__version__", "run", "Run", "Limits", "compare", "Comparison", "write_report", "load_model", "Trained",
+    "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "EvaluateSettings",
+    "EngineSettings", "Method", "State", "View", "Needs", "Resources", "FedAvg", "Node", "Train", "Sequence",
+    "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Work", "Site", "CLOUD", "edge", "device", "Outcome",
+    "Receipt", "WorkSettings", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch", "Server",
+    "Sgd", "Selection", "Question", "Task", "Answer", "check_method", "Check", "FedfloorError", "SettingError",
+    "RunError",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    # PyTorch takes seconds to import: only what trains should wait for it.
-    if name in _HOMES:
+    if name in _MODULE_OF:
         import importlib
 
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(importlib.import_module(f"fedfloor.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'fedfloor' has no attribute {name!r}")
 
 
-__all__ = [
-    "Comparison",
-    "Experiment",
-    "Limits",
-    "Run",
-    "Trained",
-    "__version__",
-    "compare",
-    "load_model",
-    "run",
-    "write_report",
-]
+def __dir__() -> list[str]:
+    return sorted(__all__)

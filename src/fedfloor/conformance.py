@@ -183,7 +183,7 @@ CHECKS: dict[str, Callable[[Contract], None]] = {
 }
 
 
-def checked(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
+def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
     """Try the contract of a method; yield what became of each check.
 
     Args:

@@ -23,11 +23,11 @@ def method(
     as_json: Json = False,
 ) -> None:
     """Try the contract of a method on small parks: pure plans, prices, ranks, resumed runs, lost visits (a minute)."""
-    from fedfloor.conformance import CHECKS, checked
+    from fedfloor.conformance import CHECKS, check_method
     from fedfloor.terminal import printable, show
 
     done = []
-    for one in checked(name, changes or ()):
+    for one in check_method(name, changes or ()):
         done.append(one)
         if not as_json:
             print(printable(f"{'ok    ' if not one.why else 'FAILED'}  {one.name}{': ' + one.why if one.why else ''}"))

@@ -95,9 +95,7 @@ def find(name: str, key: str = "") -> type[Method]:
             )
         lacking = [f"'{one}'" for one in ("setup", "init", "absorb", "objective", "server") if not hasattr(method, one)]
         if lacking:
-            raise SettingError(
-                f"method '{name}' has no {', '.join(lacking)}: derive it from fedfloor.methods.contract.Method."
-            )
+            raise SettingError(f"method '{name}' has no {', '.join(lacking)}: derive it from fedfloor.Method.")
         try:
             signature(method.plan).bind("self", "state", "view", "rng")
         except TypeError as error:

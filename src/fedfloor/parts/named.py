@@ -83,7 +83,10 @@ def complete(what: str, name: str, part: object, base: type[Any], writes: Sequen
 
 
 def _path(kind: type[Any]) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    import fedfloor
+
+    public = kind.__name__ in fedfloor.__all__
+    return f"fedfloor.{kind.__name__}" if public else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:

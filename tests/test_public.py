@@ -1,0 +1,20 @@
+"""The public interface: what ``fedfloor`` itself names, and that looking at it costs nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import fedfloor
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in fedfloor.__all__:
+        thing = getattr(fedfloor, name)
+        assert name in {"__version__", "CLOUD", "Node"} or thing.__doc__, name
+    assert set(fedfloor.__all__) == {"__version__", *fedfloor._MODULE_OF}
+
+
+def test_importing_the_package_does_not_wait_for_pytorch() -> None:
+    code = "import sys, fedfloor; fedfloor.Method, fedfloor.Train; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
