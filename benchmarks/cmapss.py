@@ -243,7 +243,7 @@ def everywhere(what: Experiment, folder: Path) -> Table:
     engine: Engine = made.engine(
         what, combined(what), park, Alone(), DeviceMemory(folder / "memory", point.memory, point.visits)
     )[0]
-    return dict(separate.evaluate(engine, engine.network.flat.clone(), what.evaluate.figure).figures)
+    return dict(separate.evaluate(engine, {"w": engine.network.flat.clone()}, what.evaluate.figure).figures)
 
 
 def page(results: Path) -> str:

@@ -16,9 +16,10 @@ from fedfloor import config
 from fedfloor.engine import separate
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.errors import SettingError
+from fedfloor.inference.trained import load_model
 from fedfloor.methods.flhc import FLHC
 from fedfloor.plan import text
-from fedfloor.plan.nodes import KEEP, LEAST_LOSS, Parallel, Probe, Select, Sequence, Work
+from fedfloor.plan.nodes import KEEP, LEAST_LOSS, Parallel, Probe, Select, Sequence, Work, model_name
 from floor import engine, park, start, visits, walk
 
 Table = dict[str, Any]
@@ -141,3 +142,23 @@ def test_several_models_are_refused_where_they_make_no_sense(tmp_path: Path) -> 
         ran(tmp_path / "run", "fldg", {"cohorts": True, "refresh": 0.5})
     with pytest.raises(SettingError, match=r"methods\.flhc\.distance = 3"):
         FLHC(distance=3)
+
+
+def test_a_run_leaves_the_model_of_every_cohort_and_devices_take_theirs(tmp_path: Path) -> None:
+    _, state = ran(tmp_path, "ifca", {"cohorts": 2, "fraction": 0.5})
+    told = json.loads((tmp_path / "cohorts.json").read_text())
+    assert json.loads((tmp_path / "evaluation.json").read_text())["cohorts"] == list(told.values())
+    assert len(told) == 6  # those that were never drawn, too
+    picture = np.random.default_rng(0).integers(0, 256, (1, 1, 28, 28), dtype=np.uint8)
+    for device, cohort in told.items():
+        trained = load_model(tmp_path, device=device)
+        last = list(trained.raw.state_dict().values())[-1]
+        assert torch.equal(last, state[f"packet.{model_name(cohort)}"][-len(last) :])
+        assert trained.predict(picture).shape == (1, 62)
+    with pytest.raises(SettingError, match=r"has a model for each of \d cohorts of devices"):
+        load_model(tmp_path)
+    with pytest.raises(SettingError, match=r"unknown device '9'"):
+        load_model(tmp_path, device="9")
+    (tmp_path / "cohorts.json").write_text("[")
+    with pytest.raises(SettingError, match=r"cohorts\.json is damaged"):
+        load_model(tmp_path, device="0")

@@ -30,7 +30,9 @@ def predict(
     table: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device that one file is of.")] = "",
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="The device that one file is of, and whose model answers.")
+    ] = "",
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,
@@ -44,6 +46,7 @@ def predict(
 def export(
     run: Model,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device whose model it is.")] = "",
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,
@@ -51,4 +54,4 @@ def export(
     """Write a trained model as ONNX, for devices without PyTorch."""
     from fedfloor.inference import shown
 
-    shown.export(run, out, as_json=as_json, own=own, which=which)
+    shown.export(run, out, as_json=as_json, own=own, which=which, device=device)

@@ -64,7 +64,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         SettingError: an option that cannot be, or no file that is a sample of this model.
         RunError: some files are no samples of it; the others are answered, and these are named at the end.
     """
-    trained = load_model(run, how.own, how.which)
+    trained = load_model(run, how.own, how.which, how.device)
     told = classes if trained.task == CLASSIFICATION else answers
     told.check(trained, how.top)
     if how.table is not None:
@@ -144,7 +144,9 @@ def _check_writable(option: str, path: Path) -> None:
         )
 
 
-def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last") -> None:
+def export(
+    run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last", device: str = ""
+) -> None:
     """Export a run's model, and print what came of it.
 
     Args:
@@ -153,8 +155,9 @@ def export(run: Path, out: Path | None, *, as_json: bool, own: bool = False, whi
         as_json: print JSON.
         own: import a model or objective of one's own that the file names.
         which: the ``last`` round's model, or the ``best`` one's.
+        device: whose model, of a run with cohorts.
     """
-    trained = load_model(run, own, which)
+    trained = load_model(run, own, which, device)
     where = out or (run if run.is_dir() else run.parent) / "model.onnx"
     _check_writable("--out", where)
     done = onnx.export(trained, where)

@@ -195,7 +195,7 @@ class Header:
             raise ValueError("a table without columns")
 
 
-def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Trained:
+def load_model(folder: Path | str, own: bool = False, which: str = "last", device: str = "") -> Trained:
     """Read a trained model.
 
     Args:
@@ -203,12 +203,13 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last") -> Tr
         own: whether a model or objective of one's own that the file names (``module:Name``) is imported and run; only
             for a file that is trusted.
         which: of a run's folder, the ``last`` round's model, or the ``best`` one's by validation data.
+        device: the name, or else the number, of the device whose model it is, of a run with cohorts.
 
     Raises:
         SettingError: there is none, it is damaged or of another format, it names code of one's own and ``own`` is
             false, or the network of one's own has changed.
     """
-    path = found(Path(folder), which)
+    path = found(Path(folder), which, device)
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])

@@ -11,20 +11,27 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedfloor.errors import SettingError, nearest, unknown
+from fedfloor.errors import SettingError, nearest, shown, unknown
 from fedfloor.names import REFERENCES
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
+COHORTS = "cohorts.json"  # of a run with several models: the devices' names, or their numbers, → number of their model
 DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
 
-def found(path: Path, which: str = "last") -> Path:
+def cohort_file(number: int) -> str:
+    """Return the file's name of a cohort's model in a run's folder."""
+    return f"model-{number}.safetensors" if number else FILES["last"]
+
+
+def found(path: Path, which: str = "last", device: str = "") -> Path:
     """Return the model's file of a run's folder, or that file itself.
 
     Args:
         path: a folder or a file.
         which: the last round's model, or the best one's by validation data.
+        device: whose model, of a run with several.
 
     Raises:
         SettingError: there is none; why is told.
@@ -49,7 +56,7 @@ def found(path: Path, which: str = "last") -> Path:
                 f"--which {which}: {path} keeps the last round's model alone. Which round is best is chosen by "
                 'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
             )
-        return path / FILES[which]
+        return path / (_of_device(path, device) if (path / COHORTS).is_file() else FILES[which])
     if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
         raise SettingError(
             f"{path} keeps no model: it is a reference (local training only keeps one for each device, in memory/; "
@@ -63,6 +70,22 @@ def found(path: Path, which: str = "last") -> Path:
     inside = sorted(str(one.parent) for one in path.glob("*/model.safetensors"))
     more = f" Runs in it: {', '.join(inside)}." if inside else ""
     raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
+
+
+def _of_device(path: Path, device: str) -> str:
+    """Return the file's name of the model of a device's cohort."""
+    try:
+        cohorts = {str(name): int(number) for name, number in json.loads((path / COHORTS).read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise SettingError(f"{path / COHORTS} is damaged ({error}). Resume the run, which writes it anew.") from error
+    if not device:
+        raise SettingError(
+            f"{path} has a model for each of {len(set(cohorts.values()))} cohorts of devices: name a device, such as "
+            f"--device {shown(next(iter(cohorts), ''))}, or give a model's file."
+        )
+    if device not in cohorts:
+        raise unknown("device", device, cohorts)
+    return cohort_file(cohorts[device])
 
 
 def _name(path: Path) -> str:

@@ -54,6 +54,7 @@ class Evaluation:
             the run does not record it.
         decide: the decision that validation data chose; None where they chose none.
         errors: predicted numbers beside the true ones; None where classes are predicted.
+        cohorts: the number of each device's model; empty where all have one.
     """
 
     round: int
@@ -66,6 +67,7 @@ class Evaluation:
     figures: Figures | None = None
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
+    cohorts: tuple[int, ...] = ()
 
 
 def evaluation(record: EvaluationRecord) -> Evaluation:
@@ -87,6 +89,7 @@ def evaluation(record: EvaluationRecord) -> Evaluation:
         figures=record.device_accuracy,
         decide=record.decide,
         errors=record.errors,
+        cohorts=record.cohorts or (),
     )
 
 

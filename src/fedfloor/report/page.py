@@ -71,6 +71,7 @@ def render(runs: Sequence[Run], target: float | None = None, budget: Budget | No
             costs.cost_section(found, target, drawn),
             predicted.errors_section(found, drawn),
             sections.device_section(found, drawn),
+            sections.cohort_section(found),
             sections.factory_section(found, drawn),
             sections.class_section(found, drawn),
             sections.confusion_section(found),

@@ -285,6 +285,7 @@ class EvaluationRecord:
     factories: tuple[PlaceRecord, ...] | None = None
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
+    cohorts: tuple[Count, ...] | None = None
 
     def __post_init__(self) -> None:
         size = len(self.classes)

@@ -88,6 +88,21 @@ def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
     return rows
 
 
+def cohort_section(found: Sequence[Group]) -> str:
+    """Return the members of each run's cohorts, or nothing where all devices have one model."""
+    rows = []
+    for run in (run for group in found for run in group.runs if run.evaluation and run.evaluation.cohorts):
+        of = run.evaluation.cohorts if run.evaluation else ()
+        for cohort in sorted(set(of)):
+            members = [k for k, number in enumerate(of) if number == cohort]
+            named = run.park.names.many(members, len(members))
+            rows.append([run.title, str(run.seed), str(cohort), str(len(members)), named])
+    if not rows:
+        return ""
+    caption = "The devices that have one model in the end. Those that never trained have the one of their least loss."
+    return section("Cohorts", table(caption, ["method", "seed", "cohort", "devices", "members"], rows), "cohorts")
+
+
 def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
     """Return the headline per factory, or nothing where there is one only or no run was evaluated by factory."""
     drawing = places.factory_figure(found)

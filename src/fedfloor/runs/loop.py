@@ -341,6 +341,9 @@ class _Run:
             mean = separate.mean_part(self.engine, point.state.packet["w"])
             shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
+        packet, cohorts = point.state.packet, dict[int, int]()
+        if several(packet):  # every rank asks its share of the devices that have none yet
+            cohorts = separate.cohorts_of(self.engine, packet, point.state.cohorts)
         if not self.first:
             return
         self.save(point)
@@ -348,9 +351,12 @@ class _Run:
         privacy.tell(self.orders.out, self.experiment, point.reports, park, secret=secret)
         results.write_memory(self.orders.out, self.engine.memory)
         more = decide.about(models) if models else {}
+        more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
         for one in models:
             results.write_model(self.orders.out, self.experiment, self.engine, one)
+        if cohorts:
+            results.write_cohorts(self.orders.out, self.experiment, self.engine, point.round, packet, cohorts)
 
 
 def _info(state: State, receipts: tuple[Receipt, ...]) -> dict[str, object]:

@@ -16,10 +16,12 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.experiment import Experiment
-from fedfloor.models.saved import DIGEST, FILES, FORMAT
+from fedfloor.models.parcel import Packet
+from fedfloor.models.saved import COHORTS, DIGEST, FILES, FORMAT, cohort_file
 from fedfloor.park.normalised import Normalised
 from fedfloor.park.own_scale import FILE
 from fedfloor.parts.objectives import spoken
+from fedfloor.plan.nodes import model_name
 from fedfloor.runs import folder
 from fedfloor.runs.decide import Decided
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -71,7 +73,27 @@ def write_statistics(out: Path, normalised: Normalised) -> None:
         folder.write_json(out / FILE, {**normalised.about, "devices": told})
 
 
-def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided) -> None:
+def write_cohorts(
+    out: Path, experiment: Experiment, engine: Engine, number: int, packet: Packet, cohorts: Mapping[int, int]
+) -> None:
+    """Write ``cohorts.json``, which device has which model, and the models but the first, which the run's one is.
+
+    Args:
+        out: the run's folder.
+        experiment: names the network.
+        engine: its network and its park.
+        number: the round that the models are of.
+        packet: the models.
+        cohorts: device → number of its model.
+    """
+    for cohort in sorted(set(range(1, len(packet))) & {*cohorts.values()}):
+        made = Decided("last", number, packet[model_name(cohort)])
+        write_model(out, experiment, engine, made, cohort_file(cohort))
+    names = engine.park.names
+    folder.write_json(out / COHORTS, {names[k] if names else str(k): cohort for k, cohort in sorted(cohorts.items())})
+
+
+def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided, name: str | None = None) -> None:
     """Write the last or the best round's model: named tensors, all that is needed to use them, and the digest.
 
     Args:
@@ -79,6 +101,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         experiment: names the network.
         engine: its network and its park.
         made: the model, and what is decided by it.
+        name: of the file, where it is not the run's one model.
     """
     data = engine.park.dataset
     own: dict[str, Any] = {}
@@ -104,7 +127,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         about["decide"] = made.header
     tensors = engine.network.state(made.model)
     # one metadata key: several would be written in an order that differs from process to process
-    file, path = save(tensors, metadata={"fedfloor": json.dumps(about)}), out / FILES[made.which]
+    file, path = save(tensors, metadata={"fedfloor": json.dumps(about)}), out / (name or FILES[made.which])
     beside = path.with_name(path.name + DIGEST)
     beside.unlink(missing_ok=True)  # first, as a kill may come in between: a model without a digest is not checked
     folder.write(path, file)
