@@ -31,6 +31,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from fedfloor.solvers.clustering.purity import purity
 
 import fedfloor
 from fedfloor import config
@@ -45,7 +46,6 @@ from fedfloor.report.groups import half_width
 from fedfloor.runs import checkpoint
 from fedfloor.runs.folder import write
 from fedfloor.runs.parks import build_park
-from fedfloor.solvers.clustering.purity import purity
 
 SEEDS = (0, 1, 2)
 TURNED, OF_EACH, TRAIN, TEST = 4, 5, 100, 100
