@@ -19,7 +19,7 @@ from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.augment import Augmented
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.normalise import Normalise
-from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
+from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.parts.decision import DecideSettings
@@ -51,7 +51,7 @@ class DataSettings(Reading):
     name: str = "labels"
     root: str | None = None
     path: str | None = None
-    partition: Natural | Iid | Dirichlet | Shards | Dominant | None = None
+    partition: Natural | Iid | Dirichlet | Shards | Dominant | Blocks | None = None
     stream: Static | Fifo | Recycle | Augmented = field(default_factory=Static)
     normalise: Normalise = "auto"
     samples_per_device: int = 300

@@ -135,6 +135,7 @@ class Dataset:
         target_test: float32 [Nt, T], those of the test samples.
         recording_test: int32 [Nt], the recording of each test sample; those of one are in the order of time. None where
             they have no order.
+        held_by: int32 [Nt], the device that each test sample was held out of; None where they are no such samples.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Dataset:
     target: Targets | None = None
     target_test: Targets | None = None
     recording_test: Owners | None = None
+    held_by: Owners | None = None
 
     def labels(self, indices: Indices) -> Labels:
         """Return the classes of training samples, int64 [n]."""

@@ -350,7 +350,7 @@ def _dataset(
     last, last_test = cut.last[train], cut.last[cut.test]
     x, length = rows.x, inputs.length if rows.x.ndim == 2 else None
     overlap = length is not None and inputs.step is not None and inputs.step < cut.length
-    apart = overlap if rows.time is None else rows.apart
+    apart = rows.apart if rows.time is not None else overlap or (what.task.calibrates and rows.ordered)
     owner = None if rows.owner is None else rows.owner[last].astype(np.int32)
     tested = None if rows.owner is None else rows.owner[last_test].astype(np.int32)
     return Dataset(

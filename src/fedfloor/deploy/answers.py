@@ -34,7 +34,10 @@ def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engin
     """
     asked = question_of(node, "kind")
     if asked.vector:
-        return _vector(asked.length(engine), arrays, engine)
+        vector = _vector(asked.length(engine), arrays, engine)
+        with ranges.of("answer"):
+            asked.fits(vector, device, engine)
+        return vector
     if arrays:
         raise RefusedError("kind", f"arrays came; '{node.what}' is answered in words.")
     with ranges.of("answer"):

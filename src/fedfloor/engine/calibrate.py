@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedfloor.data.dataset import Indices
 from fedfloor.engine.engine import Engine
 from fedfloor.park.park import Park
 from fedfloor.tasks.reconstruction import Reconstruction
@@ -38,55 +41,123 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
     return np.bincount(at, minlength=BINS + 2)
 
 
-def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = ROUNDS) -> tuple[float, float]:
+def settings(low: object, width: object) -> str:
+    """Return why no bisection counts in these bins; "" where one does: bins of a round r are 80/64^(r + 1) wide."""
+    for r in range(ROUNDS):
+        span = 2 * REACH / BINS**r
+        if isinstance(low, float) and width == span and -REACH <= low <= REACH - span:
+            return "" if not (low + REACH) % span else f"bins from {low:g} on; they begin at a bin of the round before."
+    return "bins of another width than the bisection of a threshold has, or beyond its range."
+
+
+def bisected(
+    ask: Callable[[float, float], NDArray[np.int64]], share: float, rounds: int = ROUNDS
+) -> tuple[float, float]:
     """Return a number that at least a share of all scores are at or below, and its relative error, by bisection.
 
-    The scores stay on their devices: each round asks for counts in 64 bins, and the next one divides the bin that the
-    quantile lies in. The number is that bin's upper end, so that it is never below the quantile, and above it by at
-    most the error, 2^(80/64^R) − 1: 3.3·10⁻⁶ for four rounds. Each costs a device 66 counts up and two numbers down.
+    Each round asks for counts in 64 bins, and the next one divides the bin that the quantile lies in. The number is
+    that bin's upper end, so that it is never below the quantile, and above it by at most the error, 2^(80/64^R) − 1:
+    3.3·10⁻⁶ for four rounds. Each costs a device 66 counts up and two numbers down.
 
     Args:
-        devices: of each the scores [n_k], above 0.
+        ask: low, width → the sum of all devices' :func:`counts`.
         share: in (0, 1).
         rounds: R.
+
+    Returns:
+        (0, 0) where there are no scores.
+    """
+    low, width = -REACH, 2 * REACH
+    for _ in range(rounds):
+        total = ask(low, width)
+        if not total.any():
+            return 0.0, 0.0
+        wanted = max(1, int(np.ceil(share * int(total.sum()) - 1e-9)))
+        at = int(np.searchsorted(np.cumsum(total), wanted)) - 1  # the first bin where so many are reached
+        low, width = low + width * min(max(at, 0), BINS - 1) / BINS, width / BINS
+    return float(2 ** (low + width)), float(2**width - 1)
+
+
+def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = ROUNDS) -> tuple[float, float]:
+    """Return :func:`bisected` of scores that are here, of each device [n_k].
 
     >>> value, error = quantile([np.arange(1.0, 51.0), np.arange(51.0, 101.0)], 0.9)
     >>> 90.0 <= value <= 90.0 * (1 + error)
     True
     """
-    low, width = -REACH, 2 * REACH
-    wanted = int(np.ceil(share * sum(map(len, devices)) - 1e-9))
-    for _ in range(rounds):
-        total = np.sum([counts(scores, low, width) for scores in devices], axis=0)
-        at = int(np.searchsorted(np.cumsum(total), max(1, wanted))) - 1  # the first bin where so many are reached
-        low, width = low + width * min(max(at, 0), BINS - 1) / BINS, width / BINS
-    return float(2 ** (low + width)), float(2**width - 1)
+    return bisected(lambda low, width: np.sum([counts(one, low, width) for one in devices], axis=0), share, rounds)
 
 
 def calibrated(engine: Engine, device: int = -1) -> Task:
     """Return the task with the threshold of the model that is in the resident network; as it is where it needs none.
 
+    Simulated devices' scores are counted here; real ones are asked for their counts.
+
     Args:
         engine: its network is only asked.
         device: whose held-out samples; −1, or where it has none: those of all devices.
     """
-    task = engine.task
+    task, park = engine.task, held_out(engine.park)
     if not isinstance(task, Reconstruction):
         return task
+    away = engine.executor is not None and park.dataset.held_by is not None
+    find = _asked if away else _counted
+    found = find(engine, task.share, device) if device >= 0 else 0.0
+    found = found or find(engine, task.share, -1)
+    return task.calibrated(found) if found else task
+
+
+def _counted(engine: Engine, share: float, device: int) -> float:
     park = held_out(engine.park)
-    normal = park.dataset.y_test == 0
-    own = normal & (park.test_devices == device) if device >= 0 else normal
-    rows = np.flatnonzero(own if own.any() else normal)
-    if not len(rows):
-        return task
-    found = []
+    rows = np.flatnonzero((park.dataset.y_test == 0) & (True if device < 0 else park.test_devices == device))
+    by = park.dataset.held_by
+    parts = [rows] if by is None else np.split(rows, np.flatnonzero(np.diff(by[rows])) + 1)
+    return quantile([scores(engine, part) for part in parts], share)[0]
+
+
+def _asked(engine: Engine, share: float, device: int) -> float:
+    from fedfloor.plan.nodes import Probe
+
+    devices = range(engine.park.devices) if device < 0 else (device,)
+
+    def ask(low: float, width: float) -> NDArray[np.int64]:
+        node = Probe(tuple(devices), "scores", settings={"low": low, "width": width})
+        came = engine.executor.answers(engine, node, {"w": engine.network.flat}, 0, devices)  # type: ignore[union-attr]
+        total: NDArray[np.int64] = np.array(list(came.values()), np.int64).sum(0)
+        return total
+
+    return bisected(ask, share)[0]
+
+
+def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
+    """Return the scores of held-out samples by the resident network, [n].
+
+    Args:
+        engine: whose task is a reconstruction.
+        rows: their numbers among all held-out ones; of one device, as real devices score theirs alone.
+    """
+    task, park, found = engine.task, held_out(engine.park), [np.zeros(0)]
     engine.network.module.eval()
     with torch.inference_mode():
         for first in range(0, len(rows), BLOCK):
             samples = engine.wrap(*park.test(rows[first : first + BLOCK]))
             out = engine.network.module(samples.values(slice(None)))
-            found.append(task.errors(out).double().cpu().numpy())
-    return task.calibrated(quantile(found, task.share)[0])  # counts add up alike, however samples are divided
+            found.append(task.errors(out).double().cpu().numpy())  # type: ignore[attr-defined]
+    return np.concatenate(found)
+
+
+def of_device(park: Park, device: int) -> Indices:
+    """Return which held-out samples are a device's and normal."""
+    held = held_out(park).dataset
+    return (
+        np.flatnonzero((held.y_test == 0) & (held.held_by == device)) if held.held_by is not None else held.y_test[:0]
+    )
+
+
+def most(park: Park, device: int) -> int:
+    """Return how many samples a device can have held out: as many as are known, or as it trains with."""
+    by = held_out(park).dataset.held_by
+    return int(park.sizes[device]) if by is None else int((by == device).sum())
 
 
 def held_out(park: Park) -> Park:

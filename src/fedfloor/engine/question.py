@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from fedfloor import ranges
 from fedfloor.engine.engine import Engine
 from fedfloor.models.parcel import Packet
@@ -92,6 +94,14 @@ class Question(ABC):
             RefusedError: it is out of range, or the question is not answered in JSON.
         """
         raise ranges.RefusedError("kind", "the question is not answered in JSON.")
+
+    def fits(self, vector: Tensor, device: int, engine: Engine) -> None:  # noqa: ARG002
+        """Refuse a vector of the right length whose numbers no such device can have.
+
+        Raises:
+            RefusedError: they are.
+        """
+        return
 
     def length(self, engine: Engine) -> int | None:  # noqa: ARG002
         """Return how many numbers a vector has; None where only devices know."""

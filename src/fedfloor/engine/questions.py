@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedfloor import ranges
+from fedfloor.engine import calibrate, local_update
 from fedfloor.engine import features as extraction
-from fedfloor.engine import local_update
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.question import Question, Sizes
@@ -304,6 +304,49 @@ class Moments(Question):
         """1 + D + D(D + 1)/2."""
         return lengths(math.prod(engine.park.dataset.shape))
 
+    def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
+        """Refuse another number of samples than the device holds, and sums of squares below 0."""
+        size, held = math.prod(engine.park.dataset.shape), int(engine.park.holdings[device])
+        row, column = torch.triu_indices(size, size)
+        if float(vector[0]) != held or bool((vector[1 + size :][row == column] < 0).any()):
+            raise ranges.RefusedError("range", f"no moments of its {held} samples.")
+
+
+class Scores(Question):
+    """How many of its held-out normal samples' scores lie in bins: what a threshold is found by, see ``calibrate``.
+
+    Settings: ``low`` and ``width``, the bins of a round of the bisection.
+    """
+
+    def excess(self) -> str:
+        """Return whether these are bins of no bisection."""
+        return calibrate.settings(self.settings.get("low"), self.settings.get("width"))
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG002
+        """Score and count.
+
+        Raises:
+            SettingError: the task has no scores.
+        """
+        if not engine.task.calibrates:
+            raise SettingError(f"data.task = '{engine.task.kind}' has no scores to count: only reconstruction does.")
+        _arrived(engine, packet)
+        found = calibrate.scores(engine, calibrate.of_device(engine.park, device))
+        low, width = (float(self.settings[name] or 0) for name in ("low", "width"))
+        return [int(count) for count in calibrate.counts(found, low, width)]
+
+    def price(self, sizes: Sizes) -> Asked:
+        """The model and two numbers, 66 counts, a pass forward."""
+        return Asked(sizes.model + 2 * sizes.number, COUNT_BYTES * (calibrate.BINS + 2), FORWARD, model=True)
+
+    def pretended(self, park: Park, device: int, trained: int) -> list[int]:  # noqa: ARG002
+        """Return counts of nothing."""
+        return [0] * (calibrate.BINS + 2)
+
+    def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
+        """Take counts of as many samples as the device holds out, or could."""
+        return ranges.counts(answer, calibrate.BINS + 2, calibrate.most(engine.park, device))
+
 
 def lengths(size: int) -> int:
     """Return how many numbers the moments of samples of so many numbers are."""
@@ -368,6 +411,7 @@ QUESTIONS: dict[str, type[Question]] = {
     "gradient": Gradient,
     "resources": Resources,
     "moments": Moments,
+    "scores": Scores,
     "features": Features,
     "hash": Hash,
     "profile": Profile,

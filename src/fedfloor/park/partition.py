@@ -256,6 +256,42 @@ class Dominant:
         return table
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """Samples in their order, dealt in K blocks of neighbours whose sizes differ by at most one.
+
+    So one long recording stands for several machines. Windows of L rows every S rows share rows with their neighbours:
+    a gap of ⌈L/S⌉ − 1 of them keeps the devices' rows apart.
+
+    Args:
+        gap: samples left out between two blocks.
+    """
+
+    kind: Literal["blocks"] = "blocks"
+    gap: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.gap >= 0, "partition gap", self.gap, "a whole number of at least 0")
+
+    def split(
+        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
+    ) -> list[Indices]:
+        """Deal all but (K − 1)·gap of the samples; see :meth:`Natural.split` for the arguments.
+
+        Raises:
+            SettingError: more devices than samples that are left.
+
+        >>> [part.tolist() for part in Blocks(gap=1).split(np.zeros(8, int), None, 1, 3, np.random.default_rng(0))]
+        [[0, 1], [3, 4], [6, 7]]
+        """
+        del owner, classes, rng
+        left = len(y) - self.gap * (devices - 1)
+        _room(y[: max(left, 0)], devices)
+        ends = np.cumsum([len(part) for part in np.array_split(np.arange(left), devices)])
+        starts = np.concatenate([[0], ends[:-1]])
+        return [np.arange(a, b) + k * self.gap for k, (a, b) in enumerate(zip(starts, ends, strict=True))]
+
+
 def no_owners() -> SettingError:
     """Build the error for data that do not say whose they are."""
     return SettingError(
@@ -265,7 +301,7 @@ def no_owners() -> SettingError:
     )
 
 
-Partition = Natural | Iid | Dirichlet | Shards | Dominant
+Partition = Natural | Iid | Dirichlet | Shards | Dominant | Blocks
 
 
 def _places_after(devices: int, classes: int, rng: np.random.Generator) -> Indices:

@@ -59,7 +59,8 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     first = None if dataset.first is None else dataset.first[samples]
     y, target = dataset.labels(samples), None if dataset.target is None else dataset.target[samples]
     made = replace(dataset, y_test=y, target_test=target, owner_test=owners, take_test=take, first_test=first)
-    return replace(made, recording_test=None), kept
+    by = np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])
+    return replace(made, recording_test=None, held_by=by), kept
 
 
 def hold_out_devices(

@@ -1,0 +1,273 @@
+"""Tennessee Eastman without labels: 500 rows of normal operation train, 21 faults judge.
+
+    python benchmarks/tep_anomalies.py --out runs/tep-anomalies [--results results]     # goes on where it was stopped
+
+The one normal recording is dealt to five devices in blocks of neighbours, with a gap between blocks so that no two
+devices share a row. The last fifth of each device's samples trains nothing and sets the threshold, its 99 % quantile;
+nothing is taken from the test recordings. Each of these is normal for 160 rows; then its fault sets in, and the share of
+the later samples with an alarm is the fault's detection rate. A sample is a row, or three in sequence, as in Chiang,
+Russell and Braatz's dynamic PCA with two lags. PCA draws nothing at random. The autoencoder's rate is chosen among five,
+for each way of training, by the reconstruction error of the held-out normal samples with a seed of its own; five other
+seeds are then judged. The data are looked for in $FEDFLOOR_DATA/tep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fedfloor
+from fedfloor import config
+from fedfloor.errors import DivergedError
+from fedfloor.experiment import Experiment
+from fedfloor.inference.trained import load_model
+from fedfloor.methods.pca import monitor, pooled
+from fedfloor.models.saved import content
+from fedfloor.park.normalise import mean_and_deviation
+from fedfloor.report.groups import half_width
+from fedfloor.runs.parks import build_park
+
+ROWS = (1, 3)  # of a sample
+STATISTICS = ("T2", "Q", "T2+Q")
+NETWORK, TRAINED = "mlp-sensor", {"fedavg": "federated", "centralized": "pooled"}
+RATES, TUNED_WITH, SEEDS, ROUNDS = (0.01, 0.03, 0.1, 0.3, 1.0), 100, (0, 1, 2, 3, 4), 40
+DEVICES, HELD_OUT, SHARE = 5, 0.2, 0.99
+PUBLISHED = (  # missed detection rates of T² and of Q, by fault
+    (0.008, 0.020, 0.998, 0.956, 0.775, 0.011, 0.085, 0.034, 0.994, 0.666, 0.794, 0.029, 0.060, 0.158, 0.988, 0.834,
+     0.259, 0.113, 0.996, 0.701, 0.736),
+    (0.003, 0.014, 0.991, 0.038, 0.746, 0, 0, 0.024, 0.981, 0.659, 0.356, 0.025, 0.045, 0, 0.973, 0.755, 0.108, 0.101,
+     0.873, 0.550, 0.570),
+)  # fmt: skip
+HARD = (3, 9, 15)  # which change neither means nor variances noticeably
+Table = dict[str, Any]
+
+
+def experiment(
+    rows: int, method: str, seed: int = 0, rate: float = 0.0, *, tune: bool = False, **own: str
+) -> Experiment:
+    """Return what is run."""
+    work = {"epochs": 2, "batch_size": 16, "momentum": 0.9, "lr": {"kind": "cosine", "start": rate or 0.1}}
+    return config.from_table({
+        "name": "tep-anomalies", "seed": seed, "rounds": 1 if method == "pca" else ROUNDS,
+        "data": {
+            "name": "tep", "task": {"kind": "reconstruction", "quantile": SHARE},
+            "partition": {"kind": "blocks", "gap": rows - 1},
+            **({"window": {"length": rows, "step": 1}} if rows > 1 else {}),
+        },
+        "park": {"devices": DEVICES},
+        "model": {"name": "monitor" if method == "pca" else NETWORK},
+        "method": {"name": method}, "methods": {method: own or {"work": {"epochs": 2}}}, "work": work,
+        "evaluate": {
+            "validation": HELD_OUT, "every": 1 if method == "pca" else ROUNDS,
+            **({"on": "validation", "headline": "reconstruction error"} if tune else {}),
+        },
+    })  # fmt: skip
+
+
+def judged(what: Experiment, folder: Path) -> Table:
+    """Return the detection rate of each fault, and false alarms, at the model's threshold and at 1 % of test rows."""
+    data, model = build_park(what).dataset, load_model(folder)
+    x = data.take_test(np.arange(len(data.y_test)))
+    score: NDArray[np.float64] = model.answer(x).score.astype(np.float64)  # type: ignore[attr-defined]
+    fault, odd = data.recording_test - 22, data.y_test > 0
+    level = float(np.quantile(score[fault == 0], SHARE))
+
+    def rates(limit: float) -> list[float]:
+        return [100 * float((score[(fault == k) & odd] > limit).mean()) for k in range(1, 22)]
+
+    return {
+        "faults": rates(1.0), "false": 100 * float((score[fault == 0] > 1).mean()),
+        "before": 100 * float((score[(fault > 0) & ~odd] > 1).mean()), "level": rates(level),
+    }  # fmt: skip
+
+
+def once(path: Path, what: Experiment, tune: bool = False) -> Table:
+    """Run an experiment and judge its model, unless that is done."""
+    if not path.exists():
+        folder = path.with_suffix("")
+        try:
+            fedfloor.run(what, folder, ranks=1)
+        except DivergedError:
+            found: Table = {"error": math.inf}
+        else:
+            last = json.loads((folder / "ledger.jsonl").read_text().splitlines()[-1])
+            found = {"error": last["figures"]["reconstruction error"]} if tune else judged(what, folder)
+        path.write_text(json.dumps(found))
+    return dict(json.loads(path.read_text()))
+
+
+def apart(rows: int, folder: Path) -> float:
+    """Return how far the federated components lie from those of all samples in one place: of center and W, largest."""
+    what = experiment(rows, "pca", statistic="T2+Q")
+    held = build_park(what).validating
+    mean, deviation = mean_and_deviation(held, what.data.normalise)
+    z = ((held.pooled()[0].reshape(-1, 52, rows) - mean[:, None]) / deviation[:, None]).reshape(-1, 52 * rows)
+    away = z - z.mean(0)
+    told = np.concatenate([[len(z)], z.mean(0), (away.T @ away)[np.triu_indices(52 * rows)]])
+    center, weight, _ = monitor(*pooled([told], 52 * rows), 0.9, "T2+Q")
+    made = {name: one.numpy() for name, one in content(folder / "model.safetensors")[1].items()}
+    gram = (np.abs(one.T @ one - weight.T @ weight).max() / np.abs(weight.T @ weight).max() for one in [made["weight"]])
+    return max(float(np.abs(made["center"] - center).max()), *map(float, gram))
+
+
+def measured(out: Path) -> Table:
+    """Return all results."""
+    out.mkdir(parents=True, exist_ok=True)
+    found: Table = {"models": {}, "rates": {}, "apart": {}}
+    for rows in ROWS:
+        for statistic in STATISTICS:
+            what = experiment(rows, "pca", statistic=statistic)
+            name = f"{rows}-pca-{statistic.replace('+', '-')}"
+            found["models"][f"PCA {statistic}|{rows}"] = [once(out / f"{name}.json", what)]
+        found["apart"][str(rows)] = apart(rows, out / f"{rows}-pca-T2-Q")
+        for method, title in TRAINED.items():
+            tuned = {}
+            for rate in RATES:
+                what = experiment(rows, method, TUNED_WITH, rate, tune=True)
+                tuned[rate] = once(out / f"{rows}-{method}-tuned-{rate}.json", what, tune=True)["error"]
+            best = min(tuned, key=lambda rate: tuned[rate])
+            found["rates"][f"{title}|{rows}"] = {"best": best, "errors": {str(k): v for k, v in tuned.items()}}
+            found["models"][f"autoencoder, {title}|{rows}"] = [
+                once(out / f"{rows}-{method}-{best}-{seed}.json", experiment(rows, method, seed, best))
+                for seed in SEEDS
+            ]
+            print(f"{rows} rows, {title}: done", flush=True)
+    return found
+
+
+def mean(runs: list[Table], key: str, faults: tuple[int, ...] = ()) -> NDArray[np.float64]:
+    """Return a figure of each run: of several faults their mean."""
+    return np.array([np.mean([run[key][k - 1] for k in faults]) if faults else run[key] for run in runs])
+
+
+def cell(values: NDArray[np.float64]) -> str:
+    """Return a mean with its 95 % interval over seeds, where several drew."""
+    spread = f" ± {half_width(values.tolist()):.1f}" if len(values) > 1 else ""
+    return f"{values.mean():.1f}{spread}"
+
+
+def page(found: Table) -> str:
+    """Return the page that the results are."""
+    names, every = list(found["models"]), tuple(range(1, 22))
+    easy = tuple(k for k in every if k not in HARD)
+
+    def head(name: str) -> str:
+        title, rows = name.split("|")
+        return title if rows == "1" else f"{title}, {rows} rows"
+
+    def table(columns: list[str]) -> list[str]:
+        lines = [f"| fault | {' | '.join(map(head, columns))} |", f"|---|{'---|' * len(columns)}"]
+        lines += [
+            f"| {k} | "
+            + " | ".join(f"{mean(found['models'][name], 'faults', (k,)).mean():.1f}" for name in columns)
+            + " |"
+            for k in every
+        ]
+        return lines
+
+    published = [
+        f"| {k} | {100 - 100 * t2:.1f} | {100 - 100 * q:.1f} |" for k, t2, q in zip(every, *PUBLISHED, strict=True)
+    ]
+    summary = [
+        f"| {head(name)} | " + " | ".join(
+            cell(mean(runs, key, faults))
+            for key, faults in (("faults", every), ("faults", easy), ("false", ()), ("before", ()), ("level", every), ("level", easy))
+        ) + " |"
+        for name, runs in found["models"].items()
+    ]  # fmt: skip
+    rates = [
+        f"| {head(name)} | " + " | ".join("–" if e is None else f"{e:.3f}" for e in one["errors"].values()) + " |"
+        for name, one in found["rates"].items()
+    ]
+    lines = [
+        "# Tennessee Eastman: faults without labels",
+        "",
+        f"500 rows of normal operation on {DEVICES} devices, one block each; the last fifth of each device's samples trains "
+        "nothing, and the 99 % quantile of their scores is the threshold. The share of a fault's 800 rows with an alarm "
+        "is its detection rate, in per cent. False alarms are counted on the normal test recording (960 rows) and on the "
+        "160 rows before each fault. The pooled PCA is the federated one: they differ by at most "
+        f"{max(found['apart'].values()):.1e} (center, and W'W relative to its largest entry). Autoencoders: `{NETWORK}`, "
+        f"{ROUNDS} rounds of two passes, mini-batches of 16, momentum 0.9; mean over {len(SEEDS)} seeds with its 95 % "
+        "interval.",
+        "",
+        "```console",
+        "python benchmarks/tep_anomalies.py --out runs/tep-anomalies",
+        "```",
+        "",
+        "| | all 21 | without 3, 9, 15 | false alarms, normal recording | false alarms before faults | all 21, at 1 % of the "
+        "normal recording | without 3, 9, 15, at 1 % |",
+        "|---|---|---|---|---|---|---|",
+        *summary,
+        "",
+        "A threshold from 100 held-out rows of one 25-hour recording lets more normal rows of other recordings pass than "
+        "1 %: the plant drifts. The last two columns move the threshold to 1 % of the normal test recording, which compares "
+        "scores at equal false alarms; a plant has no such recording, and the literature's rates are made that way.",
+        "",
+        "By fault, a row per sample:",
+        "",
+        *table([name for name in names if name.endswith("|1")]),
+        "",
+        f"By fault, {ROWS[-1]} rows per sample:",
+        "",
+        *table([name for name in names if not name.endswith("|1")]),
+        "",
+        "As published for PCA (Russell, Chiang and Braatz, Chemometrics and Intelligent Laboratory Systems 51 (2000) 81: 100 % "
+        "less the missed detection rate; all 500 rows train, 11 components, the threshold at 1 % of the normal test "
+        f"recording). Recomputed in this way from the recordings, the rates are {100 * found['recomputed']:.1f} points off "
+        "at most:",
+        "",
+        "| fault | T² | Q |",
+        "|---|---|---|",
+        *published,
+        "",
+        "Mean squared residual of held-out normal samples, by rate (seed 100):",
+        "",
+        f"| | {' | '.join(map(str, RATES))} |",
+        f"|---|{'---|' * len(RATES)}",
+        *rates,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def recomputed() -> float:
+    """Return how far the published missed detection rates are from those of all normal rows and 11 components."""
+    from fedfloor.data.tep import ONSET
+
+    data = build_park(experiment(1, "pca", statistic="Q")).dataset
+    x, y = data.take(np.arange(len(data.y)), 0).astype(np.float64), data.take_test(np.arange(len(data.y_test)))
+    center, deviation = x.mean(0), x.std(0, ddof=1)
+    values, vectors = np.linalg.eigh(np.cov((x - center) / deviation, rowvar=False))
+    t = ((y - center) / deviation) @ vectors[:, ::-1]
+    both = (t[:, :11] ** 2 / values[::-1][:11]).sum(1), (t[:, 11:] ** 2).sum(1)
+    fault, late = data.recording_test - 22, np.tile(np.arange(960) >= ONSET, 22)
+    return max(
+        abs(float((one[(fault == k) & late] <= np.quantile(one[fault == 0], SHARE)).mean()) - missed[k - 1])
+        for one, missed in zip(both, PUBLISHED, strict=True)
+        for k in range(1, 22)
+    )
+
+
+def main() -> None:
+    """Run what is lacking, and write the page and the figures beside it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    given = parser.parse_args()
+    found = measured(given.out)
+    found["recomputed"] = recomputed()
+    body = json.dumps(found, indent=1)
+    (given.results / "tep-anomalies.json").write_text(body + "\n", encoding="utf-8")
+    (given.results / "tep-anomalies.md").write_text(page(json.loads(body)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Anomalies on real machines: the model, the threshold and what devices answer for it are the simulation's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedfloor import ranges
+from fedfloor.deploy import answers
+from fedfloor.deploy.message import decode
+from fedfloor.engine import calibrate
+from fedfloor.engine.questions import question
+from fedfloor.errors import SettingError
+from fedfloor.inference.trained import load_model
+from fedfloor.plan.nodes import Probe
+from live_park import figures, live, simulated
+
+TEXT = """
+name = "live"
+rounds = {rounds}
+engine.shortcuts = "off"
+data = {{ name = "machines", window = {{ length = 6, step = 3 }}, task = "reconstruction", normalise = "standard" }}
+park = {{ devices = 4, factories = 2 }}
+model.name = "{model}"
+method.name = "{method}"
+work = {{ batch_size = 16, momentum = 0.5, lr = 0.02 }}
+"""
+
+
+def written(folder: Path, method: str, model: str, rounds: int = 2) -> Path:
+    path = folder / "experiment.toml"
+    path.write_text(TEXT.format(method=method, model=model, rounds=rounds))
+    return path
+
+
+@pytest.mark.parametrize(("method", "model"), [("fedavg", "mlp-sensor"), ("fedsr", "mlp-sensor"), ("pca", "monitor")])
+def test_model_and_threshold_are_the_simulations_to_the_bit(tmp_path: Path, method: str, model: str) -> None:
+    what = written(tmp_path, method, model, 1 if method == "pca" else 2)
+    _, expected = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [figures(one) for one in lines] == [figures(one) for one in expected]
+    same = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("live", "simulated")]
+    assert same[0] == same[1]
+    task = load_model(tmp_path / "live").task
+    assert (task.threshold or 0) > 0  # type: ignore[attr-defined]
+
+
+def test_devices_are_asked_for_counts_and_answers_out_of_range_are_refused(tmp_path: Path) -> None:
+    what = written(tmp_path, "fedavg", "mlp-sensor", 1)
+    with live(tmp_path, what) as park:
+        park.run()
+        asked = [decode(said, arrays=4).about for topic, said in park.broker.said if "/in/" in topic]
+        counted = [one["settings"] for one in asked if one.get("what") == "scores"]
+        engine = next(iter(park.edges.values())).engine
+    assert len(counted) == 2 * 4 * calibrate.ROUNDS  # evaluated once, and the model written once; by 4 devices
+    assert all(calibrate.settings(one["low"], one["width"]) == "" for one in counted)
+    held = len(calibrate.of_device(engine.park, 0))
+    node = Probe((0,), "scores", settings={"low": -40.0, "width": 80.0})
+    whole = [0, held, *[0] * 64]
+    assert answers.read(node, 0, whole, {}, engine) == whole
+    for wrong in ([held], [0, held + 1, *[0] * 64], [-1, *[0] * 65], [0.5, *[0] * 65], None, "66", [held] * 66):
+        with pytest.raises(ranges.RefusedError):
+            answers.read(node, 0, wrong, {}, engine)
+
+
+@pytest.mark.parametrize(
+    ("low", "width"),
+    [(None, None), (-40.0, 79.0), (0.1, 1.25), (39.0, 1.25), (-40.0, 80 / 64**4), (-40, 80.0), (float("nan"), 80.0),
+     (-40.0, "80")],
+)  # fmt: skip
+def test_bins_of_no_bisection_are_refused(low: object, width: object) -> None:
+    assert question(Probe((0,), "scores", settings={"low": low, "width": width})).excess()  # type: ignore[dict-item]
+
+
+def test_moments_of_another_number_of_samples_or_of_negative_squares_are_refused(tmp_path: Path) -> None:
+    what = written(tmp_path, "pca", "monitor", 1)
+    with live(tmp_path, what) as park:
+        engine = next(iter(park.edges.values())).engine
+    node, size = Probe((0,), "moments"), int(np.prod(engine.park.dataset.shape))
+    true = question(node).answer(engine, 0, {}, 0).numpy()
+    assert np.array_equal(answers.read(node, 0, None, {"answer": true}, engine).numpy(), true)
+    for place, value in ((0, true[0] + 1), (1 + size, -1.0), (3, np.inf)):
+        wrong = true.copy()
+        wrong[place] = value
+        with pytest.raises(ranges.RefusedError):
+            answers.read(node, 0, None, {"answer": wrong}, engine)
+
+
+def test_other_tasks_have_no_scores(tmp_path: Path) -> None:
+    what = written(tmp_path, "fedavg", "mlp-sensor")
+    what.write_text(what.read_text().replace('task = "reconstruction"', 'task = "classification"'))
+    with live(tmp_path, what) as park:
+        engine = next(iter(park.edges.values())).engine
+    with pytest.raises(SettingError, match="has no scores to count"):
+        question(Probe((0,), "scores", settings={"low": -40.0, "width": 80.0})).answer(engine, 0, {}, 0)
