@@ -44,7 +44,7 @@ MAY = {
     "chance": set(),
     "detection": set(),
     "figures": {"detection", "errors"},
-    "tasks": {"detection", "errors", "figures"},
+    "tasks": {"checking", "detection", "errors", "figures"},
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),

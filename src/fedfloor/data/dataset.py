@@ -179,7 +179,7 @@ class Dataset:
     @property
     def outputs(self) -> int:
         """Numbers that a network gives for a sample."""
-        targets = 0 if self.target_test is None else self.target_test.shape[1]
+        targets = self.task.targets if self.target_test is None else self.target_test.shape[1]
         return self.task.outputs(len(self.classes), targets, self.shape)
 
     @property

@@ -146,14 +146,15 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         if rows.target is None:
             raise SettingError(f"{name}: its labels are classes, and data.task = 'regression' predicts numbers.")
         target = rows.target[cut.last]
+        if reading.whole:  # a device's own samples: its task is that of all devices
+            return Asked(task, classes, np.zeros(len(target), np.int64), target)
         found = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
         called, y = names_of(found.edges, reading.classes), found.bin(target)
-        if not reading.whole:
-            _check_falls(name, task, rows)
-            _check_ranges(name, reading, called, y, target[:, 0])
+        _check_falls(name, task, rows)
+        _check_ranges(name, reading, called, y, target[:, 0])
         return Asked(found, called, y, target)
     if isinstance(task, Forecasting):
-        return _forecast(name, task, rows, cut, inputs)
+        return _forecast(name, task, rows, cut, reading, inputs)
     y = rows.y[cut.last].astype(np.int64)
     if isinstance(task, Reconstruction):
         length = reading.window.length if reading.window else rows.x.shape[2] if rows.x.ndim == 3 else 1
@@ -214,7 +215,7 @@ def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Label
         )
 
 
-def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, inputs: Inputs) -> Asked:
+def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
     if rows.x.ndim != 2 or rows.x.dtype != np.float32:
         raise SettingError(f"{name}: pictures and ready-made windows have no rows ahead of them to forecast.")
     unknown = next((one for one in task.sensors if one not in inputs.columns), None)
@@ -233,6 +234,9 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, inputs: Inputs
             f"{name}: values are missing in the rows that are to be forecast, and [data] missing = "
             f'\'{inputs.missing}\' leaves them so. Set missing = "previous" or "drop".'
         )
+    flat = target.reshape(len(target), -1).astype(np.float32)
+    if reading.whole:
+        return Asked(task, (), np.zeros(len(flat), np.int64), flat)
     constant = np.ptp(target[~cut.test].swapaxes(1, 2).reshape(-1, len(sensors)), axis=0) == 0
     if constant.any():
         still = [sensors[i] for i in np.flatnonzero(constant)]
@@ -242,7 +246,6 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, inputs: Inputs
             "data.task.sensors, or leave it out of the table (data.columns.ignore)."
         )
     naive = np.repeat(_naive(values, rows, cut, task.season or 1), task.horizon)
-    flat = target.reshape(len(target), -1).astype(np.float32)
     found = task.fitted(flat[~cut.test], naive=naive.tolist())
     found = replace(found, sensors=tuple(sensors))
     return Asked(found, names_of(found.edges), found.bin(flat), flat)

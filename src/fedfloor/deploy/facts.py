@@ -33,6 +33,9 @@ from fedfloor.park.statistics import Told, device_sums, standard
 from fedfloor.park.survey import Question, Survey, added, rows_of
 from fedfloor.park.validation import of_tests
 from fedfloor.ranges import RefusedError
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.kinds import read as read_task
+from fedfloor.tasks.task import Task
 
 Floats = tuple[float, ...]
 LEAST = 1e-30  # of a scale or a deviation
@@ -53,6 +56,7 @@ class Facts:
         standard: mean and deviation of each channel over all devices, once they are known.
         question: what devices answer beside that, of a survey for the normalisation.
         found: what the survey found, once it has ended.
+        task: what is asked of samples, with the scales and ranges that all devices share; None: their classes.
     """
 
     name: str
@@ -64,10 +68,13 @@ class Facts:
     standard: tuple[Floats, Floats] | None = None
     question: Mapping[str, Any] | None = None
     found: Mapping[str, Any] | None = None
+    task: Task | None = None
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
-        body = asdict(self)
+        body = asdict(replace(self, task=None))
+        del body["task"]
+        body |= {} if self.task is None else {"task": self.task.describe()}
         for key in ("dialect", "coding", "device_of"):
             if not body["inputs"][key]:
                 del body["inputs"][key]
@@ -96,8 +103,9 @@ def of(experiment: Experiment, dataset: Dataset) -> Facts:
     if isinstance(part, RegimeNormaliser):
         part.places(dataset.inputs.columns)
     return Facts(
-        dataset.name, dataset.classes, dataset.shape, dataset.inputs, dataset.scale, summed(kind, dataset.inputs)
-    )
+        dataset.name, dataset.classes, dataset.shape, dataset.inputs, dataset.scale, summed(kind, dataset.inputs),
+        task=None if dataset.task == CLASSIFICATION else dataset.task,
+    )  # fmt: skip
 
 
 def read(said: object) -> Facts:
@@ -113,8 +121,11 @@ def read(said: object) -> Facts:
         standard = body.pop("standard")
         both = None if standard is None else tuple([*one] for one in standard)
         classes, shape = tuple(map(str, body.pop("classes"))), tuple(map(int, body.pop("shape")))
+        task = body.pop("task", None)
         facts = Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        if task is not None:
+            facts = replace(facts, task=read_task(dict(task), len(classes), facts.inputs.columns, "the message"))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SettingError) as error:
         raise RefusedError("header", f"it does not say what a sample is: {error}") from error
     with ranges.of("header"):
         ranges.number(facts.scale, LEAST, claims.SUM, "the scale of a sample's numbers")
@@ -372,11 +383,11 @@ def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str,
     none = np.zeros(0, np.int64)
     made = Dataset(
         facts.name, facts.classes, facts.shape, none, none, None, None, digest, refuse, refuse, scale=facts.scale,
-        inputs=facts.inputs, made=Made(first, refuse),
+        inputs=facts.inputs, made=Made(first, refuse), task=facts.task or CLASSIFICATION,
     )  # fmt: skip
     if here is None:
         return made
-    made = replace(made, y_test=here.y_test, take_test=here.take_test)
+    made = replace(made, y_test=here.y_test, target_test=here.target_test, take_test=here.take_test)
     if here.owner_test is None or not np.isin(here.owner_test, only_test(here)).all():
         return made  # an owner that trains is one of the devices, and which is not known here
     return replace(made, owner_test=here.owner_test, owned=here.owned)

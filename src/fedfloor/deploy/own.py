@@ -141,9 +141,15 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
     columns = experiment.data.columns
     if columns.categories is not None:  # the values are those of the park, not of this device alone
         columns = replace(columns, categories=described(facts.inputs.coding.get("categories", {})))
-    other = {"columns": columns, "format": None, "classes": facts.classes, "split": None, "test": None}
+    ranges = facts.task is not None and facts.task.targets > 0  # of all devices' targets, which no column names
+    classes = () if ranges else facts.classes
+    other = {"columns": columns, "format": None, "classes": classes, "split": None, "test": None}
     reading = Own(**(experiment.data.settings() | other))
     found = own.load(Path(str(source.path)), reading, experiment.seed, settings.name)
+    if facts.task is not None:
+        found = replace(found, task=facts.task)
+        if found.target is not None:
+            found = replace(found, classes=facts.classes, y=facts.task.bin(found.target))
     _fits(str(source.path), found, facts)
     return _of_one(found, experiment, device, facts.known)
 
@@ -196,6 +202,11 @@ def _fits(where: str, data: Dataset, facts: Facts) -> None:
 
 def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
     name, stream, device = str(settings.data.name), experiment.data.stream, settings.device
+    if facts.task is not None:
+        raise SettingError(
+            f"[data] name = '{name}': a function yields samples and their classes, and data.task is "
+            f"'{facts.task.kind}'. Let the device read a folder or an .npz file."
+        )
     if stream.kind not in ("static", "fifo"):
         raise SettingError(f"[data] stream kind = '{stream.kind}': a function knows ticks only. Use static or fifo.")
     function, most = loaded(name, "[data] name"), [0]

@@ -31,7 +31,7 @@ from fedfloor.parts.objective import adapting
 from fedfloor.parts.objectives import objective
 from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
-from fedfloor.tasks.kinds import TASKS
+from fedfloor.tasks.kinds import read
 from fedfloor.tasks.task import Task
 
 MOST = 10**8  # numbers in a sample
@@ -191,6 +191,8 @@ class Header:
             raise ValueError("a mean that is not finite, or a deviation that is not above 0")
         if self.decide is not None and (self.decide.positive or 0) >= len(self.classes):
             raise ValueError(f"a decision on class {self.decide.positive} of {len(self.classes)}")
+        if self.decide is not None and self.task is not None:
+            raise ValueError("a decision between classes, and another task")
         if self.inputs is not None and self.inputs.kind == "table" and not self.inputs.columns:
             raise ValueError("a table without columns")
 
@@ -213,7 +215,7 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])
-    task = _task(header, sensors, str(path))
+    task = read(header.task, len(header.classes), () if sensors is None else sensors.columns, str(path))
     outputs = task.outputs(len(header.classes), task.targets, shape)
     outside = [(what, spec) for what, spec in (("model", header.model), ("objective", header.made.objective[0]))
                if ":" in spec]  # fmt: skip
@@ -255,28 +257,6 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
     scale_of = OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None
     known, last = (header.model, header.round, header.classes, shape, sensors), network.channels_last
     return Trained(*known, raw, last, scaled, scale_of, header.decide, task)
-
-
-def _task(header: Header, sensors: Sensors | None, place: str) -> Task:
-    """Return the task of a model's header, whatever may stand there.
-
-    Raises:
-        SettingError: it is none, or one that no training can have left.
-    """
-    if header.task is None:
-        return CLASSIFICATION
-    noun, advice = "the task of a model", "Train it again with this version."
-    kind = header.task.get("kind")
-    if not isinstance(kind, str) or kind not in TASKS:
-        raise SettingError(f"{place}: not {noun} (kind = {shown(kind)}; known: {', '.join(TASKS)}). {advice}")
-    try:
-        task = parsed(TASKS[kind], json.dumps(header.task), place, noun, advice)
-        task.check_fitted(len(header.classes), () if sensors is None else sensors.columns)
-        if header.decide is not None and task != CLASSIFICATION:
-            raise ValueError("a decision between classes")
-    except ValueError as error:
-        raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
-    return task
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedfloor.checking import parsed
+from fedfloor.errors import SettingError, shown
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import Reconstruction
@@ -20,3 +23,29 @@ def made(about: Mapping[str, Any] | None) -> Task:
         return TASKS["classification"]()
     settings = {key: tuple(one) if isinstance(one, list) else one for key, one in about.items() if key != "kind"}
     return TASKS[about["kind"]](**settings)
+
+
+def read(about: Mapping[str, Any] | None, bins: int, columns: Sequence[str], place: str) -> Task:
+    """Return the task that a model's file or a message describes, whatever may stand there.
+
+    Args:
+        about: a task's description; None is a classification.
+        bins: F of the model.
+        columns: its sensors; none where samples are pictures.
+        place: the file or the message, for errors.
+
+    Raises:
+        SettingError: it is none, or one that no training can have left.
+    """
+    if about is None:
+        return TASKS["classification"]()
+    noun, advice = "the task of a model", "Train it again with this version."
+    kind = about.get("kind")
+    if not isinstance(kind, str) or kind not in TASKS:
+        raise SettingError(f"{place}: not {noun} (kind = {shown(kind)}; known: {', '.join(TASKS)}). {advice}")
+    task = parsed(TASKS[kind], json.dumps(about), place, noun, advice)
+    try:
+        task.check_fitted(bins, columns)
+    except ValueError as error:
+        raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
+    return task

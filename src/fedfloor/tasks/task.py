@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
 from fedfloor.figures import Counts, Predictions
 from fedfloor.tasks.answer import Answer
 
@@ -151,6 +153,10 @@ class Task(ABC):
             ValueError: so it is.
         """
         del bins, columns
+
+    def bin(self, targets: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the bins of targets, int64 [N]; where these are bins, themselves."""
+        return targets.reshape(-1).astype(np.int64)
 
     def fitted(self, targets: NDArray[Any]) -> Task:
         """Return the task with what it takes from the training samples' targets [N, targets], such as their scale."""
