@@ -68,9 +68,10 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
         tip = "%{text}: %{y:.4g} for %{x:.4g}<extra>%{fullData.name}</extra>"
         traces.append(go.Scatter(x=points.true, y=points.predicted, text=names, hovertemplate=tip, **own))
     figure = go.Figure(traces)
-    unit = f" ({known[0][1][0].unit})" if known[0][1][0].unit else ""
+    first = known[0][1][0]
+    what = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
     figure.update_layout(**layout(460) | {"showlegend": len(known) > 1}, hovermode="closest")
-    figure.update_layout(xaxis_title_text=f"true{unit}", yaxis_title_text=f"predicted{unit}")
+    figure.update_layout(xaxis_title_text=f"true {what}", yaxis_title_text=f"predicted {what}")
     return figure
 
 
