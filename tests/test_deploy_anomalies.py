@@ -15,7 +15,10 @@ from fedfloor.engine.questions import question
 from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.plan.nodes import Probe
-from live_park import figures, live, simulated
+from fedfloor.runs.parks import load_data
+from live_park import experiment, figures, live, simulated
+from live_processes import needs_broker, processes
+from test_deploy_tasks import DEVICES, folder_of, plant
 
 TEXT = """
 name = "live"
@@ -46,6 +49,37 @@ def test_model_and_threshold_are_the_simulations_to_the_bit(tmp_path: Path, meth
     assert same[0] == same[1]
     task = load_model(tmp_path / "live").task
     assert (task.threshold or 0) > 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("label", ["fault", ""])
+def test_devices_with_recordings_of_their_own_hold_some_out_for_the_threshold(tmp_path: Path, label: str) -> None:
+    root = plant(tmp_path, label)
+    more = f"""
+    data.path = "{root}"
+    data.window = {{ length = 6, step = 2 }}
+    data.task = "reconstruction"
+    data.columns = {{ time = 'row'{f", label = '{label}'" if label else ""} }}
+    evaluate.headline = "{"AUROC" if label else "reconstruction error"}"
+    """
+    what = experiment(tmp_path, "fedavg", devices=DEVICES, model="mlp-sensor", more=more)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what, data=folder_of(root)) as park:
+        got = park.run()
+    assert [line.figures for line in got] == [line.figures for line in wanted]
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@needs_broker
+def test_real_processes_find_the_threshold_and_answer_with_scores_and_alarms(tmp_path: Path) -> None:
+    what = written(tmp_path, "fedavg", "mlp-sensor")
+    read, _ = simulated(what, tmp_path / "simulated")
+    with processes(tmp_path, what) as park:
+        assert park.cloud().wait(240) == 0, park.logs()
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+    answer = load_model(tmp_path / "live").answer(load_data(read).take_test(np.arange(3)))
+    assert set(answer.document(0)) == {"score", "alarm"}
 
 
 def test_devices_are_asked_for_counts_and_answers_out_of_range_are_refused(tmp_path: Path) -> None:

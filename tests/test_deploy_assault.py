@@ -382,6 +382,12 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
                     "settings": {"extractor": extractor, "hashes": 4, "width": 1.0},
                 }
                 tally.attempt(f"{what} by {extractor} that the method does not ask", one.refuses("probe", asked))
+        for settings in (
+            {"low": -40.0, "width": 80.0}, {"low": -40.0, "width": 1e-9}, {"low": math.nan, "width": 80.0},
+            {"low": 0.1, "width": 1.25}, {},
+        ):  # fmt: skip
+            asked = one.about("loss") | {"what": "scores", "settings": settings}
+            tally.attempt(f"scores in bins {settings}", one.refuses("probe", asked, arrays={"w": one.w}))
         for held in (
             "../" * 10 + "etc/passwd",
             "/etc/passwd",
@@ -715,13 +721,16 @@ def claims_of_devices(tally: Tally, folder: Path) -> None:
     with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
         engine = next(iter(park.edges.values())).engine
         flat = engine.network.flat.numpy()
-        for what in ("census", "classes", "loss", "resources", "hash", "features", "gradient", "profile", "x"):
+        for what in ("census", "classes", "loss", "resources", "hash", "features", "gradient", "profile", "moments",
+                     "scores", "x"):  # fmt: skip
             node = Probe((0,), what, settings={"hashes": 4})
             wrong: list[tuple[Any, Any]] = [(new, {}) for new in HOSTILE]
             wrong += [
                 ([10**9] * 62, {}),
                 ([-1] * 62, {}),
                 ([0.5] * 62, {}),
+                ([10**9] * 66, {}),
+                ([1] + [0] * 65, {}),
                 ({"pass_s": -1}, {}),
                 ({"pass_s": 1, "x": 1}, {}),
             ]

@@ -387,7 +387,10 @@ def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str,
     )  # fmt: skip
     if here is None:
         return made
-    made = replace(made, y_test=here.y_test, target_test=here.target_test, take_test=here.take_test)
+    made = replace(
+        made, y_test=here.y_test, target_test=here.target_test, take_test=here.take_test,
+        recording_test=here.recording_test,
+    )  # fmt: skip
     if here.owner_test is None or not np.isin(here.owner_test, only_test(here)).all():
         return made  # an owner that trains is one of the devices, and which is not known here
     return replace(made, owner_test=here.owner_test, owned=here.owned)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from fedfloor.park.park import Park
 from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Told
 from fedfloor.park.stream import Static
+from fedfloor.park.validation import hold_out
 from fedfloor.parts.decision import DecideSettings
 
 Seen = tuple[Values, Labels]
@@ -141,15 +143,15 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
     columns = experiment.data.columns
     if columns.categories is not None:  # the values are those of the park, not of this device alone
         columns = replace(columns, categories=described(facts.inputs.coding.get("categories", {})))
-    ranges = facts.task is not None and facts.task.targets > 0  # of all devices' targets, which no column names
-    classes = () if ranges else facts.classes
+    task = facts.task  # its bins are ranges of all devices' targets, or normal and anomaly: no column names them
+    classes = () if task is not None and (task.targets > 0 or task.calibrates) else facts.classes
     other = {"columns": columns, "format": None, "classes": classes, "split": None, "test": None}
     reading = Own(**(experiment.data.settings() | other))
     found = own.load(Path(str(source.path)), reading, experiment.seed, settings.name)
-    if facts.task is not None:
-        found = replace(found, task=facts.task)
+    if task is not None:
+        found = replace(found, task=task)
         if found.target is not None:
-            found = replace(found, classes=facts.classes, y=facts.task.bin(found.target))
+            found = replace(found, classes=facts.classes, y=task.bin(found.target))
     _fits(str(source.path), found, facts)
     return _of_one(found, experiment, device, facts.known)
 
@@ -163,6 +165,13 @@ def _of_one(data: Dataset, experiment: Experiment, device: int, told: Told | Non
         bare, LocalSets(first), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, told=told,
     )  # fmt: skip
+    if data.task.calibrates:  # what it holds out is counted for the threshold, and trains nothing
+        held, kept = hold_out(
+            bare, [np.arange(low, high) for low, high in pairwise(first.tolist())], experiment.evaluate.validation,
+            experiment.seed,
+        )  # fmt: skip
+        park = replace(park, indices=LocalSets.of(kept))
+        park = replace(park, validating=replace(park, dataset=held))
     part = normaliser(experiment.data.normalise)
     return park if isinstance(part, Surveyed) else prepared(park, experiment.data.normalise)
 

@@ -100,7 +100,8 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     task, park = engine.task, held_out(engine.park)
     if not isinstance(task, Reconstruction):
         return task
-    away = engine.executor is not None and park.dataset.held_by is not None
+    data = park.dataset
+    away = engine.executor is not None and (data.held_by is not None or data.made is not None)
     find = _asked if away else _counted
     found = find(engine, task.share, device) if device >= 0 else 0.0
     found = found or find(engine, task.share, -1)
@@ -155,9 +156,9 @@ def of_device(park: Park, device: int) -> Indices:
 
 
 def most(park: Park, device: int) -> int:
-    """Return how many samples a device can have held out: as many as are known, or as it trains with."""
+    """Return how many samples a device can have held out: as are known, or ten times as many as it trains with."""
     by = held_out(park).dataset.held_by
-    return int(park.sizes[device]) if by is None else int((by == device).sum())
+    return 10 * int(park.sizes[device]) if by is None else int((by == device).sum())
 
 
 def held_out(park: Park) -> Park:

@@ -48,8 +48,9 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     held = _held(dataset, parts, share, seed)
     samples = np.concatenate(held)
     kept = [_apart(dataset, _rest(part, mine), samples) for part, mine in zip(parts, held, strict=True)]
-    if not all(len(part) for part in kept):
-        device = next(k for k, part in enumerate(kept) if not len(part))
+    bare = [k for k, part in enumerate(kept) if len(parts[k]) and not len(part)]
+    if bare:
+        device = bare[0]
         raise SettingError(
             f"[evaluate] on = 'validation': all training windows of device {device} share rows with windows held out "
             "of other devices. Use fewer devices, or windows that overlap less: [data] window step."
