@@ -196,7 +196,7 @@ def page(found: Table) -> str:
 and the 99 % quantile of its scores is the threshold. The share of a fault's 800 rows with an alarm is its detection
 rate, in per cent. False alarms are counted on the normal test recording (960 rows) and on the 160 rows before each
 fault. PCA keeps the components of 90 % of the variance; pooled and federated, where answers and models are float32,
-its matrix differs by at most {apart:.1e} of its largest entry, and the rates are the same. Autoencoders:
+its matrix differs by at most {apart:.1e} of its largest entry. Autoencoders:
 `{NETWORK}`, {ROUNDS} rounds of two passes, mini-batches of 16, momentum 0.9; mean over {len(SEEDS)} seeds with its
 95 % interval.
 
@@ -239,7 +239,7 @@ Mean squared residual of held-out normal samples, by rate (seed {TUNED_WITH}):
 
 def recomputed() -> float:
     """Return how far the published missed detection rates are from those of all normal rows and 11 components."""
-    from fedfloor.data.tep import ONSET
+    from fedfloor.data.published.tep import ONSET
 
     data = build_park(experiment(1, "pca", statistic="Q")).dataset
     x, y = data.take(np.arange(len(data.y)), 0).astype(np.float64), data.take_test(np.arange(len(data.y_test)))

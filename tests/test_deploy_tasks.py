@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.data.machines import Machines, columns, recordings
+from fedfloor.data.made.machines import Machines, columns, recordings
 from fedfloor.deploy import facts
 from fedfloor.deploy.settings import DataSource
 from fedfloor.inference.trained import load_model
