@@ -114,7 +114,7 @@ class Traffic:
     Args:
         paper: the printed figure, None where the target was not reached.
         target: accuracy, in (0, 1].
-        rule: how the paper counts; see :func:`fedfloor.report.count.count`.
+        rule: how the paper counts; see :func:`papers.count.count`.
     """
 
     paper: float | None

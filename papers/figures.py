@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.report import ledger
-from fedfloor.report.count import count
 from fedfloor.report.groups import accuracy, half_width, loss, values
-from fedfloor.report.ledger import Run
-from fedfloor.report.privacy import privacy
+from fedfloor.report.ledger import Run, privacy
 from fedfloor.report.table import rounds_to
 from papers import divergence
 from papers.cells import Accuracy, Cell, Divergence, Epsilon, Figure, Loss, Rounds, Spent
+from papers.count import count
 from papers.work import Reproduction
 
 DIVERGED = "diverged"

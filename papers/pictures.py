@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedfloor.report.looks import COLOURS, GREY
+from fedfloor.report.charts import COLOURS, GREY
 
 DASHES = ("-", "--", "-.", ":", (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1)))
 SYMBOLS = ("o", "s", "D", "^", "X", "P", "*", "v")

@@ -14,10 +14,10 @@ from fedfloor import config
 from fedfloor.errors import SettingError
 from fedfloor.report.groups import accuracy, curve, groups
 from fedfloor.report.ledger import collect
-from fedfloor.report.markdown import table
 from fedfloor.report.page import render
 from fedfloor.report.story import story
 from fedfloor.report.table import paired, summary
+from fedfloor.report.words import markdown as table
 from run_folders import diverge, evaluate, make_run
 
 T1 = math.tan(0.475 * math.pi)  # the 97.5 % point of Student's t with one degree of freedom

@@ -17,9 +17,8 @@ import warm
 from fedfloor.cli.budgets import LIMITS
 from fedfloor.config import PARTS
 from fedfloor.experiment import Experiment
-from fedfloor.report.budget import Budget, at, paired_at
 from fedfloor.report.ledger import collect
-from fedfloor.report.table import paired, summary
+from fedfloor.report.table import Budget, at, paired, paired_at, summary
 from fedfloor.runs.ledger import Line
 from run_folders import make_run
 

@@ -12,16 +12,14 @@ from fedfloor import config
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.figures import named
-from fedfloor.report import figures
-from fedfloor.report.budget import Budget, at, paired_at
-from fedfloor.report.costs import budget_story
+from fedfloor.report import charts
 from fedfloor.report.groups import groups, judged
 from fedfloor.report.ledger import Run, collect
-from fedfloor.report.markdown import table
 from fedfloor.report.page import render
-from fedfloor.report.remarks import baseline, one_class, remarks, rising
-from fedfloor.report.story import story
-from fedfloor.report.table import leader, natural_target, paired, summary
+from fedfloor.report.sections import budget_story
+from fedfloor.report.story import baseline, one_class, remarks, rising, story
+from fedfloor.report.table import Budget, at, leader, natural_target, paired, paired_at, summary
+from fedfloor.report.words import markdown as table
 from fedfloor.runs import sweep as sweeps
 from fedfloor.tracking.csv import table as csv_table
 from fedfloor.tracking.points import about
@@ -64,7 +62,7 @@ def test_the_headline_governs_the_summary_the_differences_and_the_story(tmp_path
     page = unescape(render(runs))
     for words in ("Recall of 1 against rounds", "The first method's recall of 1 minus the second's (higher is better)"):
         assert words in page
-    drawn = figures.headline_figure(groups(runs), 0.7)
+    drawn = charts.headline_figure(groups(runs), 0.7)
     assert drawn is not None
     assert drawn.layout.yaxis.title.text == "recall of 1 (share)"
     assert list(drawn.data[1].y) == [0.50, 0.72]
@@ -233,7 +231,7 @@ def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Pat
         assert words not in page.split('<script type="application/json"')[0].replace("s-accuracy", "").replace(
             'id="accuracy"', ""
         )
-    drawn = figures.headline_figure(groups(runs), 20)
+    drawn = charts.headline_figure(groups(runs), 20)
     assert drawn is not None
     assert drawn.layout.yaxis.title.text == "RMSE (cycles)"
     assert "| method | RMSE | minus fedavg | R2 | loss |" in table(runs)

@@ -48,6 +48,7 @@ MAY = {
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),
+    "templates": set(),
     "solvers": {"chance", "errors"},
     "plan": {"chance", "errors", "names"},
     "data": BASE,
@@ -61,13 +62,13 @@ MAY = {
     "checking": {"errors"},
     "config": BASE | {"checking", "experiment", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
-    "report": {"_version", "checking", "errors", "figures", "names", "plan"},
+    "report": {"_version", "checking", "errors", "figures", "names", "plan", "templates"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"errors", "figures", "runs"},
-    "conformance": TRAINING | {"runs"},
+    "conformance": TRAINING | {"report", "runs"},
     "draft": BASE | {"config", "experiment", "data", "park", "runs"},
-    "deploy": TRAINING | {"runs"},
+    "deploy": TRAINING | {"runs", "templates"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli"}

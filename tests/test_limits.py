@@ -11,7 +11,7 @@ import pytest
 
 from commands import Command, lines
 from fedfloor.cli.budgets import limits, within
-from fedfloor.report.budget import Budget
+from fedfloor.report.table import Budget
 from fedfloor.runs import checks, ledger
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor.report import holdings
+from fedfloor.report import charts
 from fedfloor.report.ledger import read_run
 
 NUMBERED = re.compile(r"\b(factory|factories|edge|edges|device|devices) \d")
@@ -60,13 +60,13 @@ def test_names_below_bubbles_need_no_title_and_bubbles_do_not_touch(command: Com
     plant(command.folder)
     assert command("run", "plant.toml", "--out", "done").code == 0
     park = read_run(command.folder / "done").park
-    drawn = holdings.holdings_figure(park)
+    drawn = charts.holdings_figure(park)
     assert not drawn.layout.xaxis.title.text
     assert list(drawn.layout.xaxis.ticktext) == ["press & line north 4", "saw-1", "pump-7", "pump-9"]
     page = (command.folder / "done" / "report.html").read_text(encoding="utf-8")
     width = re.search(r'id="holdings-0"', page) and re.search(r'class="wide" style="min-width:(\d+)px"', page)
     assert width
-    assert int(width[1]) - 80 >= holdings.bubble_px(park) * len(park.devices)
+    assert int(width[1]) - 80 >= charts.bubble_px(park) * len(park.devices)
 
 
 @pytest.mark.parametrize("ranks", ["1", "2"])

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedfloor.plan.draw import svg, tree
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -25,6 +24,8 @@ from fedfloor.plan.nodes import (
     device,
     edge,
 )
+from fedfloor.report.plan_svg import svg
+from fedfloor.report.plan_text import tree
 
 WORK = Work(epochs=1, rate=0.01, momentum=0.5)
 SVG = "{http://www.w3.org/2000/svg}"

@@ -26,9 +26,10 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import FedfloorError
 from fedfloor.plan import nodes, schedule, text, walk
-from fedfloor.plan.draw import svg, tree
 from fedfloor.plan.nodes import Node, Parallel, Train, device, edge
 from fedfloor.plan.outcome import Outcome
+from fedfloor.report.plan_svg import svg
+from fedfloor.report.plan_text import tree
 from fedfloor.runs import forecast, pricing, privacy
 from floor import digest, engine, everywhere
 from floor import walk as walked

@@ -11,7 +11,7 @@ import pytest
 
 import fedfloor.report
 from fedfloor.errors import SettingError
-from fedfloor.report import figures, holdings, places
+from fedfloor.report import charts
 from fedfloor.report.groups import accuracy, curve, groups, half_width
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import LIBRARY, render, write
@@ -186,12 +186,12 @@ def test_verdict_in_words(comparison: Path) -> None:
 
 def test_figures_show_every_run(comparison: Path) -> None:
     found = groups(collect([comparison]))
-    drawn = figures.headline_figure(found, 0.8)
+    drawn = charts.headline_figure(found, 0.8)
     # per method: a band, two seeds and their mean
     assert len(drawn.data) == 2 * 4
-    assert len(places.class_figure(found).data) == 2
-    assert len(places.device_figure(found).data) == 2
-    bubbles = holdings.holdings_figure(found[0].runs[0].park)
+    assert len(charts.class_figure(found).data) == 2
+    assert len(charts.device_figure(found).data) == 2
+    bubbles = charts.holdings_figure(found[0].runs[0].park)
     assert len(bubbles.data[0].x) == 8 + 7  # device k holds 30 of class 0 and k of class 1: device 0 none of the latter
 
 
@@ -235,6 +235,7 @@ def test_report_reads_only_and_never_trains() -> None:
         "fedfloor.plan",
         "fedfloor.names",
         "fedfloor.report",
+        "fedfloor.templates",
         "fedfloor._version",
     )
     for path in Path(fedfloor.report.__path__[0]).glob("*.py"):
@@ -251,7 +252,7 @@ def test_factories_are_called_as_in_the_data(tmp_path: Path) -> None:
     park = json.loads((run / "park.json").read_text())
     (run / "park.json").write_text(json.dumps(park | {"factory_names": ["valve<1>", "south"]}))
     (only,) = collect([run])
-    texts = [one.text for one in holdings.holdings_figure(only.park).layout.annotations]
+    texts = [one.text for one in charts.holdings_figure(only.park).layout.annotations]
     assert texts == ["valve&lt;1&gt;", "south"]
     page = render([only])
     assert "valve&lt;1&gt;" in page

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedfloor.report.budget import Budget
 from fedfloor.report.page import write
+from fedfloor.report.table import Budget
 from run_folders import diverge, evaluate, make_run, price
 
 CHROMIUM = shutil.which("chromium")

@@ -18,7 +18,7 @@ from fedfloor.network.profile import Network
 from fedfloor.network.sites import sites
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Select, Sequence, Train, Work, edge
 from fedfloor.plan.text import digest
-from fedfloor.report.count import MOVES, RULES, count
+from papers.count import MOVES, RULES, count
 from priced import FACTORY_OF, chain, plans, star, visit
 
 OF = [k % 5 for k in range(20)]  # 5 edges of 4 devices

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.report import places
-from fedfloor.report.confusion import heat_map
+from fedfloor.report import charts
+from fedfloor.report.charts import heat_map
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
@@ -33,7 +33,7 @@ def test_the_page_shows_it(comparison: Path) -> None:
     for words in (
         "macro-F1",
         "Which classes are mistaken for which",
-        "&#x27;0&#x27; is taken for &#x27;1&#x27;: 4 of 20 (20\u00a0%)",  # two in ten, twice
+        "&#39;0&#39; is taken for &#39;1&#39;: 4 of 20 (20\u00a0%)",  # two in ten, twice
         "Accuracy per factory",
         "north &lt;hall&gt;",
         "press-5",
@@ -69,7 +69,7 @@ def test_macro_f1_is_the_mean_over_seeds_and_none_where_a_seed_lacks_it(comparis
 
 
 def test_factories_are_bars_with_their_spread_over_seeds(comparison: Path) -> None:
-    figure = places.factory_figure(groups(collect([comparison])))
+    figure = charts.factory_figure(groups(collect([comparison])))
     assert [bar.name for bar in figure.data] == ["FedAvg", "FedSR"]
     assert list(figure.data[1].y) == ["north <hall>", "factory 1"]
     assert list(figure.data[1].x) == pytest.approx([0.91, 0.91])
@@ -77,7 +77,7 @@ def test_factories_are_bars_with_their_spread_over_seeds(comparison: Path) -> No
 
 
 def test_a_device_without_samples_to_test_on_has_no_dot(comparison: Path) -> None:
-    figure = places.device_figure(groups(collect([comparison])))
+    figure = charts.device_figure(groups(collect([comparison])))
     dots = [trace for trace in figure.data if trace.mode == "markers"]
     assert [len(trace.x) for trace in dots] == [7, 7]
     assert "press-3" not in dots[0].text
@@ -85,7 +85,7 @@ def test_a_device_without_samples_to_test_on_has_no_dot(comparison: Path) -> Non
 
 def test_names_are_numbers_where_there_are_none(tmp_path: Path) -> None:
     folder = evaluate(make_run(tmp_path / "a", [0.5]), named=False)
-    figure = places.factory_figure(groups(collect([folder])))
+    figure = charts.factory_figure(groups(collect([folder])))
     assert list(figure.data[0].y) == ["factory 0", "factory 1"]
     assert '<th scope="row">5</th>' in render(collect([folder]))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from commands import Command
 from fedfloor.report.ledger import collect
-from fedfloor.report.markdown import table
+from fedfloor.report.words import markdown as table
 from run_folders import make_run
 
 

@@ -11,16 +11,15 @@ import pytest
 
 from commands import Command
 from fedfloor.errors import SettingError
-from fedfloor.report import figures
-from fedfloor.report.budget import Budget, at, paired_at
-from fedfloor.report.costs import budget_story
+from fedfloor.report import charts
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import Run, collect
-from fedfloor.report.markdown import table
+from fedfloor.report.numbers import amount
 from fedfloor.report.page import render
-from fedfloor.report.price import amount
+from fedfloor.report.sections import budget_story
 from fedfloor.report.story import prices
-from fedfloor.report.table import summary
+from fedfloor.report.table import Budget, at, paired_at, summary
+from fedfloor.report.words import markdown as table
 from run_folders import diverge, make_run, price
 
 T1 = math.tan(0.475 * math.pi)  # the 97.5 % point of Student's t with one degree of freedom
@@ -159,7 +158,7 @@ def test_runs_without_a_price(tmp_path: Path) -> None:
 
 
 def test_curves_against_costs(priced: tuple[Run, ...]) -> None:
-    drawn = figures.cost_figure(groups(priced), "seconds", 0.8)
+    drawn = charts.cost_figure(groups(priced), "seconds", 0.8)
     means = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in drawn.data if trace.name}
     # 300 s is shown in minutes; the mean of HierFAVG is drawn where its seeds are on average: 15, 45 and 60 s
     assert means["FedSR"] == [
@@ -174,7 +173,7 @@ def test_curves_against_costs(priced: tuple[Run, ...]) -> None:
 
 def test_no_curve_against_what_nothing_was_spent_of(tmp_path: Path) -> None:
     runs = collect([price(make_run(tmp_path / "a", [0.5]), [2.0], LINKS)])
-    assert figures.cost_figure(groups(runs), "joules") is None
+    assert charts.cost_figure(groups(runs), "joules") is None
     page = render(runs)
     assert "Accuracy against time" in page
     assert "Accuracy against bytes" in page

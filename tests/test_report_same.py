@@ -17,9 +17,9 @@ from fedfloor.park.build import build
 from fedfloor.park.described import describe
 from fedfloor.park.partition import Iid
 from fedfloor.report.ledger import collect
-from fedfloor.report.markdown import table
 from fedfloor.report.page import render
 from fedfloor.report.table import paired
+from fedfloor.report.words import markdown as table
 from run_folders import make_run
 
 

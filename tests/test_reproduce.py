@@ -14,9 +14,9 @@ from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
 from fedfloor.report import ledger
-from fedfloor.report.count import count
 from papers import catalog, fedsr, figures, work, written
 from papers.cells import Accuracy, Cell, Rounds, Table, Traffic
+from papers.count import count
 from run_folders import make_run
 
 FEDSR = [table for name, table in catalog.TABLES.items() if name.startswith("fedsr-")]

@@ -19,7 +19,8 @@ from fedfloor import config
 from fedfloor.chance import generator
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.plan import draw, text, walk
+from fedfloor.plan import text, walk
+from fedfloor.report import plan_svg, plan_text
 from fedfloor.runs import forecast
 from fedfloor.runs.api import Run, run
 from fedfloor.runs.orders import Limits
@@ -107,7 +108,7 @@ class Contract:
         _demand(
             text.from_json(json.loads(json.dumps(text.to_json(plan)))) == plan, "it is not the same read from JSON."
         )
-        _demand(draw.svg(plan).startswith("<svg") and bool(draw.tree(plan)), "it cannot be drawn.")
+        _demand(plan_svg.svg(plan).startswith("<svg") and bool(plan_text.tree(plan)), "it cannot be drawn.")
 
     def training_moves_the_model(self) -> None:
         """Three rounds train, and every number stays finite."""

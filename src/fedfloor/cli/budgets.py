@@ -11,7 +11,7 @@ from fedfloor.figures import ACCURACY, FIGURES, Figure, is_figure, named
 from fedfloor.runs.orders import Limits
 
 if TYPE_CHECKING:
-    from fedfloor.report.budget import Budget
+    from fedfloor.report.table import Budget
 
 LIMITS = ("accuracy", "seconds", "bytes", "joules")
 BUDGETS = ("rounds", "seconds", "bytes", "joules")
@@ -43,7 +43,7 @@ def budget(at: str | None) -> Budget | None:
     """
     if at is None:
         return None
-    from fedfloor.report.budget import Budget
+    from fedfloor.report.table import Budget
 
     found = _read("--at", at, BUDGETS)
     if len(found) > 1:
@@ -77,7 +77,7 @@ def _read(option: str, text: str, allowed: Sequence[str], headline: Figure | Non
 def within(stop: Limits, at: Budget | None) -> Limits:
     """Return limits that also end a run once a budget is used: what comes later is not compared.
 
-    >>> from fedfloor.report.budget import Budget
+    >>> from fedfloor.report.table import Budget
     >>> within(Limits(seconds=60.0), Budget("seconds", 3600)).seconds
     60.0
     """

@@ -22,8 +22,9 @@ def draw(
     from fedfloor.config import combined
     from fedfloor.parts.server import Sgd
     from fedfloor.parts.server import words as server_words
-    from fedfloor.plan import draw as pictures
     from fedfloor.plan import text
+    from fedfloor.report.plan_svg import svg as picture
+    from fedfloor.report.plan_text import tree
     from fedfloor.runs.parks import build_park
     from fedfloor.runs.preview import plan_of
     from fedfloor.terminal import show
@@ -33,14 +34,14 @@ def draw(
     plan = plan_of(what, park, number)
     if svg is not None:
         try:
-            svg.write_text(pictures.svg(plan, lambda k: int(park.factory_of[k]), park.called), encoding="utf-8")
+            svg.write_text(picture(plan, lambda k: int(park.factory_of[k]), park.called), encoding="utf-8")
         except OSError as error:
             raise SettingError(f"--svg {svg}: {error.strerror or error}.") from error
     server = combined(what).server
     if as_json:
         show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.called.table())
     else:
-        print(pictures.tree(plan, names=park.called) if svg is None else f"picture: {svg}")
+        print(tree(plan, names=park.called) if svg is None else f"picture: {svg}")
         if server != Sgd():
             print(f"then the cloud steps: {server_words(server)}")
 

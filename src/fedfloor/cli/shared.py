@@ -16,9 +16,8 @@ from fedfloor.runs.orders import Limits
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
-    from fedfloor.report.budget import Budget
     from fedfloor.report.ledger import Run
-    from fedfloor.report.table import Row
+    from fedfloor.report.table import Budget, Row
     from fedfloor.runs.compare import Task
     from fedfloor.terminal import Follow
 
@@ -99,7 +98,7 @@ def summary(
     """
     from fedfloor.report import ledger, page, table
     from fedfloor.report.groups import groups, judged
-    from fedfloor.report.remarks import remarks
+    from fedfloor.report.story import remarks
     from fedfloor.terminal import printable, show
 
     folders = ledger.with_references(folders)
@@ -143,7 +142,7 @@ def check_target(folders: Sequence[Path], target: float | None) -> None:
 
 
 def _at(runs: Sequence[Run], budget: Budget) -> Row:
-    from fedfloor.report.budget import at, paired_at
+    from fedfloor.report.table import at, paired_at
 
     return {"budget": budget.kind, "most": budget.most, "rows": at(runs, budget), "paired": paired_at(runs, budget)}
 
@@ -157,10 +156,10 @@ def _shown(row: Row, target: float | None) -> Row:
 
 def _show_costs(rows: Sequence[Row]) -> None:
     """Show what the target and all rounds cost on the network, where they have a price."""
-    from fedfloor.report.price import KINDS, NAMES, amount
+    from fedfloor.report.numbers import COSTS, NAMES, amount
     from fedfloor.terminal import show
 
-    kinds = [kind for kind in KINDS if any(row[kind] for row in rows)]
+    kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
     keys = [(kind, rest) for rest in ("_to_target", "") for kind in kinds]
     keys = [(kind, rest) for kind, rest in keys if any(row[kind + rest] is not None for row in rows)]
     told = [{NAMES[kind] + rest: amount(kind, row[kind + rest]) for kind, rest in keys} for row in rows]
@@ -186,7 +185,7 @@ def _show_pairs(runs: Sequence[Run], pairs: Sequence[Row], title: str) -> None:
 def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budget | None) -> None:
     """Write the table of runs as Markdown; the arguments are those of :func:`summary`."""
     from fedfloor.report import ledger
-    from fedfloor.report.markdown import table
+    from fedfloor.report.words import markdown as table
 
     try:
         runs = ledger.collect(ledger.with_references(folders))

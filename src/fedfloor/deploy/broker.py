@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fedfloor.deploy.park_file import Factory, ParkFile
 from fedfloor.errors import SettingError
@@ -24,7 +24,6 @@ FILES = 65_536  # open files of a broker: more than one address has ports to con
 SPARE_FILES = 1_024  # of them for anything but connections
 SPARE_MODELS = 8  # messages of the largest size for which a broker has room beside one for each of its devices
 PID = "state/broker.pid"
-HEAD = "# Written by fedfloor provision; it is written anew each time.\n"
 
 
 def conf(park: ParkFile, factory: Factory, user: str | None = None, *, crosses: bool = True) -> str:
@@ -36,64 +35,15 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None, *, crosses: 
         user: who runs it where it is started as root; left out, Mosquitto's own user.
         crosses: whether rounds cross factories; without that no broker dials another.
     """
-    limit, room = park.message_mb * 1_000_000, SPARE_MODELS + len(park.devices_of(factory))
-    lines = [
-        "per_listener_settings false",
-        "allow_anonymous false",
-        "acl_file acl",
-        f"max_packet_size {min(limit + ENVELOPE, 268_435_455)}",  # refused before it is read, the sender cut off
-        f"max_inflight_messages {INFLIGHT}",
-        f"max_queued_messages {QUEUED}",
-        f"max_queued_bytes {4 * limit}",
-        f"memory_limit {room * limit}",  # subscriptions and what is never released have no limit of their own
-        "set_tcp_nodelay true",  # small messages would wait 40 ms for their acknowledgement
-        "persistent_client_expiration 1d",
-        f"pid_file {PID}",
-        "persistence true",
-        "persistence_location state/",
-        "autosave_interval 60",
-        "log_dest stderr",
-        "log_type error",
-        "log_type warning",
-        "log_type notice",
-        "log_type information",
-        "connection_messages true",
-        f"listener {factory.port} {factory.bind}",
-        f"max_connections {FILES - SPARE_FILES}",
-        "tls_version tlsv1.3",
-        "cafile ca.crt",
-        "certfile broker.crt",
-        "keyfile broker.key",
-        "require_certificate true",
-        "use_identity_as_username true",
-        # nobody pushes another off by taking his client's name; above its listener it would open port 1883 too
-        "use_username_as_clientid true",
-        "crlfile revoked.crl",
-    ]
-    if user is not None:
-        lines.insert(0, f"user {user}")
-    for other in park.factory[park.factory.index(factory) + 1 :] if crosses else ():
-        lines += ["", *_bridge(park, factory, other)]
-    return HEAD + "\n".join(lines) + "\n"
+    from fedfloor.templates import render
 
-
-def _bridge(park: ParkFile, near: Factory, far: Factory) -> Iterator[str]:
-    """The connection from ``near``, which dials, to ``far``; the revoked stay in it, without rights."""
-    yield f"connection {near.name}-{far.name}"
-    yield f"address {far.address}:{far.port}"  # an IPv6 address too stands there without brackets
-    yield from (
-        "bridge_cafile ca.crt", "bridge_certfile bridge.crt", "bridge_keyfile bridge.key",
-        "bridge_tls_version tlsv1.3", "bridge_protocol_version mqttv50", f"remote_clientid {near.bridge}",
-        "bridge_attempt_unsubscribe false", "notifications false", "cleansession false", "keepalive_interval 30",
-        "restart_timeout 1 30",
+    at, limit = park.factory.index(factory), park.message_mb * 1_000_000
+    return render(
+        "fedfloor.deploy", "mosquitto.conf", factory=factory, user=user, top=f"fedfloor/{park.name}", limit=limit,
+        packet=min(limit + ENVELOPE, 268_435_455), inflight=INFLIGHT, queued=QUEUED, pid=PID,
+        room=SPARE_MODELS + len(park.devices_of(factory)), connections=FILES - SPARE_FILES, devices=_allowed(park),
+        dialled=park.factory[at + 1 :] if crosses else (),
     )  # fmt: skip
-    top = f"fedfloor/{park.name}"
-    for direction, here, there in (("out", near, far), ("in", far, near)):
-        yield f"topic {top}/out/+/{there.name} {direction} 1"  # devices of one answer the other's edge
-        for device in _allowed(park, here):
-            yield f"topic {top}/status/{device} {direction} 1"
-        for device in _allowed(park, there):
-            yield f"topic {top}/in/{here.name}/{device} {direction} 1"
 
 
 def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
@@ -109,32 +59,14 @@ def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = (), *, cross
         shut_out: names that were revoked.
         crosses: whether rounds cross factories; without that only this factory's edge and devices have rights.
     """
-    top, own = f"fedfloor/{park.name}", _allowed(park, factory, shut_out)
-    edges = park.factory if crosses else (factory,)
-    parts: dict[str, list[str]] = {
-        factory.name: [
-            f"write {top}/in/{factory.name}/+", f"read {top}/out/+/{factory.name}", f"read {top}/status/+",
-        ]
-    }  # fmt: skip
-    for device in own:
-        parts[device] = [
-            f"read {top}/in/{'+' if crosses else factory.name}/{device}",
-            *(f"write {top}/out/{device}/{one.name}" for one in edges),
-            f"write {top}/status/{device}",
-        ]  # fmt: skip
-    for other in park.factory[: park.factory.index(factory)] if crosses else ():  # these dial this one
-        theirs = _allowed(park, other, shut_out)
-        parts[other.bridge] = [
-            *(f"write {top}/in/{other.name}/{one}" for one in own), f"read {top}/out/+/{other.name}",
-            *(f"read {top}/status/{one}" for one in own), *(f"write {top}/status/{one}" for one in theirs),
-            *(f"read {top}/in/{factory.name}/{one}" for one in theirs),
-            *(f"write {top}/out/{one}/{factory.name}" for one in theirs),
-        ]  # fmt: skip
-    return HEAD + "".join(
-        f"\nuser {name}\n" + "".join(f"topic {rule}\n" for rule in rules)
-        for name, rules in parts.items()
-        if name not in shut_out
-    )
+    from fedfloor.templates import render
+
+    before = park.factory[: park.factory.index(factory)]
+    return render(
+        "fedfloor.deploy", "acl", factory=factory, top=f"fedfloor/{park.name}", shut_out=shut_out, crosses=crosses,
+        edges=park.factory if crosses else (factory,), devices=_allowed(park, shut_out),
+        dialling=before if crosses else (),
+    )  # fmt: skip
 
 
 def check_version(program: str) -> None:
@@ -160,8 +92,12 @@ def check_version(program: str) -> None:
         )
 
 
-def _allowed(park: ParkFile, factory: Factory, shut_out: Sequence[str] = ()) -> list[str]:
-    return [one.name for one in park.devices_of(factory) if one.name not in shut_out]
+def _allowed(park: ParkFile, shut_out: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the devices of each factory that are not revoked."""
+    return {
+        one.name: [device.name for device in park.devices_of(one) if device.name not in shut_out]
+        for one in park.factory
+    }
 
 
 def main(words: Sequence[str]) -> int:

@@ -109,37 +109,15 @@ def unit(service: Service, park: ParkFile) -> str:
         service: the service.
         park: says where things lie on a machine, and who runs them.
     """
+    from fedfloor.templates import render
+
     mosquitto = service.words[0] == "mosquitto"
-    program = "/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0])
-    check = f"ExecStartPre={park.programs}/python -m fedfloor.deploy.broker {program}\n" if mosquitto else ""
-    after = " ".join(("network-online.target", *(f"{one}.service" for one in service.after)))
-    settings = "".join(f'Environment="{name}={value}"\n' for name, value in _shut_in(service, park.folder).items())
-    state = f"{park.folder}/{STATE}"
-    files = f"LimitNOFILE={service.files}\n" if service.files else ""
-    return f"""[Unit]
-Description={service.about} ({park.name})
-Wants=network-online.target
-After={after}
-
-[Service]
-User={park.user}
-WorkingDirectory={park.folder}
-{settings}ExecStartPre=+/usr/bin/install -d -m 0700 -o {park.user} {state}
-{check}ExecStart={program} {shlex.join(service.words[1:])}
-ExecReload=/bin/kill -HUP $MAINPID
-Restart={"on-failure" if service.idle else "always"}
-RestartSec=2
-{files}UMask=0077
-NoNewPrivileges=true
-PrivateTmp=true
-PrivateDevices={"false" if service.name == "fedfloor-device" else "true"}
-ProtectSystem=strict
-ProtectHome=true
-ReadWritePaths={state}{f" {park.folder}/{service.writes}" if service.writes else ""}
-
-[Install]
-WantedBy=multi-user.target
-"""
+    return render(
+        "fedfloor.deploy", "unit.service", service=service, park=park, mosquitto=mosquitto,
+        program="/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0]),
+        arguments=shlex.join(service.words[1:]), environment=_shut_in(service, park.folder),
+        state=f"{park.folder}/{STATE}",
+    )  # fmt: skip
 
 
 def compose(services: Sequence[Service], park: ParkFile) -> str:
@@ -149,36 +127,20 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
         services: of one machine.
         park: its name is the project's.
     """
+    from fedfloor.templates import render
+
     rows = [
-        "# docker compose up -d; the image 'fedfloor' holds fedfloor[deploy] and mosquitto",
-        f"name: {_word(park)}",
-        "services:",
-    ]
-    for one in services:
-        rows += [
-            f"  {one.name.removeprefix('fedfloor-')}:",
-            "    image: fedfloor",
-            "    network_mode: host",
-            '    user: "${UID:-1000}"',
-            "    working_dir: /park",
-            '    volumes: [".:/park"]',
-            '    logging: { driver: json-file, options: { max-size: "10m", max-file: "3" } }',
-            f"    restart: {'on-failure' if one.idle else 'unless-stopped'}",
-            f"    command: {_listed(['sh', '-c', f'mkdir -p {STATE} && exec {shlex.join(one.words)}'])}",
-        ]
-        given = _shut_in(one, PurePosixPath("/park")).items()
-        if given:
-            rows += ["    environment:", *(f'      {name}: "{value}"' for name, value in given)]
-        if one.files:
-            rows.append(f"    ulimits: {{ nofile: {one.files} }}")
-        if one.after:
-            rows.append(f"    depends_on: {_listed([name.removeprefix('fedfloor-') for name in one.after])}")
-    return "\n".join(rows) + "\n"
+        {
+            "name": one.name.removeprefix("fedfloor-"), "idle": one.idle, "files": one.files,
+            "command": _listed(["sh", "-c", f"mkdir -p {STATE} && exec {shlex.join(one.words)}"]),
+            "environment": _shut_in(one, PurePosixPath("/park")),
+            "after": one.after and _listed([name.removeprefix("fedfloor-") for name in one.after]),
+        }
+        for one in services
+    ]  # fmt: skip
+    name = "".join(c if c.isalnum() else "-" for c in park.name.lower())
+    return render("fedfloor.deploy", "compose.yaml", name=name, services=rows)
 
 
 def _listed(words: Sequence[str]) -> str:
     return json.dumps(list(words), ensure_ascii=False)
-
-
-def _word(park: ParkFile) -> str:
-    return "".join(c if c.isalnum() else "-" for c in park.name.lower())

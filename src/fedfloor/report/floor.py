@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from fedfloor.report.looks import COLOURS, GREY
+from fedfloor.report.charts import COLOURS, GREY
 
 WIDTH, MARGIN, TOP = 400.0, 22.0, 70.0
 CENTRE = WIDTH / 2

@@ -1,12 +1,15 @@
-"""Reading run folders: what a run was told, what it is about and what it wrote down round by round."""
+"""Run folders as a report reads them: the experiment, the park, the ledger, the first plan, the final evaluation."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
@@ -15,20 +18,147 @@ from fedfloor.names import REFERENCES_FOLDER, Names
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
-from fedfloor.report.evaluation import Evaluation, evaluation
-from fedfloor.report.price import Price, added
+from fedfloor.report.numbers import Price, with_round
 from fedfloor.report.records import (
+    DecideRecord,
     DivergedRecord,
+    ErrorsRecord,
     EvaluationRecord,
     ExperimentRecord,
     Figures,
     LineRecord,
     ParkRecord,
     PlanRecord,
+    PrivacyRecord,
     content,
     experiment,
     record,
 )
+
+Matrix = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device or a factory and the final model's figures there.
+
+    Args:
+        number: the device's or the factory's number.
+        name: its name, where it has one.
+        factory: the factory it belongs to, or is; None where that is not known.
+        accuracy: None where nothing could be tested.
+        figures: name → a headline that is not the accuracy; None where it is not defined there.
+        role: ``"trains only"`` or ``"tests only"`` of a device that does not both.
+    """
+
+    number: int
+    name: str | None
+    factory: int | None
+    accuracy: float | None
+    role: str | None = None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+
+    def value(self, figure: Figure) -> float | None:
+        """Return a figure; None where it is not defined there, or not recorded."""
+        return self.accuracy if figure == ACCURACY else self.figures.get(figure.name)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The final model on the test (or the validation) data.
+
+    Args:
+        round: the round it was made in.
+        on: ``"test"`` or ``"validation"``.
+        macro_f1: mean over classes of 2·precision·recall/(precision + recall).
+        classes: their names.
+        confusion: number of samples [true class][predicted class].
+        devices, factories: the accuracy of each.
+        figures: whether these are measured on test samples of each device, or expected from its classes; None where
+            the run does not record it.
+        decide: the decision that validation data chose; None where they chose none.
+        errors: predicted numbers beside the true ones; None where classes are predicted.
+        cohorts: the number of each device's model; empty where all have one.
+    """
+
+    round: int
+    on: str
+    macro_f1: float | None
+    classes: tuple[str, ...]
+    confusion: Matrix
+    devices: tuple[Place, ...]
+    factories: tuple[Place, ...]
+    figures: Figures | None = None
+    decide: DecideRecord | None = None
+    errors: ErrorsRecord | None = None
+    cohorts: tuple[int, ...] = ()
+
+
+def evaluation(record: EvaluationRecord) -> Evaluation:
+    """Return what a record says about a final model."""
+    return Evaluation(
+        round=record.round,
+        on=record.on,
+        macro_f1=record.macro_f1,
+        classes=record.classes,
+        confusion=record.confusion,
+        devices=tuple(
+            Place(place.device or 0, place.name, place.factory, place.accuracy, place.role, place.figures or {})
+            for place in record.devices or ()
+        ),
+        factories=tuple(
+            Place(place.factory or 0, place.name, place.factory, place.accuracy, figures=place.figures or {})
+            for place in record.factories or ()
+        ),
+        figures=record.device_accuracy,
+        decide=record.decide,
+        errors=record.errors,
+        cohorts=record.cohorts or (),
+    )
+
+
+def summed(found: Sequence[Evaluation]) -> Matrix:
+    """Return the sum of confusion matrices of the same classes.
+
+    >>> one = Evaluation(1, "test", None, ("a", "b"), ((1, 2), (0, 3)), (), ())
+    >>> summed([one, one])
+    ((2, 4), (0, 6))
+    """
+    total = np.sum([one.confusion for one in found], axis=0)
+    return tuple(tuple(int(count) for count in row) for row in total)
+
+
+def by_place(
+    found: Sequence[Evaluation], pick: Callable[[Evaluation], Sequence[Place]], figure: Figure = ACCURACY
+) -> dict[tuple[int, str | None, int | None], list[float]]:
+    """Return a figure of each device or factory, one per evaluation that has it.
+
+    Args:
+        found: the evaluations of several seeds.
+        pick: what is asked for, such as ``lambda one: one.factories``.
+        figure: which.
+    """
+    places: dict[tuple[int, str | None, int | None], list[float]] = defaultdict(list)
+    for one in found:
+        for place in pick(one):
+            values = places[place.number, place.name, place.factory]
+            if (value := place.value(figure)) is not None:
+                values.append(value)
+    return dict(sorted(places.items(), key=lambda item: item[0][0]))
+
+
+def frequent(matrix: Matrix, classes: Sequence[str], most: int = 5) -> list[tuple[str, str, int, int]]:
+    """Return the most frequent confusions: true class, class it is taken for, how often, and of how many samples.
+
+    >>> frequent(((8, 2), (0, 3)), ["a", "b"])
+    [('a', 'b', 2, 10)]
+    """
+    wrong = [
+        (count, i, j) for i, row in enumerate(matrix) for j, count in enumerate(row) if i != j and count > 0
+    ]  # fmt: skip
+    wrong.sort(key=lambda item: (-item[0], item[1], item[2]))
+    return [(classes[i], classes[j], count, sum(matrix[i])) for count, i, j in wrong[:most]]
+
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +427,7 @@ def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
             raise SettingError(
                 f"{place}: accuracies of {len(line.by_class)} classes, park.json has {classes}. {advice}"
             )
-        spent = added(spent, line.priced)
+        spent = with_round(spent, line.priced)
         rounds.append(_round(line, spent))
     if not rounds:
         raise SettingError(f"{path}: no finished round. Wait for the first one, or resume the run.")
@@ -379,3 +509,41 @@ def spent(kind: str) -> Callable[[Round], float | None]:
         return None if line.spent is None else float(getattr(line.spent, kind))
 
     return pick
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What the censuses of a device come to.
+
+    Args:
+        reports: of the device that told most.
+        epsilon: ε of all of them together.
+        advanced: ε by advanced composition, with ``delta``.
+        delta: δ.
+        secret: whether real devices drew the noise; a simulation's is drawn from a public seed and protects nobody.
+    """
+
+    reports: int
+    epsilon: float
+    advanced: float
+    delta: float
+    secret: bool = False
+
+
+def privacy(run: Run) -> Privacy | None:
+    """Return what ``privacy.json`` says; None where censuses carry no noise, or the run has not ended.
+
+    Raises:
+        SettingError: the file is damaged.
+    """
+    path = run.folder / "privacy.json"
+    if not path.exists():
+        return None
+    body = record(PrivacyRecord, path, "a statement of privacy", "Resume the run, or remove the file.")
+    if body.reports is None and body.normalise is not None:
+        return None
+    if None in (known := (body.reports, body.epsilon, body.epsilon_advanced, body.delta)):
+        raise SettingError(
+            f"{path} is no statement of privacy: reports, epsilon, epsilon_advanced or delta is missing."
+        )
+    return Privacy(*known, secret=body.noise == "secret")  # type: ignore[arg-type]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from fedfloor._version import __version__
-from fedfloor.report import costs, predicted, sections, words
-from fedfloor.report.budget import Budget
-from fedfloor.report.groups import Group, groups
+from fedfloor.report import sections, words
+from fedfloor.report.groups import groups
 from fedfloor.report.ledger import Run, collect
 from fedfloor.report.story import story
-from fedfloor.report.table import natural_target
+from fedfloor.report.table import Budget, natural_target
+from fedfloor.templates import render as fill
 
 # Nothing may be fetched: a report is opened years later, and inside networks that have no way out.
 POLICY = (
@@ -62,14 +63,14 @@ def render(runs: Sequence[Run], target: float | None = None, budget: Budget | No
     hindsight = target is None
     target = natural_target(runs) if target is None else target
     drawn: dict[str, Any] = {}
-    main = "".join(
+    main = Markup("").join(
         (
             sections.summary_section(runs, target, hindsight=hindsight),
             sections.decision_section(found),
-            costs.budget_section(runs, budget),
+            sections.budget_section(runs, budget),
             sections.curve_sections(found, target, drawn),
-            costs.cost_section(found, target, drawn),
-            predicted.errors_section(found, drawn),
+            sections.cost_section(found, target, drawn),
+            sections.errors_section(found, drawn),
             sections.device_section(found, drawn),
             sections.cohort_section(found),
             sections.factory_section(found, drawn),
@@ -84,39 +85,22 @@ def render(runs: Sequence[Run], target: float | None = None, budget: Budget | No
     title = names[0] if len(names) == 1 else f"{len(names)} experiments"
     told = story(found, target)
     if budget is not None:
-        told.insert(1, costs.budget_story(runs, budget))
-    return _document(title, _header(title, found, told) + _contents(main), main, _scripts(drawn))
+        told.insert(1, sections.budget_story(runs, budget))
+    parks = dict.fromkeys(words.park_words(run.park) for run in words.members(found))
+    contents = re.findall(r'<section id="(s-[a-z]+)"><h2>(.*?)</h2>', main)
+    return fill(
+        "fedfloor.report", "page.html", title=title, about="; ".join(parks), story=told, main=main, policy=POLICY,
+        contents=[(name, Markup(heading)) for name, heading in contents], icon=ICON, version=__version__,
+        figures=_json(drawn), style=_file("page.css"), library=_file(LIBRARY), script=_file("page.js"),
+    )  # fmt: skip
 
 
-def _document(title: str, header: str, main: str, scripts: str) -> str:
-    style = files("fedfloor.report").joinpath("page.css").read_text(encoding="utf-8")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)} – fedfloor</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="{ICON}"><style>{style}</style></head>\n<body>{header}<main>{main}</main>'
-        f'<footer class="soft"><p>Made by fedfloor {__version__} from the run folders alone.</p></footer>{scripts}'
-        "</body></html>\n"
-    )
+def _file(name: str) -> Markup:
+    return Markup(files("fedfloor.report").joinpath(name).read_text(encoding="utf-8"))
 
 
-def _scripts(drawn: dict[str, Any]) -> str:
+def _json(drawn: dict[str, Any]) -> Markup:
     # "</" would end the script element in the middle of a label
-    body = ",".join(f'"{name}":{figure.to_json()}' for name, figure in drawn.items()).replace("</", "<\\/")
-    room = files("fedfloor.report")
-    library, script = (room.joinpath(name).read_text(encoding="utf-8") for name in (LIBRARY, "page.js"))
-    data = f'<script type="application/json" id="figures">{{{body}}}</script>'
-    return f"{data}\n<script>{library}</script>\n<script>{script}</script>"
-
-
-def _header(title: str, found: Sequence[Group], sentences: Sequence[str]) -> str:
-    parks = list(dict.fromkeys(words.park_words(run.park) for run in words.members(found)))
-    told = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    about = escape("; ".join(parks))
-    return f'<header><h1>{escape(title)}</h1><p class="soft">{about}</p><div class="story">{told}</div></header>'
-
-
-def _contents(main: str) -> str:
-    """Return links to the sections."""
-    links = re.findall(r'<section id="(s-[a-z]+)"><h2>(.*?)</h2>', main)
-    return "<nav>" + "".join(f'<a href="#{name}">{heading}</a>' for name, heading in links) + "</nav>"
+    return Markup(
+        "{" + ",".join(f'"{name}":{figure.to_json()}' for name, figure in drawn.items()).replace("</", "<\\/") + "}"
+    )

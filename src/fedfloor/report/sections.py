@@ -1,21 +1,53 @@
-"""The report's sections, each from the groups of runs."""
+"""The report's sections, each from the groups of runs; what they show is escaped by the pieces of ``pieces.html``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import Any
 
-from fedfloor.figures import ACCURACY, LOSS
+from markupsafe import Markup
+
+from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.names import count
-from fedfloor.plan.draw import svg, tree
-from fedfloor.report import decided, figures, holdings, places, words
-from fedfloor.report.confusion import FEW, heat_map
-from fedfloor.report.evaluation import Place, added, by_place
+from fedfloor.report import charts, words
+from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
 from fedfloor.report.groups import CLASSES, Group, contestants, judged, placed, spoken, task
-from fedfloor.report.html import Drawn, chart, folded, scroll, section, table
-from fedfloor.report.ledger import Park, Run
-from fedfloor.report.numbers import figure
-from fedfloor.report.table import paired, shown, summary
+from fedfloor.report.ledger import Park, Place, Run, by_place, summed
+from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
+from fedfloor.report.plan_svg import svg
+from fedfloor.report.plan_text import tree
+from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord
+from fedfloor.report.story import DECISION_HEAD, MOST, decision_caption, decision_rows
+from fedfloor.report.table import Budget, Row, at, paired, paired_at, shown, summary
+from fedfloor.templates import template
+
+Drawn = dict[str, Any]  # the page's Plotly figures by the id of their place
+PIECES: Any = template("fedfloor.report", "pieces.html").module
+Piece = Callable[..., Markup]
+section: Piece = PIECES.section
+table: Piece = PIECES.table
+folded: Piece = PIECES.folded
+scroll: Piece = PIECES.scroll
+lines: Piece = PIECES.lines
+title: Piece = PIECES.title
+
+
+def soft(text: str) -> Markup:
+    """Return a paragraph in a quiet colour."""
+    return Markup(lines([text], "soft"))
+
+
+def chart(name: str, figure: Any | None, caption: str, drawn: Drawn, min_width: int = 0) -> Markup:
+    """Return the place of a Plotly figure with its caption, and put the figure into ``drawn``; None was not measured.
+
+    Screens narrower than ``min_width`` px scroll.
+    """
+    if figure is None:
+        return soft("These runs did not measure it.")
+    drawn[name] = figure
+    return Markup(PIECES.place(name, figure.layout.height, caption, min_width))
+
 
 LONG_PX = 900  # a taller chart is folded away
 
@@ -32,38 +64,38 @@ def summary_section(runs: Sequence[Run], target: float | None, *, hindsight: boo
     if pairs:
         head = ["methods", "common seeds", "in round", "difference"]
         note = words.fewer(len(pairs), listed) + words.paired_caption(of)
-        body += "<h3>Method against method</h3>" + table(note, head, [words.paired_cells(row) for row in listed])
+        body += title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
     return section("Summary", body, "summary")
 
 
 def decision_section(found: Sequence[Group]) -> str:
     """Return the thresholds that validation data chose, or nothing where they chose none."""
-    rows = decided.rows(found)
+    rows = decision_rows(found)
     if not rows:
         return ""
-    return section("Decisions by a threshold", table(decided.caption(found), decided.HEAD, rows), "decisions")
+    return section("Decisions by a threshold", table(decision_caption(found), DECISION_HEAD, rows), "decisions")
 
 
 def curve_sections(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:
     """Return the curves of the headline and of the loss."""
     of = judged(words.members(found))
-    upper = chart("accuracy", figures.headline_figure(found, target), words.headline_caption(found, target), drawn)
+    upper = chart("accuracy", charts.headline_figure(found, target), words.headline_caption(found, target), drawn)
     if of == LOSS:
         return section("Loss against rounds", upper, "loss")
-    lower = chart("loss", figures.loss_figure(found), words.loss_caption(found), drawn)
+    lower = chart("loss", charts.loss_figure(found), words.loss_caption(found), drawn)
     both = section(f"{of.title} against rounds", upper, "accuracy") + section("Loss against rounds", lower, "loss")
-    return f'<div class="pair">{both}</div>'
+    return Markup(PIECES.pair(both))
 
 
 def device_section(found: Sequence[Group], drawn: Drawn) -> str:
     """Return the headline per device: how it is spread and, where known, a table of all."""
     known = any(run.evaluation and run.evaluation.devices for group in found for run in group.runs)
-    body = chart("devices", places.device_figure(found), words.devices_caption(found, dots=known), drawn)
+    body = chart("devices", charts.device_figure(found), words.devices_caption(found, dots=known), drawn)
     if known:
         several = any(run.park.factories > 1 for run in words.members(found))
         rows = _device_rows(found, several=several)
         head = ["device", *(["factory"] if several else []), *[spoken(group.label) for group in found]]
-        caption = f'<p class="soft">{escape(words.places_caption(found, "device", spread=False))}</p>'
+        caption = soft(words.places_caption(found, "device", spread=False))
         listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
         body += folded(words.devices_listed(len(rows), found), listing + caption, kind="list")
     return section(words.places_title(found, "device"), body, "devices")
@@ -105,7 +137,7 @@ def cohort_section(found: Sequence[Group]) -> str:
 
 def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
     """Return the headline per factory, or nothing where there is one only or no run was evaluated by factory."""
-    drawing = places.factory_figure(found)
+    drawing = charts.factory_figure(found)
     if drawing is None or len({bar for trace in drawing.data for bar in trace.y}) < 2:
         return ""
     body = chart("factories", drawing, words.places_caption(found, "factory"), drawn)
@@ -118,10 +150,10 @@ def class_section(found: Sequence[Group], drawn: Drawn) -> str:
     """Return the accuracy per class, or nothing where classes are not predicted."""
     if task(words.members(found)) != CLASSES:
         return ""
-    drawing = places.class_figure(found)
+    drawing = charts.class_figure(found)
     body = chart("classes", drawing, words.classes_caption(found), drawn)
     if drawing is not None and drawing.layout.height > LONG_PX:
-        told = "".join(f"<p>{escape(words.hardest(group))}</p>" for group in found)
+        told = lines([words.hardest(group) for group in found])
         body = told + folded(f"All {len(found[0].runs[0].park.classes)} classes", body)
     return section("Accuracy per class", body, "classes")
 
@@ -130,24 +162,24 @@ def confusion_section(found: Sequence[Group]) -> str:
     """Return which classes are mistaken for which, or nothing where no final model was evaluated, or no classes are."""
     if task(words.members(found)) != CLASSES:
         return ""
-    parts: list[str] = []
+    parts: list[Markup] = []
     for group in found:
         finals = [run.evaluation for run in group.runs if run.evaluation]
         if not finals or len({one.classes for one in finals}) > 1:
             continue
-        matrix, classes = added(finals), finals[0].classes
-        told = "".join(f"<li>{escape(line)}</li>" for line in words.confusions(matrix, classes))
-        listing = f"<ol>{told}</ol>" if told else '<p class="soft">No class was taken for another.</p>'
-        picture = scroll(heat_map(matrix, classes), "confusion matrix")
+        matrix, classes = summed(finals), finals[0].classes
+        mistaken = words.confusions(matrix, classes)
+        listing = PIECES.numbered(mistaken) if mistaken else soft("No class was taken for another.")
+        picture = scroll(Markup(heat_map(matrix, classes)), "confusion matrix")
         caption = words.confusion_caption(group, numbers=len(classes) <= FEW)
-        drawing = f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+        drawing = PIECES.figure(picture, caption)
         if len(classes) > FEW:
             drawing = folded(f"All {len(classes)} × {len(classes)} pairs of classes", drawing, shown=not parts)
-        parts.append(f"<div><h3>{escape(spoken(group.label))}: most often</h3>{listing}{drawing}</div>")
+        parts.append(title(f"{spoken(group.label)}: most often") + listing + drawing)
     if not parts:
         return ""
     kind = "tiles" if "ff-confusion few" in parts[0] else "wide-tiles"
-    return section("Which classes are mistaken for which", f'<div class="{kind}">{"".join(parts)}</div>', "confusion")
+    return section("Which classes are mistaken for which", PIECES.boxes(parts, kind), "confusion")
 
 
 def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
@@ -157,14 +189,16 @@ def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
         firsts.setdefault(group.runs[0].park, group.runs[0])
     parts = []
     for i, (park, run) in enumerate(firsts.items()):
-        columns = min(len(park.devices), holdings.MOST_DEVICES)
-        width = int(80 + min(1020, (holdings.bubble_px(park) + 2) * columns))  # 120 columns fit a wide screen
-        drawing = holdings.holdings_figure(park, words.bin_noun(run))
+        columns = min(len(park.devices), charts.MOST_DEVICES)
+        width = int(80 + min(1020, (charts.bubble_px(park) + 2) * columns))  # 120 columns fit a wide screen
+        drawing = charts.holdings_figure(park, words.bin_noun(run))
         body = chart(f"holdings-{i}", drawing, words.holdings_caption(run, columns), drawn, width)
         if drawing.layout.height > LONG_PX:
             body = folded(f"All {len(park.classes)} {words.bin_nouns(run)} on {count(columns, 'device')}", body)
-        parts.append(f"<p>{escape(words.holdings_words(park, words.bin_noun(run)))}</p>{body}")
-    return section(f"Who holds which {words.bin_nouns(next(iter(firsts.values())))}", "".join(parts), "holdings")
+        parts.append(lines([words.holdings_words(park, words.bin_noun(run))]) + body)
+    return section(
+        f"Who holds which {words.bin_nouns(next(iter(firsts.values())))}", Markup("").join(parts), "holdings"
+    )
 
 
 def plan_section(found: Sequence[Group]) -> str:
@@ -172,20 +206,18 @@ def plan_section(found: Sequence[Group]) -> str:
     parts = []
     for group in contestants(found):
         run = group.runs[0]
-        parts.append(f"<h3>{escape(spoken(group.label))}</h3>")
+        parts.append(title(spoken(group.label)))
         if run.plan is None:
-            parts.append('<p class="soft">This run folder has no plan.json that can be read.</p>')
+            parts.append(soft("This run folder has no plan.json that can be read."))
             continue
         factories = {device.number: device.factory for device in run.park.devices}
         known = run.park.of_devices == len(factories)  # else no edges are drawn that only relay
         drawing = svg(run.plan, factories.__getitem__ if known else None, run.park.names)
         caption = words.plan_caption(run, handed='class="hand' in drawing)
-        picture = scroll(drawing, f"plan of {group.label}")
-        text = folded(
-            "The same as text", f'<pre tabindex="0">{escape(tree(run.plan, names=run.park.names))}</pre>', kind="text"
-        )
-        parts.append(f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>{text}")
-    return section("A round as a plan", "".join(parts), "plan")
+        picture = scroll(Markup(drawing), f"plan of {group.label}")
+        text = folded("The same as text", PIECES.verbatim(tree(run.plan, names=run.park.names)), kind="text")
+        parts.append(PIECES.figure(picture, caption) + text)
+    return section("A round as a plan", Markup("").join(parts), "plan")
 
 
 def config_section(found: Sequence[Group]) -> str:
@@ -195,12 +227,226 @@ def config_section(found: Sequence[Group]) -> str:
         inner = [
             folded(
                 f"{run.method}, seed {run.seed} ({run.folder.name})",
-                f'<pre tabindex="0">{escape(run.config)}</pre>',
+                PIECES.verbatim(run.config),
                 kind="text",
             )
             for run in group.runs
         ]
         few = len(inner) == 1 or len(found) == 1
-        parts.append("".join(inner) if few else folded(words.config_title(group), "".join(inner), kind="text"))
-    note = '<p class="soft">What each experiment file came to, with every default filled in, and where it ran.</p>'
-    return section("Resolved configuration", note + "".join(parts), "configuration")
+        parts.append(
+            Markup("").join(inner) if few else folded(words.config_title(group), Markup("").join(inner), kind="text")
+        )
+    note = soft("What each experiment file came to, with every default filled in, and where it ran.")
+    return section("Resolved configuration", note + Markup("").join(parts), "configuration")
+
+
+# -- costs and budgets -------------------------------------------------------------------------------------------------
+
+CURVES = (
+    "{title} against what all rounds so far cost on the network, as the experiments describe it. {how} The mean over "
+    "seeds is taken round by round, of the {name} and of the cost.{line}"
+)
+
+
+def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:
+    """Return what the target and all rounds cost, and the curves against it; nothing where no round has a price."""
+    rows, of = summary(words.members(found), target), judged(words.members(found))
+    kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
+    if not kinds:
+        return ""
+    head = ["method", *[f"{NAMES[kind]}, all rounds" for kind in kinds]]
+    if target is not None:
+        head[1:1] = [f"{name} to {target:g}" for name in ("rounds", *[NAMES[kind] for kind in kinds])]
+    body = table(_cost_caption(rows, target, of), head, [_cost_cells(row, kinds) for row in rows])
+    first = {spoken(one.label): one.runs[0].rounds[0].normalised for one in found if one.runs and one.runs[0].rounds}
+    asked = [f"{name} {amount('seconds', one.seconds)} and {amount('bytes', one.bytes)}"
+             for name, one in first.items() if one is not None]  # fmt: skip
+    if asked:
+        told = f"Of this, questions of the normalisation to all devices before round 1: {listed(asked)}."
+        body += soft(told)
+    line = "" if target is None else f" The dotted line is {target:g}."
+    how = words.curve_caption(found, share=of.share)
+    caption = CURVES.format(how=how, line=line, title=of.title, name=of.name)
+    parts = []
+    for kind in kinds:
+        drawing = charts.cost_figure(found, kind, target)
+        told = f"{of.title} against {NAMES[kind]} on the network."
+        parts.append(title(f"{of.title} against {NAMES[kind]}") + chart(f"cost-{kind}", drawing, told, drawn))
+    body += title("Curves") + soft(caption) + PIECES.boxes(parts, "pair")
+    return section("What it costs on the network", body, "cost")
+
+
+def _cost_cells(row: Row, kinds: Sequence[str]) -> list[str]:
+    whole = [amount(kind, row[kind]) for kind in kinds]
+    if row["target"] is None:
+        return [spoken(row["method"]), *whole]
+    rounds = row["rounds_to_target"]
+    reach = ["–" if rounds is None else amount("rounds", rounds).split()[0]]
+    reach += [amount(kind, row[f"{kind}_to_target"]) for kind in kinds]
+    return [spoken(row["method"]), *reach, *whole]
+
+
+def _cost_caption(rows: Sequence[Row], target: float | None, of: Figure) -> str:
+    mean = "Means over the seeds. " if any(len(row["seeds"]) > 1 for row in rows) else ""
+    reach = ""
+    if target is not None:
+        reach = (
+            f"To {target:g}: all rounds up to the first evaluated one that has this {of.name}; a dash where not every "
+            "seed reached it. "
+        )
+    return f"{reach}{mean}Bytes are those of all links together; 1 kB is 1000 bytes."
+
+
+def budget_section(runs: Sequence[Run], budget: Budget | None) -> str:
+    """Return who is best when a budget is used up; nothing without one."""
+    if budget is None:
+        return ""
+    of = judged(runs)
+    head = ["method", "seeds", of.name, "measured in round", "ended before"]
+    body = table(budget_caption(budget, of), head, [_budget_cells(row, of) for row in at(runs, budget)])
+    pairs = paired_at(runs, budget)
+    if pairs:
+        few = words.fewer(len(pairs), shown(runs, pairs))
+        rows = [words.paired_cells(row) for row in shown(runs, pairs)]
+        head = ["methods", "common seeds", "difference"]
+        body += title("Method against method") + table(few + _paired(of), head, rows)
+    return section(f"Who is best after {budget.words}", body, "budget")
+
+
+def budget_story(runs: Sequence[Run], budget: Budget) -> str:
+    """Say who is best when a budget is used, and which methods have no accuracy by then."""
+    of, rows = judged(runs), at(runs, budget)
+    known = sorted((row for row in rows if row[of.key] is not None), key=lambda row: -of.gain(row[of.key], 0.0))
+    if not known:
+        return f"After {budget.words}, no method has {of.phrase} with every seed."
+    told = [f"{spoken(row['method'])} {interval(row[of.key], row['half_width'], 3)}" for row in known[:MOST]]
+    more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
+    none = [spoken(row["method"]) for row in rows if row[of.key] is None]
+    rest = f"; {listed(none) if len(none) <= MOST else f'{len(none)} methods'} had none by then" if none else ""
+    values = "accuracies are" if of == ACCURACY else f"values of {of.name} are"
+    return f"After {budget.words}, the {values}: {', '.join(told)}{more}{rest}."
+
+
+def _paired(of: Figure) -> str:
+    """Say how paired differences at a budget were made."""
+    how = "How much more accurate the first method is than the second"
+    if of != ACCURACY:
+        how = f"The first method's {of.name} minus the second's ({of.kind.better} is better)"
+    return (
+        f"{how} when both have used the budget, seed by seed: mean and 95 % Student-t interval over the common seeds. "
+        "An interval that contains 0 does not tell them apart."
+    )
+
+
+def budget_caption(budget: Budget, of: Figure = ACCURACY) -> str:
+    """Say how a row of the budget's table was made."""
+    return (
+        f"{of.title} in each run's last evaluated round that was complete within {budget.words}: mean and 95 % "
+        "Student-t interval over the seeds. A dash: not every seed has such a round, or training had diverged. Ended "
+        "before: seeds whose run was over before the budget was used, and count with their last evaluated round."
+    )
+
+
+def _budget_cells(row: Row, of: Figure) -> list[str]:
+    rounds = ", ".join("–" if number is None else str(number) for number in row["in_rounds"])
+    ended = ", ".join(map(str, row["ended"])) or "–"
+    seeds = ", ".join(map(str, row["seeds"]))
+    return [spoken(row["method"]), seeds, interval(row[of.key], row["half_width"]), rounds, ended]
+
+
+# -- predicted numbers -------------------------------------------------------------------------------------------------
+
+FIGURES: dict[str, Callable[[ErrorsOfRecord], float]] = {
+    "RMSE": lambda one: one.rmse,
+    "mean absolute error": lambda one: one.mae,
+    "mean error": lambda one: one.bias,
+}
+
+
+def errors_section(found: Sequence[Group], drawn: Drawn) -> str:
+    """Return predicted numbers beside the true ones, or nothing where no run predicts any."""
+    known = [(group, every) for group in found if (every := _errors(group))]
+    if not known:
+        return ""
+    first = known[0][1][0]
+    body = chart("predicted", scatter(known), _errors_caption(known), drawn)
+    body += title("Error by range") + _by_name(known, [one.name for one in first.ranges], "ranges", first)
+    if first.levels:
+        body += title("How often the learnt levels hold") + _calibration(known, first)
+    if len(first.targets) > 1:
+        names = [one.name for one in first.targets]
+        body += folded(f"All {len(names)} targets", scroll(_by_name(known, names, "targets", first), "all targets"))
+    return section("Predicted against true", body, "predicted")
+
+
+def _errors(group: Group) -> list[ErrorsRecord]:
+    return [run.evaluation.errors for run in group.runs if run.evaluation and run.evaluation.errors]
+
+
+def _errors_caption(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> str:
+    group, errors = known[0]
+    first, points = errors[0], len(errors[0].points.true)
+    some = "" if points == first.samples else f" of {first.samples:,}, evenly over the true values"
+    capped = "" if first.cap is None else f" True values above {first.cap:g} count as it."
+    several = "" if len(first.targets) == 1 else f" Drawn is '{first.targets[0].name}'."
+    seeds = "" if len(group.runs) == 1 else f", seed {group.runs[0].seed}"
+    bars = ""
+    if first.levels:
+        bars = f" Intervals lie between the levels {first.levels[0]:g} and {first.levels[-1]:g}."
+        bars = bars if points <= FEW_POINTS else ""
+    hidden = "" if len(known) <= AT_ONCE else " A click on a name shows its method or hides it."
+    return (
+        f"The last round's model{seeds}: {count(points, 'sample')}{some}. Predictions on the dotted line are right, "
+        f"those above it too high.{capped}{bars}{several}{hidden}"
+    )
+
+
+def _by_name(
+    known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], names: Sequence[str], part: str, first: ErrorsRecord
+) -> str:
+    """Return a table of errors by the names of ranges or of targets; means over the seeds."""
+    head = ["range" if part == "ranges" else "target", "samples"]
+    if len(known) > 1:
+        head += [f"{spoken(group.label)}: RMSE (mean error)" for group, _ in known]
+    else:
+        head += [*FIGURES, *(["inside the interval"] if first.levels else [])]
+    rows = []
+    for name in names:
+        cells = []
+        for _, errors in known:
+            mine = [one for every in errors for one in getattr(every, part) if one.name == name]
+            values = [_mean_number([read(one) for one in mine]) for read in FIGURES.values()]
+            if len(known) > 1:
+                cells.append(f"{values[0]} ({values[-1]})")
+                continue
+            cells += [*values, *([_mean_percent([one.inside or 0.0 for one in mine])] if first.levels else [])]
+        many = next((one.samples for one in getattr(first, part) if one.name == name), 0)
+        rows.append([name, f"{many:,}", *cells])
+    unit = f" in {first.unit}" if first.unit else ""
+    several = "; means over the seeds" if any(len(errors) > 1 for _, errors in known) else ""
+    return table(f"Errors{unit}: predicted − true{several}.", head, rows)
+
+
+def _calibration(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], first: ErrorsRecord) -> str:
+    """Return which share of the true numbers is not above each learnt level."""
+    rows = []
+    for i, level in enumerate(first.levels):
+        shares = [_mean_percent([every.targets[0].below[i] for every in errors]) for _, errors in known]
+        rows.append([f"{100 * level:g} %", *shares])
+    inside = [_mean_percent([every.targets[0].inside or 0.0 for every in errors]) for _, errors in known]
+    rows.append([f"{100 * (first.levels[-1] - first.levels[0]):g} % between", *inside])
+    head = [
+        "level",
+        *[f"not above it, {spoken(group.label)}" if len(known) > 1 else "not above it" for group, _ in known],
+    ]
+    wide = listed([f"{100 * level:g} %" for level in first.levels])
+    note = f"The share of true values that are not above the predicted levels {wide}: alike where they are calibrated."
+    return table(note, head, rows)
+
+
+def _mean_number(values: Sequence[float]) -> str:
+    return f"{mean(values):.4g}".replace("-", "−") if values else "–"
+
+
+def _mean_percent(values: Sequence[float]) -> str:
+    return f"{100 * mean(values):.1f} %" if values else "–"

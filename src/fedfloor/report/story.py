@@ -1,18 +1,30 @@
-"""What happened, in plain words: who reached the target when, who won by how much, and is it more than chance?"""
+"""The results in plain words: the target, the winner, chance, references, thresholds, and what a figure hides."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import mean, median
 
-from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import count
-from fedfloor.report import decided
-from fedfloor.report.contrast import contrast
-from fedfloor.report.groups import Group, contestants, figures_of, judged, last_lines, placed, spoken
-from fedfloor.report.numbers import figure, interval, listed
-from fedfloor.report.price import KINDS, amount
-from fedfloor.report.privacy import privacy
-from fedfloor.report.remarks import remarks
+import numpy as np
+
+from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
+from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL, count
+from fedfloor.report.groups import (
+    CLASSES,
+    Group,
+    contestants,
+    figures_of,
+    judged,
+    last_lines,
+    placed,
+    spoken,
+    task,
+    values,
+)
+from fedfloor.report.ledger import Evaluation, Run, privacy
+from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
+from fedfloor.report.records import DecidedRecord, DecideRecord
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 
 LEAST = {
@@ -34,7 +46,7 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
     rows, of, best = summary(runs, target), judged(runs), _leader(rivals)
     place = standing(rivals)
     reached = "" if place and target is None else verdict(rows, of)
-    decisions = [decided.story(one) for one in best]
+    decisions = [decision_story(one) for one in best]
     told = [apart(found), reached, prices(rows, of), place, *decisions, *remarks(rivals), winner(rivals)]
     told += [contrast(found, one) for one in best]
     told += [devices(one) for one in best]
@@ -82,7 +94,7 @@ def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
     Only methods are compared all of whose seeds reached the target.
     """
     there = [row for row in rows if row["rounds_to_target"] is not None]
-    kinds = [kind for kind in KINDS if any(row[f"{kind}_to_target"] for row in there)]
+    kinds = [kind for kind in COSTS if any(row[f"{kind}_to_target"] for row in there)]
     if not kinds:
         return ""
     first: dict[str, list[str]] = {}
@@ -296,3 +308,270 @@ def reported(found: Sequence[Group]) -> str:
             )
     public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
     return f"With noise: {listed(parts)}.{public}" if parts else ""
+
+
+SMOOTH = 3  # evaluations whose median is looked at: one bad round is no trend
+RISE = 1.1  # times the lowest
+
+
+def remarks(found: Sequence[Group]) -> list[str]:
+    """Return the baseline, the models that predict one class only, and the losses that rise."""
+    classes = task(run for group in found for run in group.runs) == CLASSES
+    own = (baseline(found), one_class(found)) if classes else (mean_baseline(found),)
+    return [text for text in (*own, rising(found)) if text]
+
+
+def baseline(found: Sequence[Group]) -> str:
+    """Return what always answering the most frequent class of the test samples would reach, in words."""
+    runs = [run for group in found for run in group.runs]
+    finals = {tuple(map(sum, run.evaluation.confusion)): run.evaluation for run in runs if run.evaluation}
+    if not finals or len({one.classes for one in finals.values()}) > 1:
+        return ""
+    of = judged(runs)
+    told = []
+    for one in (ACCURACY, of) if of != ACCURACY else (ACCURACY,):
+        reached = [value for final in finals.values() if (value := constant(final, one)) is not None]
+        if reached:
+            low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))
+            told.append(f"{one.phrase} of {low if low == high else f'{low} to {high}'}")
+    names = " or ".join(dict.fromkeys(f"'{majority(final)}'" for final in finals.values()))
+    return f"Always predicting {names} would reach {' and '.join(told)}." if told else ""
+
+
+def mean_baseline(found: Sequence[Group]) -> str:
+    """Return what always predicting the mean of the test values would reach, in words.
+
+    It follows from the figures of any model of one target: R² = 1 − RMSE²/s², with s the RMSE of the mean. Arrays may
+    have several targets, whose mean figures do not tell it.
+    """
+    runs = [run for group in found for run in group.runs]
+    several = any(str(run.settings.data.get("path", "")).endswith(".npz") for run in runs)
+    if task(runs) != "regression" or judged(runs).kind.name != "RMSE" or several:
+        return ""
+    figures = [run.rounds[-1].figures or {} for run in runs if run.rounds]
+    both = [(one.get("RMSE"), one.get("R2")) for one in figures]
+    reached = [rmse / math.sqrt(1 - r2) for rmse, r2 in both if rmse is not None and r2 is not None and r2 < 1]
+    if not reached:
+        return ""
+    low, high = (figure(value, 2) for value in (min(reached), max(reached)))
+    amount = judged(runs).amount(low if low == high else f"{low} to {high}")
+    return f"Always predicting the mean of the test values would reach an RMSE of {amount}."
+
+
+def _digits(value: float) -> int:
+    """Return the decimals that tell a share from 0 and from 1."""
+    return 3 if 0 < value < 0.01 or 0.985 < value < 1 else 2
+
+
+def majority(final: Evaluation) -> str:
+    """Return the most frequent class of the test samples, the first of equals."""
+    return final.classes[int(np.argmax(np.sum(final.confusion, axis=1)))]
+
+
+def constant(final: Evaluation, of: Figure) -> float | None:
+    """Return a figure of the best model that looks at no sample: always the most frequent class, the class mix as odds.
+
+    Its loss is the entropy of the mix, −Σ_c p(c)·ln p(c); its scores are all equal.
+
+    >>> final = Evaluation(1, "test", None, ("ok", "fault"), ((80, 10), (5, 5)), (), ())
+    >>> constant(final, ACCURACY), round(constant(final, LOSS), 4)
+    (0.9, 0.3251)
+    """
+    counts = np.sum(final.confusion, axis=1)
+    table = np.zeros((len(counts), len(counts)), np.int64)
+    table[:, int(np.argmax(counts))] = counts
+    mix = counts[counts > 0] / counts.sum()
+    asked = of.scored(final.classes)
+    ranked = {c: Ranking(counts[[c]], (counts.sum() - counts[c])[None]) for c in asked}
+    return of.value(Predictions(table, float(-(mix * np.log(mix)).sum()), ranked), final.classes)
+
+
+def one_class(found: Sequence[Group]) -> str:
+    """Return which final models predict one class for every test sample, in words."""
+    told = []
+    for group in found:
+        known = [(run, run.evaluation) for run in group.runs if run.evaluation]
+        same = [(run, name) for run, one in known if (name := only(one)) is not None]
+        if same:
+            names = listed(list(dict.fromkeys(f"'{name}'" for _, name in same)))
+            seeds = "" if len(same) == len(group.runs) else f" with seed {listed([str(run.seed) for run, _ in same])}"
+            told.append(f"that of {spoken(group.label)}{seeds} predicts {names} for every test sample")
+    return f"A model that has not learnt to tell the classes apart: {'; '.join(told)}." if told else ""
+
+
+def only(final: Evaluation) -> str | None:
+    """Return the class that a model predicts for every sample, of several classes; None where it predicts several."""
+    table = np.array(final.confusion)
+    taken = np.flatnonzero(table.sum(axis=0))
+    return final.classes[int(taken[0])] if len(taken) == 1 and np.count_nonzero(table.sum(axis=1)) > 1 else None
+
+
+def rising(found: Sequence[Group]) -> str:
+    """Return where the loss on the test data rises while training goes on, in words."""
+    told = []
+    for group in found:
+        risen = [(run, *ends) for run in group.runs if (ends := risen_from(run)) is not None]
+        if risen:
+            run, best, low, high = risen[0]
+            seeds = "" if len(group.runs) == 1 else f" (seed {run.seed}; {len(risen)} of {len(group.runs)} seeds)"
+            told.append(f"{spoken(group.label)} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
+    if not told:
+        return ""
+    more = (
+        "The model grows too sure of its mistakes, and its probabilities are less to be trusted than before: fewer "
+        "rounds, a smaller learning rate or calibrated confidence help."
+    )
+    if task(run for group in found for run in group.runs) != CLASSES:
+        more = "The model fits its training samples ever closer, and others no longer: fewer rounds, or a smaller rate."
+    return f"The test loss rises: {'; '.join(told)}. {more}"
+
+
+def risen_from(run: Run) -> tuple[int, float, float] | None:
+    """Return (round, lowest, last) of a test loss that is a tenth above its lowest by the end; None where it is not.
+
+    Both are medians of three evaluations.
+    """
+    found = values(run, LOSS.read)
+    rounds, losses = list(found), list(found.values())
+    smooth = [median(losses[i - SMOOTH : i]) for i in range(SMOOTH, len(losses) + 1)]
+    if len(smooth) < SMOOTH + 1:
+        return None
+    low = min(smooth)
+    best = smooth.index(low)
+    return (rounds[best + SMOOTH // 2], low, smooth[-1]) if smooth[-1] > RISE * low else None
+
+
+ABOUT = {
+    POOLED: "pooled training (the same network, all data in one place)",
+    LOCAL_ONLY: "local training only (the same network, each device by itself)",
+    SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
+    PERSISTENCE: "persistence (the last value goes on)",
+    SEASONAL: "the seasonal forecast (the value a season before)",
+}
+# where the method is behind, and where it is ahead: the method, the reference, by how much, of which figure
+PLAIN = ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}")
+OPENINGS = {
+    POOLED: (
+        "Federation has a cost: {} is behind {} by {} of {}",
+        "Federation costs nothing: {} is ahead of {} by {} of {}",
+    ),
+    LOCAL_ONLY: (
+        "Federation brings nothing: {} is behind {} by {} of {}",
+        "Federation brings a gain: {} is ahead of {} by {} of {}",
+    ),
+    SCIKIT_LEARN: PLAIN,
+    PERSISTENCE: PLAIN,
+    SEASONAL: PLAIN,
+}
+
+
+def contrast(found: Sequence[Group], first: Group) -> str:
+    """Return what federation costs against pooled training and brings against local training, seed by seed.
+
+    Args:
+        found: all groups of a report.
+        first: the method that is compared.
+    """
+    told, of = list[str](), judged([*first.runs, *(run for group in found for run in group.runs)])
+    for name in OPENINGS:
+        same = [group for group in found if group.runs[0].method == name and group.label != first.label]
+        rows = paired([*first.runs, *same[0].runs]) if len(same) == 1 else []
+        told += [_sentence(name, first, seen_from(row, first.label), of) for row in rows]
+    return " ".join(told)
+
+
+def _sentence(name: str, first: Group, row: Row, of: Figure) -> str:
+    gap, width = of.gain(row["difference"], 0.0), row["half_width"]
+    if gap == 0 and not width:
+        equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
+        return f"{first.label.shown} and {ABOUT[name]} {equal}."
+    said = (first.label.shown, ABOUT[name], of.amount(figure(abs(gap), 3)), of.name)
+    if width is None:
+        return f"{PLAIN[gap > 0].format(*said)} with one common seed: whether that is chance, more seeds show."
+    ends = f"95 % interval {figure(abs(gap) - width, 3)} to {figure(abs(gap) + width, 3)}, {len(row['seeds'])} seeds"
+    if abs(gap) <= width:
+        return f"No difference can be told: {PLAIN[gap > 0].format(*said)} ({ends}); the interval contains 0."
+    return f"{OPENINGS[name][gap > 0].format(*said)} ({ends})."
+
+
+DECISION_HEAD = ["method", "seed", "decided", "recall", "precision", "F1", "found", "missed", "false alarms"]
+SHARES = ("recall", "precision", "f1")
+COUNTS = ("found", "missed", "false_alarms")
+
+
+def decided(run: Run) -> tuple[str, DecideRecord] | None:
+    """Return the class that has a threshold in a run's last model, and what is known of it; None without one."""
+    final = run.evaluation
+    if final is None or final.decide is None or final.decide.positive is None:
+        return None
+    return final.classes[final.decide.positive], final.decide
+
+
+def decision_story(group: Group) -> str:
+    """Return a group's threshold and its figures beside those of the likeliest class, means over the seeds."""
+    known = [one for one in map(decided, group.runs) if one is not None]
+    if not known or len({(name, made.validation.by) for name, made in known}) > 1:
+        return ""
+    (name, first), every = known[0], [made for _, made in known]
+    limits = [made.threshold for made in every]
+    low, high = f"{min(limits):.4g}", f"{max(limits):.4g}"
+    many = "" if len(every) == 1 else f", means of {len(every)} seeds"
+    return (
+        f"{spoken(group.label)} decides for '{name}' where its probability is at least "
+        f"{low if low == high else f'{low} to {high}'} ({_decision_rule(name, first)}). On the "
+        f"{_decided_on(group.runs[0])} samples{many}: {_decided_words([made.decided for made in every])}; by the "
+        "likeliest class, as in all other figures here: "
+        f"{_decided_words([made.likeliest for made in every])}."
+    )
+
+
+def _decided_words(found: Sequence[DecidedRecord]) -> str:
+    shares = [f"{'F1' if of == 'f1' else of} {figure(_decision_mean(found, of), 3)}" for of in SHARES]
+    alarms = [one.false_alarms for one in found]
+    many = count(alarms[0], "false alarm") if len(set(alarms)) == 1 else f"{mean(alarms):.1f} false alarms"
+    return listed([*shares, many])
+
+
+def _decision_mean(found: Sequence[DecidedRecord], of: str) -> float | None:
+    """Return the mean of a figure; None where a seed has none."""
+    values = [getattr(one, of) for one in found]
+    return None if None in values else mean(values)
+
+
+def _decision_rule(name: str, made: DecideRecord) -> str:
+    held = made.validation
+    kept = ", which no threshold reaches there" if held.missed_rule else ""
+    return f"{held.by}{kept}; chosen on {count(held.samples, 'validation sample')}, {held.positives:,} of them '{name}'"
+
+
+def _decided_on(run: Run) -> str:
+    return "test" if run.on == "test" else "same validation"
+
+
+def decision_rows(found: Sequence[Group]) -> list[list[str]]:
+    """Return two rows of text per run that has a threshold: what it comes to, and the likeliest class."""
+    cells = []
+    for group in found:
+        for run in group.runs:
+            if (known := decided(run)) is None:
+                continue
+            name, made = known
+            ways = {f"'{name}' from {made.threshold:.4g} on": made.decided, "likeliest class": made.likeliest}
+            for way, one in ways.items():
+                shares = [figure(getattr(one, of)) for of in SHARES]
+                cells.append([spoken(group.label), str(run.seed), way, *shares,
+                              *[f"{getattr(one, of):,}" for of in COUNTS]])  # fmt: skip
+    return cells
+
+
+def decision_caption(found: Sequence[Group]) -> str:
+    """Return how the thresholds were chosen, and on which samples the figures are."""
+    runs = [run for group in found for run in group.runs]
+    known = [(run, *one) for run in runs if (one := decided(run)) is not None]
+    ways = listed(list(dict.fromkeys(_decision_rule(name, made) for _, name, made in known)))
+    on = listed(list(dict.fromkeys(_decided_on(run) for run, _, _ in known)))
+    return (
+        f"The last round's model on the {on} samples. A sample is of the class where its probability reaches the "
+        f"threshold ({ways}), else of the likeliest other class. predict and ONNX files decide by the threshold; the "
+        "headline and all other figures of this page are those of the likeliest class."
+    )

@@ -1,9 +1,10 @@
-"""A plan's nodes in short, plain words, for the terminal tree and the picture."""
+"""One round in words: a line per node, and a tree of lines for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import fields
+from itertools import groupby
 
 from fedfloor.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import (
@@ -21,7 +22,7 @@ from fedfloor.plan.nodes import (
     Train,
     Work,
 )
-from fedfloor.plan.walk import children
+from fedfloor.plan.walk import children, devices
 
 MIXES = {
     "by_samples": "mean by samples", "equal": "plain mean", "inverse_distance": "mean by inverse distance",
@@ -189,3 +190,47 @@ def shape(node: Node) -> Hashable:
             return ("probe", node.what, tuple(node.settings.items()), node.at.kind)
         case _:
             return (type(node), str(_own(node)), tuple(map(shape, children(node))))
+
+
+def tree(node: Node, limit: int = 4, names: Names = NUMBERED) -> str:
+    """Draw a plan as a tree of lines; of more than ``limit`` neighbours that look alike only the first two are drawn.
+
+    ``names`` are those of sites.
+
+    >>> from fedfloor.plan.nodes import Parallel, Repeat, Sequence, Train, Work, device
+    >>> work = Work(epochs=1, rate=0.01)
+    >>> ring = Repeat(5, Sequence(tuple(Train(device(k), work) for k in range(8))), tick=False)
+    >>> print(tree(Parallel((ring, Train(device(9), work)))))
+    in parallel: 2 branches, meets at the cloud (mean by samples)
+    ├─ 5 laps
+    │  └─ one after another: 8
+    │     ├─ device 0: 1 epoch, b 32, η 0.01
+    │     ├─ device 1: 1 epoch, b 32, η 0.01
+    │     └─ … 6 more like this (devices 2–7)
+    └─ device 9: 1 epoch, b 32, η 0.01
+    """
+    return "\n".join([heading(node, names), *_below(node, "", limit, names)])
+
+
+def _below(node: Node, indent: str, limit: int, names: Names) -> Iterator[str]:
+    entries = list(_entries(children(node), limit, names))
+    for i, entry in enumerate(entries):
+        last = i == len(entries) - 1
+        branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        if isinstance(entry, str):
+            yield indent + branch + entry
+        else:
+            yield indent + branch + heading(entry, names)
+            yield from _below(entry, indent + deeper, limit, names)
+
+
+def _entries(siblings: tuple[Node, ...], limit: int, names: Names) -> Iterator[Node | str]:
+    for _, run in groupby(siblings, key=shape):
+        alike = list(run)
+        if len(alike) <= limit:
+            yield from alike
+            continue
+        yield from alike[:2]
+        hidden = set().union(*(devices(one) for one in alike[2:]))
+        who = f" (devices {names.many(hidden)})" if hidden else ""
+        yield f"… {len(alike) - 2} more like this{who}"

@@ -1,0 +1,505 @@
+"""The charts as Plotly figures: curves, classes, factories, devices; Plotly is imported where it is used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from fedfloor.figures import ACCURACY, LOSS, Figure
+from fedfloor.report.groups import (
+    CLASSES,
+    Against,
+    Group,
+    curve,
+    figures_of,
+    half_width,
+    judged,
+    last_lines,
+    placed,
+    spoken,
+    task,
+    values,
+)
+from fedfloor.report.ledger import Matrix, Park, Round, Run, by_place, spent
+from fedfloor.report.numbers import NAMES, unit
+from fedfloor.report.records import ErrorsRecord
+from fedfloor.report.table import cost
+
+# After Okabe and Ito's palette (jfly.uni-koeln.de/color), moved so that each is seen on white and on near-black.
+COLOURS = ("#2b7bd1", "#d55e00", "#0b9b74", "#b06ac4", "#b58500", "#39a5dc", "#d4467f", "#75808c")
+DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down")
+HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
+GREY = "#808a96"  # seen on white and on black
+SHADE = "rgba(128,138,150,0.10)"
+
+
+def layout(height: int = 380) -> dict[str, Any]:
+    """Return what all charts have in common; the page's style sheet colours text and grid."""
+    return {
+        "template": "none",
+        "height": height,
+        "margin": {"l": 56, "r": 16, "t": 24, "b": 50},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": True,
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "font": {"size": 13}},
+        "font": {"family": "system-ui, sans-serif", "size": 13},
+        "xaxis": {"automargin": True, "zeroline": False, "title": {"font": {"size": 14}}},
+        "yaxis": {"automargin": True, "zeroline": False, "title": {"font": {"size": 14}, "standoff": 12}},
+    }
+
+
+def faint(colour: str, share: float = 0.16) -> str:
+    """Return a colour that lets what is below shine through.
+
+    >>> faint("#ff0000")
+    'rgba(255,0,0,0.16)'
+    """
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{share:g})"
+
+
+MARKED = 12  # symbols along a curve: enough to tell curves apart without their colours
+
+
+def headline_figure(found: Sequence[Group], target: float | None = None) -> Any | None:
+    """Draw the headline against rounds; None if nothing was evaluated.
+
+    Args:
+        found: the runs, grouped by experiment.
+        target: a value to mark with a line.
+    """
+    of = judged(run for group in found for run in group.runs)
+    figure = _curves(found, of.read, of.axis, share=of.share)
+    if figure is not None and target is not None:
+        figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
+    return figure
+
+
+def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) -> Any | None:
+    """Draw the headline against what the rounds cost; None if nothing was evaluated or no run cost anything of it.
+
+    Args:
+        found: the runs, grouped by experiment.
+        kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
+        target: a value to mark with a line.
+    """
+    most = max((cost(run, kind) or 0.0 for group in found for run in group.runs), default=0.0)
+    if not most:
+        return None
+    size, symbol = unit(kind, most)
+    use = spent(kind)
+
+    def scaled(line: Round) -> float | None:
+        used = use(line)
+        return None if used is None else used / size
+
+    of = judged(run for group in found for run in group.runs)
+    figure = _curves(found, of.read, of.axis, share=of.share, against=scaled)
+    if figure is not None:
+        figure.update_layout(xaxis_title_text=f"{NAMES[kind]} on the network ({symbol})", hovermode="closest")
+        figure.update_xaxes(tickformat="", dtick=None, rangemode="tozero")
+        if target is not None:
+            figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
+    return figure
+
+
+def loss_figure(found: Sequence[Group]) -> Any | None:
+    """Draw the loss against rounds; None if nothing was evaluated."""
+    classes = task(run for group in found for run in group.runs) == CLASSES
+    return _curves(found, LOSS.read, LOSS.axis if classes else "loss (of scaled targets)", share=False)
+
+
+def _curves(
+    found: Sequence[Group], what: Against, name: str, *, share: bool, against: Against | None = None
+) -> Any | None:
+    import plotly.graph_objects as go
+
+    traces: list[Any] = []
+    for i, group in enumerate(found):
+        traces += _group_traces(go, group, what, i, share=share, against=against)
+    if not traces:
+        return None
+    figure = go.Figure(traces)
+    figure.update_layout(**layout() | {"showlegend": len(found) > 1}, hovermode="x unified")
+    figure.update_layout(xaxis_title_text="round", yaxis_title_text=name)
+    longest = max(run.last for group in found for run in group.runs)
+    figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
+    if share:
+        figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def _group_traces(go: Any, group: Group, what: Against, i: int, *, share: bool, against: Against | None) -> list[Any]:
+    mean = curve(group, what, against)
+    colour = COLOURS[i % len(COLOURS)]
+    traces = []
+    if mean.half_width is not None and mean.rounds:
+        low, high = (0.0, 1.0) if share else (0.0, float("inf"))
+        up = [min(m + h, high) for m, h in zip(mean.mean, mean.half_width, strict=True)]
+        down = [max(m - h, low) for m, h in zip(mean.mean, mean.half_width, strict=True)]
+        around, back = [*mean.rounds, *reversed(mean.rounds)], [*up, *reversed(down)]
+        band = {"fill": "toself", "fillcolor": faint(colour), "line": {"width": 0}, "mode": "lines"}
+        quiet = {"hoverinfo": "skip", "legendgroup": group.label, "showlegend": False}
+        traces.append(go.Scatter(x=around, y=back, **band, **quiet))
+    if len(group.runs) > 1 and mean.rounds:
+        traces += [_seed_trace(go, group, run, what, against, colour) for run in group.runs]
+    if mean.rounds:
+        line = {"color": colour, "width": 2.6, "dash": DASHES[i % len(DASHES)]}
+        marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8, "color": colour, "maxdisplayed": MARKED}
+        own = {"name": spoken(group.label), "legendgroup": group.label, "line": line, "marker": marker}
+        tip = "%{y:.4f}" if against is None else "%{y:.4f} at %{x:.4g}"
+        traces.append(
+            go.Scatter(x=list(mean.rounds), y=list(mean.mean), mode="lines+markers", hovertemplate=tip, **own)
+        )
+    return traces
+
+
+def _seed_trace(go: Any, group: Group, run: Run, what: Against, against: Against | None, colour: str) -> Any:
+    series = values(run, what)
+    places = values(run, against) if against else dict(zip(series, series, strict=True))
+    points = [(places[number], value) for number, value in series.items() if number in places]
+    line = {"color": colour, "width": 0.8}
+    quiet = {"showlegend": False, "hoverinfo": "skip", "opacity": 0.55, "mode": "lines", "legendgroup": group.label}
+    return go.Scatter(x=[x for x, _ in points], y=[y for _, y in points], line=line, **quiet)
+
+
+Samples = list[list[float]]  # the seeds' values, a list for each name
+
+
+def class_figure(found: Sequence[Group]) -> Any | None:
+    """Draw the accuracy per class in the last evaluated round, a mark per experiment; None if there is none."""
+    import plotly.graph_objects as go
+
+    measured = [(i, group, samples) for i, group in enumerate(found) if (samples := class_samples(group))]
+    if not measured:
+        return None
+    names = max((group.runs[0].park.classes for _, group, _ in measured), key=len)
+    traces = []
+    for place, (i, group, samples) in enumerate(measured):
+        colour = COLOURS[i % len(COLOURS)]
+        shift = (place - (len(measured) - 1) / 2) * 0.62 / len(measured)
+        known = [(row, sample) for row, sample in enumerate(samples) if sample]
+        means = [sum(sample) / len(sample) for _, sample in known]
+        marker = {"color": colour, "symbol": SYMBOLS[i % len(SYMBOLS)], "size": 9}
+        own = {"mode": "markers", "name": spoken(group.label), "marker": marker}
+        own |= {"error_x": _whiskers([sample for _, sample in known], colour)}
+        tips = {"text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"}
+        traces.append(go.Scatter(x=means, y=[row + shift for row, _ in known], **own, **tips))
+    figure = go.Figure(traces)
+    height = 110 + len(names) * max(22, 11 * len(measured))
+    figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1))
+    figure.update_layout(xaxis_title_text="accuracy (share right)")
+    figure.update_xaxes(range=[-0.02, 1.03], side="bottom")
+    figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(names), range=[len(names) - 0.4, -0.6])
+    return figure
+
+
+def class_samples(group: Group) -> Samples:
+    """Return the accuracies of each class in the last round that every seed evaluated."""
+    columns = [line.by_class for line in last_lines(group, lambda line: line.by_class) if line.by_class is not None]
+    return [[value for value in column if value is not None] for column in zip(*columns, strict=False)]
+
+
+def factory_figure(found: Sequence[Group]) -> Any | None:
+    """Draw the final models' headline per factory, a bar per experiment; None if no run has an evaluation of it."""
+    import plotly.graph_objects as go
+
+    of = placed(run for group in found for run in group.runs)
+    measured = [
+        (i, group, by_place(finals, lambda one: one.factories, of))
+        for i, group in enumerate(found)
+        if (finals := [r.evaluation for r in group.runs if r.evaluation])
+    ]
+    called = found[0].runs[0].park.names
+    names = {
+        place[0]: place[1] or called.site("factory", place[0])
+        for _, _, places in measured for place, values in places.items() if values
+    }  # fmt: skip
+    if not names:
+        return None
+    bars = []
+    for i, group, places in measured:
+        samples = {place[0]: values for place, values in places.items() if values}
+        colour = COLOURS[i % len(COLOURS)]
+        own = {"name": spoken(group.label), "orientation": "h", "marker": _hatched(colour, i)}
+        own |= {"error_x": _whiskers(list(samples.values()), GREY, of), "hovertemplate": "%{y}: %{x:.4f}"}
+        means = [sum(values) / len(values) for values in samples.values()]
+        bars.append(go.Bar(x=means, y=[names[number] for number in samples], **own))
+    figure = go.Figure(bars)
+    height = 110 + len(names) * (12 + 15 * len(bars))
+    figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1), barmode="group", bargap=0.25)
+    figure.update_layout(xaxis_title_text=_axis(found, of))
+    order = [names[number] for number in sorted(names)]
+    figure.update_xaxes(**{"range": [0, 1.03]} if of.share else {"rangemode": "tozero"})
+    figure.update_yaxes(
+        type="category", ticksuffix=" ", categoryorder="array", categoryarray=order, autorange="reversed", title=""
+    )
+    return figure
+
+
+def device_figure(found: Sequence[Group]) -> Any | None:
+    """Draw, per experiment, the headline of the 10, 50 and 90 % device in the last evaluated round; None without."""
+    import plotly.graph_objects as go
+
+    traces, rows = [], 0
+    of = placed(run for group in found for run in group.runs)
+    for i, group in enumerate(found):
+        lines = last_lines(group, lambda line: line.spread(of))
+        spreads = [spread for line in lines if (spread := line.spread(of))]
+        if not spreads:
+            continue
+        traces += [*_dots(go, group, i, rows, of), _spread(go, group, spreads, i, rows)]
+        rows += 1
+    if not traces:
+        return None
+    figure = go.Figure(traces)
+    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, of))
+    labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
+    figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
+    return figure
+
+
+def _axis(found: Sequence[Group], of: Figure) -> str:
+    expected = figures_of(run for group in found for run in group.runs) == "expected"
+    return f"{'expected ' if expected else ''}{of.axis}"
+
+
+def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> Any:
+    picked = ([s.p10 for s in spreads], [s.p50 for s in spreads], [s.p90 for s in spreads])
+    ends = [sum(column) / len(column) for column in picked]
+    colour = COLOURS[i % len(COLOURS)]
+    marker = {"symbol": ["line-ns", "diamond", "line-ns"], "size": [16, 12, 16], "color": colour, "opacity": 1}
+    marker["line"] = {"width": [3, 0, 3], "color": colour}
+    own = {"mode": "lines+markers", "line": {"color": colour, "width": 5}, "marker": marker}
+    words = [f"{name} % of devices are below" for name in (10, 50, 90)]
+    tips = {"text": words, "hovertemplate": "%{x:.4f}: %{text}<extra>%{fullData.name}</extra>"}
+    return go.Scatter(x=ends, y=[row] * 3, name=spoken(group.label), showlegend=False, **own, **tips)
+
+
+def _dots(go: Any, group: Group, i: int, row: int, of: Figure) -> list[Any]:
+    """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
+    finals = [run.evaluation for run in group.runs if run.evaluation]
+    places = {place: values for place, values in by_place(finals, lambda one: one.devices, of).items() if values}
+    if not places:
+        return []
+    means = [sum(values) / len(values) for values in places.values()]
+    called = group.runs[0].park.names
+    names = [name or called.site("device", number) for number, name, _ in places]
+    marker = {"size": 7, "color": faint(COLOURS[i % len(COLOURS)], 0.55), "symbol": "circle", "line": {"width": 0}}
+    tips = {"text": names, "hovertemplate": "%{text}: %{x:.4f}<extra></extra>"}
+    return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]
+
+
+def _whiskers(samples: Samples, colour: str, of: Figure = ACCURACY) -> dict[str, Any]:
+    means = [sum(sample) / len(sample) for sample in samples]
+    widths = [half_width(sample) or 0.0 for sample in samples]
+    most = 1.0 if of.share else math.inf
+    up = [min(width, most - mean) for mean, width in zip(means, widths, strict=True)]
+    down = [min(width, max(mean, 0.0)) for mean, width in zip(means, widths, strict=True)]
+    shown = {"visible": any(widths), "thickness": 1.2, "width": 3, "color": colour}
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **shown}
+
+
+def _hatched(colour: str, i: int) -> dict[str, Any]:
+    pattern = {"shape": HATCHES[i % len(HATCHES)], "fgcolor": colour, "bgcolor": faint(colour, 0.3), "size": 6}
+    flat = colour if pattern["shape"] else faint(colour, 0.5)
+    return {"color": flat, "line": {"color": colour, "width": 1}, "pattern": pattern if pattern["shape"] else {}}
+
+
+def _legend(height: int, *, shown: bool) -> dict[str, Any]:
+    """Return a legend at a fixed distance above the drawing, however tall that is."""
+    return {"showlegend": shown, "legend": layout()["legend"] | {"y": 1 + 8 / (height - 74)}}
+
+
+FEW_POINTS = 300  # points of which each has its interval
+AT_ONCE = 2  # methods that are drawn before a click on the others' names
+
+
+def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
+    """Draw the samples of each group's first seed: the true number to the right, the predicted one upwards."""
+    import plotly.graph_objects as go
+
+    every = [
+        value for _, errors in known for one in (errors[0].points.true, errors[0].points.predicted) for value in one
+    ]
+    ends = [min(every), max(every)]
+    line = {"color": GREY, "width": 1.3, "dash": "dot"}
+    traces = [go.Scatter(x=ends, y=ends, mode="lines", line=line, showlegend=False, hoverinfo="skip")]
+    for i, (group, errors) in enumerate(known):
+        points, colour = errors[0].points, COLOURS[i % len(COLOURS)]
+        marker = {"size": 6, "color": faint(colour, 0.7), "symbol": SYMBOLS[i % len(SYMBOLS)], "line": {"width": 0}}
+        own: dict[str, Any] = {"name": spoken(group.label), "mode": "markers", "marker": marker}
+        if i >= AT_ONCE:
+            own["visible"] = "legendonly"
+        if points.low and len(points.true) <= FEW_POINTS:
+            up = [high - value for high, value in zip(points.high, points.predicted, strict=True)]
+            down = [value - low for low, value in zip(points.low, points.predicted, strict=True)]
+            bars = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
+            own["error_y"] = bars | {"thickness": 1, "width": 0, "color": faint(colour, 0.35)}
+        called = group.runs[0].park.names
+        names = [called.site("device", number) for number in points.device] or [""] * len(points.true)
+        tip = "%{text}: %{y:.4g} for %{x:.4g}<extra>%{fullData.name}</extra>"
+        traces.append(go.Scatter(x=points.true, y=points.predicted, text=names, hovertemplate=tip, **own))
+    figure = go.Figure(traces)
+    first = known[0][1][0]
+    what = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
+    figure.update_layout(**layout(460) | {"showlegend": len(known) > 1}, hovermode="closest")
+    figure.update_layout(xaxis_title_text=f"true {what}", yaxis_title_text=f"predicted {what}")
+    return figure
+
+
+MOST_DEVICES = 120
+
+
+def holdings_figure(park: Park, noun: str = "class") -> Any:
+    """Draw who holds which classes: a bubble per device and class, its area the number of samples."""
+    import plotly.graph_objects as go
+
+    order = sorted(range(len(park.devices)), key=lambda k: (park.devices[k].factory, k))[:MOST_DEVICES]
+    cells = [
+        (place, label, count, k)
+        for place, k in enumerate(order)
+        for label, count in enumerate(park.devices[k].counts)
+        if count
+    ]
+    largest = max((count for _, _, count, _ in cells), default=1)
+    factories = [park.devices[k].factory for k in order]
+    marker = {
+        "size": [count for _, _, count, _ in cells],
+        "sizemode": "area",
+        "sizeref": 2 * largest / bubble_px(park) ** 2,
+        "sizemin": 1.5,
+        "color": [COLOURS[factories[place] % len(COLOURS)] for place, _, _, _ in cells],
+        "line": {"width": 0},
+        "opacity": 0.85,
+    }
+    names = park.names
+    words = [
+        f"{names.site('device', park.devices[k].number)}, {noun} {park.classes[label]}: {count:,} samples"
+        for _, label, count, k in cells
+    ]
+    xy = {"x": [place for place, *_ in cells], "y": [label for _, label, *_ in cells]}
+    figure = go.Figure(
+        go.Scatter(**xy, mode="markers", marker=marker, text=words, hovertemplate="%{text}<extra></extra>")
+    )
+    _holdings_axes(figure, park, order)
+    _mark_factories(figure, park, factories)
+    return figure
+
+
+def _holdings_axes(figure: Any, park: Park, order: Sequence[int]) -> None:
+    height = int(min(1500, max(300, 130 + len(park.classes) * (30 if len(park.classes) <= 20 else 15))))
+    names = park.names
+    margin = {"l": 50, "r": 16, "t": 40, "b": 50}
+    figure.update_layout(**layout(height) | {"margin": margin, "showlegend": False})
+    every = max(1, -(-len(order) // 40))
+    ticks = list(range(0, len(order), every))
+    axis = {
+        "title": "" if names.devices else "device",
+        "range": [-0.6, len(order) - 0.4],
+        "tickvals": ticks,
+        "showgrid": False,
+    }
+    angle = -90 if names.devices or len(order) > 40 else 0  # on their side they have room even on paper
+    texts = [names.short("device", park.devices[order[i]].number) for i in ticks]
+    figure.update_xaxes(**axis, tickangle=angle, ticktext=texts)
+    classes = {"tickvals": list(range(len(park.classes))), "ticktext": list(park.classes)}
+    figure.update_yaxes(**classes, range=[len(park.classes) - 0.3, -0.7])
+
+
+def bubble_px(park: Park) -> float:
+    """Return the widest bubble's diameter in pixels: as wide as a device's column where that is narrow."""
+    shown = max(1, min(len(park.devices), MOST_DEVICES))
+    return float(min(26, max(7, 900 / shown), max(10, 15 if len(park.classes) > 20 else 26)))
+
+
+def _mark_factories(figure: Any, park: Park, factories: Sequence[int]) -> None:
+    """Shade every second factory and name them above, as far as there is room for names."""
+    start = 0
+    named = len(set(factories)) <= 12
+    for i in range(1, len(factories) + 1):
+        if i < len(factories) and factories[i] == factories[start]:
+            continue
+        if factories[start] % 2 == 0 and len(set(factories)) > 1:
+            figure.add_vrect(x0=start - 0.5, x1=i - 0.5, fillcolor=SHADE, line_width=0, layer="below")
+        if named and (park.factories > 1 or park.factory_names):
+            whole = park.factory_names or len(set(factories)) <= 3
+            name = park.names.site("factory", factories[start]) if whole else f"F{factories[start]}"
+            place = {"x": (start + i - 1) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+            figure.add_annotation(text=escape(name), font={"size": 12}, **place)
+        start = i
+
+
+FEW = 14  # up to so many classes every cell has its number in it
+
+
+def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
+    """Draw a confusion matrix as SVG.
+
+    A cell's opacity is the square root of its share of the row, so that rare confusions are seen; small matrices have
+    numbers too.
+
+    Args:
+        matrix: number of samples [true class][predicted class].
+        classes: their names.
+
+    >>> heat_map(((9, 1), (0, 2)), ["a", "b"]).count('class="cell"')
+    3
+    """
+    few = len(classes) <= FEW
+    cell = 34.0 if few else 12.0
+    names = [name if len(name) <= 14 else name[:13] + "…" for name in classes]
+    letters = max(len(name) for name in names)
+    left = 26 + (7.2 if few else 6.2) * letters
+    upright = letters > (4 if few else 1)  # names too wide for their column stand on their side
+    top = 26 + ((7.2 if few else 6.2) * letters if upright else 14)
+    side = cell * len(classes)
+    body = _heat_axes(names, cell, left, top, upright=upright)
+    body += f'<rect class="frame" x="{left:g}" y="{top:g}" width="{side:g}" height="{side:g}"/>'
+    for i, row in enumerate(matrix):
+        body += _heat_row(row, i, classes, cell, left, top, numbers=few)
+    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or what the axes' titles need
+    kind = "few" if few else "many"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" '
+        f'style="min-width:{min(width, 330):g}px" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}" aria-label="Confusion matrix">{body}</svg>'
+    )
+
+
+def _heat_row(
+    row: Sequence[int], i: int, classes: Sequence[str], cell: float, left: float, top: float, *, numbers: bool
+) -> str:
+    total, body = sum(row), ""
+    for j, count in enumerate(row):
+        if not count:
+            continue
+        share = count / total
+        x, y = left + j * cell, top + i * cell
+        title = f"{classes[i]} taken for {classes[j]}: {count:,} of {total:,}"
+        body += (
+            f'<rect class="cell" x="{x:g}" y="{y:g}" width="{cell:g}" height="{cell:g}" '
+            f'fill-opacity="{share**0.5:.2f}">'
+            f"<title>{escape(title)}</title></rect>"
+        )
+        if numbers:
+            strong = " class='strong'" if share > 0.3 else ""
+            percent = f"{100 * share:.0f}" if share >= 0.005 else "<1"
+            body += f'<text x="{x + cell / 2:g}" y="{y + cell / 2 + 4:g}"{strong}>{escape(percent)}</text>'
+    return body
+
+
+def _heat_axes(names: Sequence[str], cell: float, left: float, top: float, *, upright: bool) -> str:
+    body = f'<text class="title start" x="{left:g}" y="13">the model says (columns)</text>'
+    body += f'<text class="title end" transform="translate(13 {top:g}) rotate(-90)">true class (rows)</text>'
+    for i, name in enumerate(names):
+        middle = (i + 0.5) * cell
+        body += f'<text class="end" x="{left - 5:g}" y="{top + middle + 3.5:g}">{escape(name)}</text>'
+        turn = f'class="start" transform="translate({left + middle + 3.5:g} {top - 5:g}) rotate(-90)"'
+        flat = f'x="{left + middle:g}" y="{top - 5:g}"'
+        body += f"<text {turn if upright else flat}>{escape(name)}</text>"
+    return body

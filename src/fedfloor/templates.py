@@ -1,0 +1,26 @@
+"""Templates of a room, in its folder ``templates``: HTML with everything escaped, other files as they are."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+
+@cache
+def _environment(room: str, *, html: bool) -> Environment:
+    return Environment(
+        loader=PackageLoader(room), autoescape=html, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+
+
+def template(room: str, name: str) -> Template:
+    """Return a template of a room, such as ``"fedfloor.report"``; one named ``*.html`` escapes what it is given."""
+    return _environment(room, html=name.endswith(".html")).get_template(name)
+
+
+def render(room: str, name: str, /, **values: Any) -> str:
+    """Return a template filled in; a value that is missing is an error."""
+    return template(room, name).render(**values)
