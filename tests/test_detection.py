@@ -18,10 +18,6 @@ def course(odd: list[int], score: list[float], alarm: list[int] | None = None, *
     return Detection(flags, np.array(score, np.float64), raised, recording, **more)  # type: ignore[arg-type]
 
 
-def s(y: float) -> float:
-    return 2 / (1 + math.exp(5 * y)) - 1
-
-
 def test_rates_are_counted_over_rows_and_nothing_is_adjusted() -> None:
     found = course([0, 0, 0, 0, 1, 1, 1, 1], [0.0] * 8, [1, 0, 0, 0, 1, 0, 0, 0])
     assert detection.f1(found) == pytest.approx(2 * 1 / (4 + 2))  # point-adjusted it would be 8/9
@@ -72,22 +68,31 @@ def test_buffers_do_not_reach_into_another_recording() -> None:
 
 
 def test_nab_by_hand() -> None:
-    points = np.array([10])
-    found, many = nab_points(np.array([15]), points, 100, window=10)  # y = −(10 − 5)/10
-    assert (found, many) == (pytest.approx(s(-0.5) / s(-1)), 1)
-    assert nab_points(np.array([], np.int64), points, 100, window=10)[0] == -1
-    assert nab_points(np.array([5]), points, 100, window=10)[0] == pytest.approx(-0.11 - 1)  # before any window
-    late = 0.11 * s(0.1)  # row 20 is the first after the window
-    assert nab_points(np.array([10, 12, 20]), points, 100, window=10)[0] == pytest.approx(1 + late)
-    assert late < 0
+    # one change at 50, W = 10: the window is 45 … 55, and a detection at 47.5 is a quarter in
+    change = np.array([50])
+    quarter = 0.445 + 0.555 * math.tanh(math.pi / 4) / math.tanh(math.pi / 2)
+    for at, points in ((45, 1.0), (47.5, quarter), (50, 0.445), (55, -0.11)):
+        assert nab_points(np.array([at]), change, 10) == pytest.approx(points)
+    assert nab_points(np.array([]), change, 10) == -1
+    assert nab_points(np.array([44, 56]), change, 10) == pytest.approx(-1 - 2 * 0.11)
+    assert nab_points(np.array([45, 46, 54]), change, 10) == pytest.approx(
+        1
+    )  # only the first counts, the others are free
+    assert nab_points(np.array([3, 9]), np.array([]), 10) == pytest.approx(-0.22)
 
 
-def test_nab_is_0_of_nothing_and_100_of_all_changes() -> None:
-    odd = [0] * 20 + [1] * 20 + [0] * 20
+def test_nab_is_0_of_nothing_and_100_half_a_window_early() -> None:
+    odd = [0] * 20 + [1] * 20 + [0] * 20  # 60 rows, two changes: windows of 3 rows
     assert detection.nab(course(odd, [0.0] * 60, [0] * 60)) == 0
-    assert detection.nab(course(odd, [0.0] * 60, odd)) == pytest.approx(100)
+    assert detection.nab(course(odd, [0.0] * 60, odd)) == pytest.approx(100 * (0.445 + 1) / 2)
+    assert nab_score(2.0, 2) == 100
     assert nab_score(0.0, 0) is None
+    first = [1] + [0] * 59  # begins at row 0 and ends at row 1: two detections outside, and both changes missed
+    assert detection.nab(course(odd, [0.0] * 60, first)) == pytest.approx(100 * (-2 - 0.22 + 2) / 4)
 
 
-def test_a_window_ends_where_the_next_begins() -> None:
-    assert nab_points(np.array([5, 7]), np.array([5, 7]), 20, window=10) == (2.0, 2)
+def test_a_window_begins_where_the_one_before_ends() -> None:
+    # W = 10, changes at 5 and 8: windows 0 … 10 and 10 … 13; a detection at 10 is in both
+    changes = np.array([5, 8])
+    assert nab_points(np.array([10]), changes, 10) == pytest.approx(-0.11 + 1)
+    assert nab_points(np.array([11.5]), changes, 10) == pytest.approx(-1 + 0.445)  # half of the window that is left

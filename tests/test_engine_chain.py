@@ -21,7 +21,7 @@ from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Trained, train
 from fedfloor.models.network import Network
 from fedfloor.models.projection import Projected
-from fedfloor.models.zoo import LISTED_ON
+from fedfloor.models.zoo import LISTED_ON, REPRODUCING
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.parts.proximal import Represented
@@ -74,7 +74,7 @@ def pictures(net: Network, shape: Sequence[int], many: int) -> Tensor:
 
 
 # other layers: PyTorch's way back
-SERIES = {"cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer", "monitor"}
+SERIES = {"cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer", *REPRODUCING[2]}
 
 
 @pytest.mark.parametrize("model", [name for name in LISTED_ON if name not in SERIES])

@@ -16,7 +16,7 @@ from commands import Command
 from fedfloor import __version__
 from fedfloor.inference.onnx import TOLERANCE, export, samples
 from fedfloor.inference.trained import load_model
-from fedfloor.models.zoo import NETWORKS
+from fedfloor.models.zoo import NETWORKS, REPRODUCING
 from model_files import SENSORS, WINDOWS, write_model
 
 onnx = pytest.importorskip("onnx")
@@ -34,7 +34,8 @@ def facts(path: Path) -> dict[str, str]:
 
 QUICK = ("logistic", "lenet")
 EVERY = [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(set(NETWORKS) - {"monitor"})
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+    for name in sorted(set(NETWORKS) - {*REPRODUCING[2]})
 ]
 
 

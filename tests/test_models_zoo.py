@@ -13,7 +13,7 @@ from torch import nn
 from commands import Command
 from fedfloor.errors import SettingError
 from fedfloor.models import build, count
-from fedfloor.models.zoo import FOR_ANY_SHAPE, LISTED_ON, NETWORKS, SMALLEST_SIDE
+from fedfloor.models.zoo import FOR_ANY_SHAPE, LISTED_ON, NETWORKS, REPRODUCING, SMALLEST_SIDE
 
 GREY, COLOUR, ROW, WINDOW = (1, 28, 28), (3, 32, 32), (52,), (52, 20)
 
@@ -83,6 +83,13 @@ COUNTS = [
     ("tcn", (18, 30), 1, 24_641, dilated(18, 32, 3) + 3 * dilated(32, 32, 3) + linear(32, 1)),
     ("lstm", (18, 30), 1, 21_697, gates(4, 18, 64) + linear(64, 1)),
     ("gru", (18, 30), 1, 16_321, gates(3, 18, 64) + linear(64, 1)),
+    # 20 numbers are left of 160: 10,304 + 128 + 1,300 + 1,344 + 128 + 10,400
+    ("ae-dense", (8, 20), 160, 23_604,
+     linear(160, 64) + linear(64, 20) + linear(20, 64) + linear(64, 160) + 2 * 2 * 64),
+    # 4 channels in a quarter of the rows
+    ("ae-conv", (8, 20), 160, 5_580,
+     conv1d(8, 32, 7) + conv1d(32, 4, 7) + conv1d(4, 32, 7) + conv1d(32, 8, 7) + 2 * 2 * 32),
+    ("ae-lstm", (8, 20), 160, 43_036, gates(4, 8, 64) + linear(64, 20) + gates(4, 20, 64) + linear(64, 8)),
     ("transformer", (18, 30), 1, 18_753, linear(18, 32) + 30 * 32 + 2 * block(32, 64) + 2 * 32 + linear(32, 1)),
 ]  # fmt: skip
 
@@ -211,6 +218,57 @@ def test_weights_lie_in_the_flat_vector(name: str) -> None:
     assert not torch.allclose(network.module(x), before)
     network.flat.zero_()
     assert not bool(network.module(x).any())
+
+
+AUTOENCODERS = REPRODUCING[2][1:]
+ANY = [(1, 2), (2, 1), (1, 9), (3, 4), (8, 30), (52, 7), (8, 301)]
+
+
+@pytest.mark.parametrize("shape", ANY, ids=str)
+@pytest.mark.parametrize("name", AUTOENCODERS)
+def test_an_autoencoder_is_narrower_between_than_a_sample(name: str, shape: tuple[int, int]) -> None:
+    """The rank of the derivative of the output by the input is at most what the narrowest layer lets through."""
+    module = build(name, shape, prod(shape), seed=0).module.double()
+    x = torch.rand(1, *shape, dtype=torch.float64)
+    assert module(x).shape == (1, prod(shape))
+    inner: list[int] = []
+    for part in module.modules():
+        if not list(part.children()):
+            part.register_forward_hook(
+                lambda _, __, out: inner.append((out[0] if isinstance(out, tuple) else out).numel())
+            )
+    module(x)
+    assert min(inner) <= max(1, prod(shape) // 2) < prod(shape)
+    if prod(shape) <= 240:
+        slope = torch.autograd.functional.jacobian(lambda one: module(one)[0], x).reshape(prod(shape), -1)
+        assert 1 <= int(torch.linalg.matrix_rank(slope, rtol=1e-9)) <= min(inner)
+
+
+@pytest.mark.parametrize("name", AUTOENCODERS)
+def test_an_autoencoder_learns_what_a_narrow_layer_can_hold(name: str) -> None:
+    """Windows of one number each, a sine of that height in every channel, are reproduced; noise as large is not."""
+    module = build(name, (2, 12), 24, seed=0).module
+    torch.manual_seed(0)
+    wave = torch.sin(torch.arange(12.0))
+
+    def residual(x: torch.Tensor) -> torch.Tensor:
+        return (module(x) - x.flatten(1)).square().mean()
+
+    optimiser = torch.optim.Adam(module.parameters(), 0.01)
+    for _ in range(300):
+        optimiser.zero_grad()
+        residual(torch.randn(32, 1, 1) * wave.expand(1, 2, 12)).backward()
+        optimiser.step()
+    with torch.no_grad():
+        assert 5 * residual(torch.randn(200, 1, 1) * wave.expand(1, 2, 12)) < residual(0.7 * torch.randn(200, 2, 12))
+
+
+@pytest.mark.parametrize("name", AUTOENCODERS)
+def test_an_autoencoder_refuses_what_it_cannot_reproduce(name: str) -> None:
+    with pytest.raises(SettingError, match="task = 'reconstruction'"):
+        build(name, (3, 12), 4, seed=0)
+    with pytest.raises(SettingError, match="samples of one number"):
+        build(name, (1, 1), 1, seed=0)
 
 
 SHAPES = {"a row": ROW, "a window": WINDOW, "a small image": (1, 8, 8), "an image": GREY}

@@ -17,6 +17,9 @@ from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading
 from fedfloor.engine.calibrate import quantile
 from fedfloor.errors import SettingError
+from fedfloor.inference.onnx import TOLERANCE, export
+from fedfloor.inference.trained import load_model
+from fedfloor.models.zoo import REPRODUCING
 from fedfloor.tasks.kinds import made
 from fedfloor.tasks.reconstruction import Reconstruction
 
@@ -147,6 +150,27 @@ def test_autoencoders_are_trained_by_methods(method: str, tmp_path: Path) -> Non
     errors = [one.figures["reconstruction error"] for one in lines]
     assert errors[-1] is not None
     assert lines[-1].figures["AUROC"] > 0.8
+
+
+@pytest.mark.parametrize("name", REPRODUCING[2][1:])
+def test_a_round_of_an_autoencoder_on_ranks_and_its_onnx_file(name: str, tmp_path: Path) -> None:
+    asked = experiment(
+        table(tmp_path, slice(5, 9)), model={"name": name}, method={"name": "fedavg"},
+        data={"window": {"length": 5, "step": 1}}, work={"epochs": 1, "batch_size": 8, "lr": 0.05},
+    )  # fmt: skip
+    for ranks in (1, 2):
+        run(asked, out=tmp_path / str(ranks), ranks=ranks)
+    one, two = ((tmp_path / str(ranks) / "model.safetensors").read_bytes() for ranks in (1, 2))
+    assert one == two
+    pytest.importorskip("onnxscript")
+    session = pytest.importorskip("onnxruntime").InferenceSession
+    trained = load_model(tmp_path / "1")
+    done = export(trained, tmp_path / "model.onnx")
+    assert max(done.differences.values()) <= TOLERANCE
+    x = np.random.default_rng(0).standard_normal((7, 3, 5), np.float32)
+    given = session(tmp_path / "model.onnx", providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    answer = trained.answer(x)
+    np.testing.assert_allclose(given[0], answer.scores, rtol=1e-4)  # multiples of the threshold
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fedfloor.data.made.machines import Machines
 from fedfloor.data.made.procedural import Procedural
 from fedfloor.data.published.cmapss import Cmapss
+from fedfloor.data.published.skab import Skab
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import SOURCES
 from fedfloor.errors import SettingError, require
@@ -25,7 +26,7 @@ from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 
-LIKE = ("procedural", "machines", "cmapss")  # data sets with settings of their own, in a table of their name
+LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with settings of their own, in a table of their name
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class DataSettings(Reading):
         name: a data set by name; ``labels`` is made on the spot and needs no download.
         root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
         path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
-        partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data, machines
-            and engines, and ``iid`` for others.
+        partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data, machines,
+            engines and test benches, and ``iid`` for others.
         stream: what a device holds when.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
@@ -46,6 +47,7 @@ class DataSettings(Reading):
         procedural: what the data set ``procedural`` is like.
         machines: what the data set ``machines`` is like.
         cmapss: which engines and sensors of the data set ``cmapss``, and how many of them are a device's.
+        skab: which recordings of the data set ``skab``, and how many rows of them train.
     """
 
     name: str = "labels"
@@ -58,6 +60,7 @@ class DataSettings(Reading):
     procedural: Procedural | None = None
     machines: Machines | None = None
     cmapss: Cmapss | None = None
+    skab: Skab | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,7 +13,7 @@ from fedfloor.data.files import expanded
 from fedfloor.data.made import machines
 from fedfloor.data.made.labels import labels
 from fedfloor.data.made.procedural import Procedural, procedural
-from fedfloor.data.published import cifar, cmapss, idx, leaf, tep
+from fedfloor.data.published import cifar, cmapss, idx, leaf, skab, tep
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, unknown
 from fedfloor.tasks.task import Task
@@ -131,6 +131,10 @@ NASA = """NASA publishes one archive of all its data of this kind:
 It holds CMAPSSData.zip. Put train_FD001.txt, test_FD001.txt and RUL_FD001.txt of that, and those of FD002 to FD004,
 into {folder}."""
 
+SKAB = """Its authors publish no archive but a repository:
+  git clone --depth 1 https://github.com/waico/SKAB
+Then put the folders of its data (valve1, valve2, other, anomaly-free) into {folder}."""
+
 PUBLISHED = {
     **dict.fromkeys(
         ("labels", "procedural", "machines"),
@@ -158,6 +162,7 @@ PUBLISHED = {
         "https://www.nasa.gov/intelligent-systems-division/discovery-and-systems-health/pcoe/pcoe-data-set-repository/",
         NASA,
     ),
+    "skab": Published((), (), "https://github.com/waico/SKAB", SKAB),
     "tep": Published(
         TEP,
         ("https://raw.githubusercontent.com/camaramm/tennessee-eastman-profBraatz/master/",),
@@ -307,6 +312,18 @@ SOURCES = {
         task=cmapss.TASK,
         get="names NASA's archive",
     ),
+    "skab": Source(
+        "a pump's test bench, 8 sensors, an anomaly in each recording (Katser and Kozitsin 2020)",
+        len(skab.CLASSES),
+        ("valve1/*.csv[.gz]", "… of each subset"),
+        PUBLISHED["skab"].page,
+        lambda wanted: skab.load(wanted.name, wanted.folder, wanted.reading, wanted.like),
+        skab.counted,
+        sensors=True,
+        natural=True,
+        task=skab.TASK,
+        get="says how it is copied",
+    ),
 }
 MADE_HERE = tuple(name for name, source in SOURCES.items() if not source.files)
 
@@ -340,7 +357,8 @@ def load(
         samples_per_device: training samples of each of these devices.
         seed: of what is made.
         reading: task and windows, for sensors.
-        like: settings of its own: what ``procedural`` or ``machines`` are like, which engines of ``cmapss``.
+        like: settings of its own: what ``procedural`` or ``machines`` are like, which engines of ``cmapss``,
+            which recordings of ``skab``.
 
     Raises:
         SettingError: an unknown name, missing or damaged files, ``labels`` without a number of devices, or windows of

@@ -1,4 +1,4 @@
-"""Layers for windows of sensors [n, channels, length]: dilated convolutions, recurrence, attention."""
+"""Layers for windows of sensors [n, channels, length]: dilated convolutions, recurrence, attention, autoencoders."""
 
 from __future__ import annotations
 
@@ -114,3 +114,36 @@ class MeanRow(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the mean."""
         return x.mean(1)
+
+
+class Widened(nn.ConvTranspose1d):
+    """A transposed convolution over time with stride 2 that gives ``length`` rows of a half as many, rounded up.
+
+    Args:
+        channels, width: of what comes in and goes out.
+        length: rows that go out.
+    """
+
+    def __init__(self, channels: int, width: int, length: int) -> None:
+        super().__init__(channels, width, 7, stride=2, padding=3, output_padding=1 - length % 2)
+
+
+class Unrolled(nn.Module):
+    """A window from a code: an LSTM that reads the code in every row, and a layer that makes a row of each state.
+
+    Args:
+        code, width: numbers of the code and of the state.
+        channels, length: of the window, which is given flat, [n, channels·length].
+    """
+
+    def __init__(self, code: int, width: int, channels: int, length: int) -> None:
+        super().__init__()
+        self.length = length
+        self.cells, self.norm = nn.LSTM(code, width, batch_first=True), nn.LayerNorm(width)
+        self.rows = nn.Linear(width, channels)
+
+    def forward(self, code: Tensor) -> Tensor:
+        """Return the windows."""
+        states: Tensor = self.cells(code[:, None].expand(-1, self.length, -1))[0]
+        rows: Tensor = self.rows(self.norm(states))
+        return rows.transpose(1, 2).flatten(1)

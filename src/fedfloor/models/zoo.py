@@ -1,4 +1,4 @@
-"""The papers' networks, a small one and seven for sensors, all taking one sample's shape and how many outputs."""
+"""The papers' networks, a small one and those for sensors, all taking one sample's shape and how many outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from torch import nn
 
 from fedfloor.errors import SettingError
 from fedfloor.models.monitor import Monitor
-from fedfloor.models.series import GROUPS, Attention, Dilated, Embedded, LastRow, MeanRow, Recurrent
+from fedfloor.models.series import (
+    GROUPS,
+    Attention,
+    Dilated,
+    Embedded,
+    LastRow,
+    MeanRow,
+    Recurrent,
+    Unrolled,
+    Widened,
+)
 
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, int], nn.Module]
@@ -30,6 +40,8 @@ FOR_SENSORS = {
     2: ("cnn-sensor", "mlp-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer"),
 }
 FOR_ANY_SHAPE = ("mlp-2nn", "logistic")
+# What gives as many numbers as a sample has, for [data] task = "reconstruction", by the samples' dimensions.
+REPRODUCING = {1: ("monitor", "ae-dense"), 2: ("monitor", "ae-conv", "ae-dense", "ae-lstm")}
 
 
 def mlp_2nn(shape: Shape, classes: int) -> nn.Module:
@@ -239,12 +251,78 @@ def monitor(shape: Shape, classes: int) -> nn.Module:
 
     2,756 parameters on rows of 52 channels, which no optimiser step touches.
     """
+    _reproduces("monitor", shape, classes, 1)
+    return Monitor(classes)
+
+
+def ae_dense(shape: Shape, classes: int) -> nn.Module:
+    """Return an autoencoder of linear layers for rows or windows of D numbers: D–64–D/8–64–D, layer norm inside.
+
+    23,604 parameters on windows of 8 channels × 20, of which 20 numbers are left between, and at most 32 of larger
+    samples. Sakurada and Yairi, MLSDA 2014.
+    """
+    many, code = _reproduces("ae-dense", shape, classes), _code(shape)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(many, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, code),
+        nn.Linear(code, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, many),
+    )  # fmt: skip
+
+
+def ae_conv(shape: Shape, classes: int) -> nn.Module:
+    """Return an autoencoder of convolutions over time for windows of sensors of any length, with group norm.
+
+    5,580 parameters on windows of 8 channels. Two convolutions with stride 2 leave half of the channels in a quarter of
+    the rows, an eighth of the numbers; two transposed ones widen them. Kernels of 7 rows and 32 channels, as in the
+    convolutional autoencoder of SKAB's leaderboard (Katser and Kozitsin, 2020).
+    """
+    _sensors("ae-conv", shape, 2)
+    _reproduces("ae-conv", shape, classes)
+    channels, length = shape
+    code = max(1, channels // 2)
+    return nn.Sequential(
+        nn.Conv1d(channels, 32, 7, stride=2, padding=3), nn.GroupNorm(GROUPS, 32), nn.ReLU(),
+        nn.Conv1d(32, code, 7, stride=2, padding=3),
+        Widened(code, 32, (length + 1) // 2), nn.GroupNorm(GROUPS, 32), nn.ReLU(),
+        Widened(32, channels, length), nn.Flatten(),
+    )  # fmt: skip
+
+
+def ae_lstm(shape: Shape, classes: int) -> nn.Module:
+    """Return an autoencoder of two LSTMs of 64 cells for windows of sensors of any length, with layer norm.
+
+    43,036 parameters on windows of 8 channels × 20: the first reads the window, 20 numbers, an eighth of it and at most
+    32, are made of its last state, and the second makes the rows again. Malhotra et al., arXiv 1607.00148.
+    """
+    _sensors("ae-lstm", shape, 2)
+    _reproduces("ae-lstm", shape, classes)
+    code = _code(shape)
+    return nn.Sequential(
+        Recurrent(nn.LSTM(shape[0], 64, batch_first=True)), nn.Linear(64, code), Unrolled(code, 64, *shape)
+    )
+
+
+def _code(shape: Shape) -> int:
+    """Return how many numbers an autoencoder leaves of a sample between its two halves."""
+    return max(1, min(32, prod(shape) // 8))
+
+
+def _reproduces(name: str, shape: Shape, classes: int, least: int = 2) -> int:
+    """Return a sample's numbers D.
+
+    Raises:
+        SettingError: the network is to give another number of outputs, or samples have too few to leave out any.
+    """
     if prod(shape) != classes:
         raise SettingError(
-            f"model 'monitor' is for [data] task = 'reconstruction', and got samples of shape {shape} and {classes} "
+            f"model '{name}' is for [data] task = 'reconstruction', and got samples of shape {shape} and {classes} "
             f"outputs. Choose {_others(shape)}."
         )
-    return Monitor(classes)
+    if classes < least:
+        raise SettingError(
+            f"model '{name}' got samples of one number: there is nothing narrower to make it again from. Take "
+            "'monitor', or windows ([data] window)."
+        )
+    return classes
 
 
 def _image(name: str, shape: Shape) -> tuple[int, int, int]:
@@ -297,6 +375,9 @@ NETWORKS: dict[str, Builder] = {
     "gru": gru,
     "transformer": transformer,
     "monitor": monitor,
+    "ae-dense": ae_dense,
+    "ae-conv": ae_conv,
+    "ae-lstm": ae_lstm,
 }
 
 # The samples and outputs that a network is listed with: the paper's, and Tennessee Eastman's or an engine's remaining
@@ -319,4 +400,7 @@ LISTED_ON: dict[str, tuple[Shape, int]] = {
     "gru": ((18, 30), 1),
     "transformer": ((18, 30), 1),
     "monitor": ((52,), 52),
+    "ae-dense": ((8, 20), 160),
+    "ae-conv": ((8, 20), 160),
+    "ae-lstm": ((8, 20), 160),
 }

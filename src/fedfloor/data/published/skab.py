@@ -1,0 +1,150 @@
+"""SKAB, the Skoltech Anomaly Benchmark: a pump's test bench, 8 sensors once a second, one anomaly in each recording.
+
+Katser and Kozitsin, Skoltech Anomaly Benchmark (SKAB), 2020, doi:10.34740/KAGGLE/DSV/1693952, version 0.9.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.cache import Writer, remember
+from fedfloor.data.dataset import Dataset, Inputs, Owned
+from fedfloor.data.files import content, damaged
+from fedfloor.data.reading import Reading
+from fedfloor.data.series import assemble
+from fedfloor.data.split import Rows, runs
+from fedfloor.errors import SettingError, require
+from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
+
+# recordings of an inlet valve that closes, an outlet valve, other faults, and one of normal operation without labels
+SUBSETS = ("valve1", "valve2", "other", "anomaly-free")
+SENSORS = (
+    "Accelerometer1RMS", "Accelerometer2RMS", "Current", "Pressure", "Temperature", "Thermocouple", "Voltage",
+    "Volume Flow RateRMS",
+)  # fmt: skip
+LABELS = ("anomaly", "changepoint")
+TASK = Reconstruction()  # where the experiment names no task
+
+
+@dataclass(frozen=True)
+class Skab:
+    """Which recordings are read, each a device, and how much of them trains.
+
+    Args:
+        subsets: valve1, valve2, other, anomaly-free, each a factory.
+        rows: the first ones of a recording, which train; 400 on the benchmark's leaderboard. The others judge.
+    """
+
+    subsets: tuple[str, ...] = ("valve1",)
+    rows: int = 400
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subsets", tuple(self.subsets))
+        known = bool(self.subsets) and len(set(self.subsets)) == len(self.subsets) and set(self.subsets) <= {*SUBSETS}
+        require(known, "data.skab.subsets", list(self.subsets), f"some of {', '.join(SUBSETS)}, once each")
+        require(self.rows >= 1, "data.skab.rows", self.rows, "a whole number of at least 1")
+
+
+def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) -> Dataset:
+    """Read recordings, of each the first rows for training and the others for testing; gaps in time are passed over.
+
+    Rows of the recording without labels are normal. Change points, which no model learns from, are not read.
+
+    Args:
+        name: the data set's name.
+        folder: where the folders ``valve1``, ``valve2``, ``other`` and ``anomaly-free`` lie, with a table each run.
+        reading: task and windows.
+        like: which recordings.
+
+    Raises:
+        SettingError: a folder is missing, a file is damaged, or a recording has no more rows than those that train.
+    """
+    like = like or Skab()
+    paths = [path for subset in like.subsets for path in _files(folder, subset)]
+    entry = remember("skab 1", paths, lambda writer: _parse(paths, writer))
+    device = entry.arrays["device"]
+    part = np.ones(len(device), np.int8)
+    for first, end in runs(device, None):
+        if end - first <= like.rows:
+            raise SettingError(
+                f"{paths[device[first]]}: {end - first} rows, and data.skab.rows = {like.rows} train: none would judge."
+            )
+        part[first : first + like.rows] = 0
+    rows = Rows(entry.arrays["x"], entry.arrays["y"], device, device, part=part, time=entry.arrays["time"])
+    names = tuple(f"{path.parent.name}/{_stem(path)}" for path in paths)
+    factory = np.array([like.subsets.index(path.parent.name) for path in paths], np.int32)
+    inputs, owned = Inputs("table", SENSORS, missing="refuse"), Owned(names, factory, like.subsets)
+    return assemble(name, CLASSES, rows, reading, inputs, owned, entry.facts["digest"], seed=0)
+
+
+def counted(folder: Path) -> None:
+    """Check that at least one subset is there; how many samples it has is up to windows and settings.
+
+    Raises:
+        SettingError: none is.
+    """
+    if not any((folder / subset).is_dir() for subset in SUBSETS):
+        _files(folder, SUBSETS[0])
+
+
+def _files(folder: Path, subset: str) -> list[Path]:
+    """Return a subset's tables in the order of their numbers."""
+    found = {_stem(path): path for path in (folder / subset).glob("*.csv*") if path.name.endswith((".csv", ".csv.gz"))}
+    if not found:
+        raise SettingError(
+            f"{folder / subset}: no recordings (*.csv, packed as .gz or not) are there. `fedfloor datasets get skab` "
+            "prints how to get them; or leave the subset out of data.skab.subsets."
+        )
+    return [found[key] for key in sorted(found, key=lambda stem: (len(stem), stem))]
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".csv")[0]
+
+
+def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
+    digest = hashlib.sha256()
+    for number, path in enumerate(paths):
+        data = content(path)
+        digest.update(data)
+        time, values = _table(path, data)
+        odd = values[:, len(SENSORS)] if values.shape[1] > len(SENSORS) else np.zeros(len(values))
+        for row in np.flatnonzero(~np.isin(odd, (0, 1)))[:1].tolist():
+            raise damaged(path, f"row {row + 2}: an anomaly is 0 or 1")
+        writer.append("x", values[:, : len(SENSORS)], np.float32)
+        writer.append("y", odd, np.int64)
+        writer.append("time", time, np.float64)
+        writer.append("device", np.full(len(values), number, np.int32))
+    return {"digest": digest.hexdigest()}
+
+
+def _table(path: Path, data: bytes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return times in seconds from 1970 on and a recording's numbers, row by row.
+
+    Raises:
+        SettingError: other columns, no rows, or a cell that is no date or no finite number.
+    """
+    header, *lines = data.decode("utf-8", "replace").split("\n")
+    columns = tuple(header.strip().split(";"))
+    if columns not in (("datetime", *SENSORS), ("datetime", *SENSORS, *LABELS)):
+        raise damaged(path, f"its columns are {', '.join(columns)[:200]}")
+    cells = [line.strip().split(";") for line in lines if line.strip()]
+    for row, line in enumerate(cells, 2):
+        try:
+            numbers = [float(cell) for cell in line[1:]]
+            np.datetime64(line[0], "s")
+        except ValueError as error:
+            raise damaged(path, f"row {row}: {error}") from error
+        if len(line) != len(columns) or not np.isfinite(numbers).all():
+            raise damaged(path, f"row {row}: not {len(columns) - 1} finite numbers")
+    if not cells:
+        raise damaged(path, "no rows")
+    time = np.array([line[0] for line in cells], "datetime64[s]").astype(np.float64)
+    return time, np.array([line[1:] for line in cells], np.float64)
