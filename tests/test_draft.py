@@ -388,3 +388,23 @@ def test_a_counter_in_recordings_is_pointed_at(tmp_path: Path) -> None:
     path.write_text("\n".join(counted) + "\n")
     notes = draft.draft(path, tmp_path / "a.toml", []).notes
     assert any("'row' counts up from row to row" in note for note in notes)
+
+
+def test_anomalies_begin_with_principal_components(command: Command) -> None:
+    """What anything deeper must beat, in one round; the autoencoder to try next is named and runs."""
+    machines(command.folder, "life")
+    drafted = command("new", "plant.csv", "--task", "reconstruction", "--set", "data.window.length=6")
+    assert drafted.code == 0
+    text = (command.folder / "plant.toml").read_text()
+    asked = config.read(command.folder / "plant.toml")
+    assert (asked.model.name, asked.method.name, asked.rounds) == ("monitor", "pca", 1)
+    assert "a deeper model must beat it" in text
+    assert "then ae-conv" in text
+    deeper = ["--set", "evaluate.headline=reconstruction error"]
+    assert command("run", "plant.toml", *deeper, "--out", "a").code == 0
+    deeper += ["--set", "model.name=ae-conv", "--set", "method.name=fedavg"]
+    assert command("run", "plant.toml", *deeper, "--out", "b").code == 0
+    again = command("new", "plant.csv", "--task", "reconstruction", "--set", "method.name=fedavg", "--out", "b.toml")
+    assert again.code == 0
+    asked = config.read(command.folder / "b.toml")
+    assert (asked.model.name, asked.rounds) == ("ae-dense", 20)

@@ -170,7 +170,7 @@ def test_a_round_of_an_autoencoder_on_ranks_and_its_onnx_file(name: str, tmp_pat
     x = np.random.default_rng(0).standard_normal((7, 3, 5), np.float32)
     given = session(tmp_path / "model.onnx", providers=["CPUExecutionProvider"]).run(None, {"x": x})
     answer = trained.answer(x)
-    np.testing.assert_allclose(given[0], answer.scores, rtol=1e-4)  # multiples of the threshold
+    np.testing.assert_allclose(given[0], answer.score, rtol=1e-4)  # multiples of the threshold
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:

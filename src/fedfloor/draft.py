@@ -28,6 +28,7 @@ from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.models.zoo import REPRODUCING
 from fedfloor.names import count
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
@@ -36,6 +37,7 @@ from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
+from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -120,7 +122,13 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     warn_of_gaps(park)
     for sentence in () if data.get("columns", {}).get("values") else guess.doubtful(park.dataset.inputs.columns):
         log.warning("%s: %s.", path.name, sentence)
-    document.setdefault("model", {}).setdefault("name", _network(park.dataset))
+    detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
+    simple = detects and not document.get("model", {}).get("name") and not document.get("method", {}).get("name")
+    if simple:  # what anything deeper must beat comes first
+        document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
+        if not any(change.startswith("rounds=") for change in changes):
+            document["rounds"] = 1
+    document.setdefault("model", {}).setdefault("name", _network(park.dataset, detects=detects))
     for key in ("path", "test"):
         if key in data:
             data[key] = str(config.seen_from(expanded(out).parent, expanded(data[key])))
@@ -332,7 +340,9 @@ def _alike(data: Dataset) -> list[str]:
     return found
 
 
-def _network(data: Dataset) -> str:
+def _network(data: Dataset, *, detects: bool = False) -> str:
+    if detects:
+        return REPRODUCING[len(data.shape)][1]
     if data.inputs.kind == "image":
         return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
     return "mlp-sensor" if len(data.shape) == 1 else "cnn-sensor"
@@ -355,6 +365,10 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
         body["data"]["missing"].comment(missing)
     body["method"]["name"].comment("see: fedfloor methods")
     body["model"]["name"].comment("see: fedfloor models")
+    if document["method"]["name"] == "pca":
+        deeper = _network(park.dataset, detects=True)
+        body["method"]["name"].comment("one round; a deeper model must beat it: fedavg with more rounds, and")
+        body["model"]["name"].comment(f"then {deeper}; see: fedfloor models")
     return tomlkit.dumps(body)
 
 
