@@ -16,6 +16,7 @@ from fedfloor.data.made.procedural import Procedural, procedural
 from fedfloor.data.published import cifar, cmapss, idx, leaf, skab, tep
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, unknown
+from fedfloor.tasks import reconstruction
 from fedfloor.tasks.task import Task
 
 
@@ -314,7 +315,7 @@ SOURCES = {
     ),
     "skab": Source(
         "a pump's test bench, 8 sensors, an anomaly in each recording (Katser and Kozitsin 2020)",
-        len(skab.CLASSES),
+        len(reconstruction.CLASSES),
         ("valve1/*.csv[.gz]", "… of each subset"),
         PUBLISHED["skab"].page,
         lambda wanted: skab.load(wanted.name, wanted.folder, wanted.reading, wanted.like),
