@@ -28,7 +28,6 @@ from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.models.zoo import REPRODUCING
 from fedfloor.names import count
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
@@ -342,7 +341,7 @@ def _alike(data: Dataset) -> list[str]:
 
 def _network(data: Dataset, *, detects: bool = False) -> str:
     if detects:
-        return REPRODUCING[len(data.shape)][1]
+        return "ae-dense" if len(data.shape) == 1 else "ae-conv"
     if data.inputs.kind == "image":
         return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
     return "mlp-sensor" if len(data.shape) == 1 else "cnn-sensor"
