@@ -72,7 +72,7 @@ def nursery(what: Path) -> Iterator[Nursery]:
 
 def main() -> None:
     from fedfloor import config
-    from fedfloor.cli import machines
+    from fedfloor.cli import deploying
     from fedfloor.deploy import link, names, own, settings, worker
     from fedfloor.runs.parks import build_park
 
@@ -94,7 +94,7 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_RDWR), 0)
             os.dup2(2, 1)
             try:
-                machines.device(Path(said))
+                deploying.device(Path(said))
             except BaseException:
                 os._exit(1)
             os._exit(0)

@@ -14,7 +14,7 @@ import pytest
 import tomlkit
 
 import warm
-from fedfloor.cli.budgets import LIMITS
+from fedfloor.cli.options import LIMITS
 from fedfloor.config import PARTS
 from fedfloor.experiment import Experiment
 from fedfloor.report.ledger import collect

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands import Command, lines
-from fedfloor.cli.budgets import limits, within
+from fedfloor.cli.options import limits, within
 from fedfloor.report.table import Budget
 from fedfloor.runs import checks, ledger
 from fedfloor.runs.ledger import Line

@@ -9,19 +9,7 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import (
-    allocating,
-    catalog,
-    checking,
-    checkout,
-    costs,
-    deploying,
-    living,
-    look,
-    machines,
-    train,
-    use,
-)
+from fedfloor.cli import catalog, checkout, costs, deploying, look, train
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -42,13 +30,13 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 for _command in (
     train.new, train.run, train.compare, train.sweep, train.demo, costs.price, costs.reprice,
-    allocating.allocate, look.draw, look.report, look.track, use.predict, use.export, catalog.methods, catalog.parts,
-    catalog.models, costs.networks, deploying.provision, machines.cloud, machines.edge, machines.device,
+    costs.allocate, look.draw, look.report, look.track, look.predict, look.export, catalog.methods, catalog.parts,
+    catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge, deploying.device,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")
-app.add_typer(living.live, name="live")
-app.add_typer(checking.check, name="check")
+app.add_typer(deploying.live, name="live")
+app.add_typer(look.check, name="check")
 app.command(context_settings=checkout.HANDED_ON)(checkout.reproduce)
 app.command(context_settings=checkout.HANDED_ON)(checkout.bench)
 

@@ -1,4 +1,4 @@
-"""Commands that show what will happen, and what happened."""
+"""Commands that show plans and runs, and use or try a model or a method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedfloor.cli import budgets, shared
+from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Json, Set
 from fedfloor.errors import SettingError
 
@@ -59,7 +59,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write an HTML page about runs; print a table."""
-    budget = budgets.budget(at)
+    budget = options.budget(at)
     shared.check_target(folders, target)
     if markdown is not None:
         shared.markdown(folders, markdown, target, budget)
@@ -74,3 +74,85 @@ def track(
 ) -> None:
     """Show runs that are there in TensorBoard, MLflow or CSV."""
     shared.track(folders, to, out, as_json=as_json)
+
+
+Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or its model.safetensors.")]
+OwnCode = Annotated[
+    bool, typer.Option("--own-code", help="The file names module:Name; load it only if you trust the file.")
+]
+
+Which = Annotated[
+    str,
+    typer.Option("--which", metavar="last|best", help="The last round's model, or the best one's by validation data."),
+]
+
+
+def predict(
+    run: Model,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Pictures, tables, .npz, or folders of them.")],
+    top: Annotated[int, typer.Option("--top", metavar="K", help="Tell the K likeliest classes.")] = 1,
+    resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of another size.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", help="Exchange light and dark in pictures.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print every sample, not the first 20 only.")] = False,
+    table: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="The device that one file is of, and whose model answers.")
+    ] = "",
+    own: OwnCode = False,
+    which: Which = "last",
+    as_json: Json = False,
+) -> None:
+    """Say what a trained model sees in pictures or sensor data."""
+    from fedfloor.inference import shown
+
+    shown.predict(run, files, shown.How(top, resize, invert, every, table, own, which, device), as_json=as_json)
+
+
+def export(
+    run: Model,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device whose model it is.")] = "",
+    own: OwnCode = False,
+    which: Which = "last",
+    as_json: Json = False,
+) -> None:
+    """Write a trained model as ONNX, for devices without PyTorch."""
+    from fedfloor.inference import shown
+
+    shown.export(run, out, as_json=as_json, own=own, which=which, device=device)
+
+
+check = typer.Typer(help="Try what you wrote: a method.", no_args_is_help=True)
+
+
+@check.callback()
+def _root() -> None:
+    """Try what you wrote."""
+
+
+@check.command()
+def method(
+    name: Annotated[str, typer.Argument(metavar="METHOD", help="A method's name, or MODULE:NAME of your own.")],
+    changes: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Try the contract of a method on small parks: pure plans, prices, ranks, resumed runs, lost visits (a minute)."""
+    from fedfloor.conformance import CHECKS, check_method
+    from fedfloor.terminal import printable, show
+
+    done = []
+    for one in check_method(name, changes or ()):
+        done.append(one)
+        if not as_json:
+            print(printable(f"{'ok    ' if not one.why else 'FAILED'}  {one.name}{': ' + one.why if one.why else ''}"))
+    broken = sum(bool(one.why) for one in done)
+    if as_json:
+        rows = [{"check": one.name, "kept": not one.why, "why": one.why} for one in done]
+        show(rows, as_json=True, method=name, kept=broken == 0)
+    else:
+        kept = f"{len(CHECKS) - broken} of {len(CHECKS)} checks"
+        print(printable(f"{name} keeps the contract: {kept}." if not broken else f"{name}: {kept} are kept."))
+    if broken:
+        raise typer.Exit(1)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedfloor.cli.budgets import within
+from fedfloor.cli.options import within
 from fedfloor.data.files.rows import unpacked
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.runs.orders import Limits

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedfloor.cli import budgets, shared
+from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.errors import unknown
 
@@ -75,7 +75,7 @@ def run(
     from fedfloor.tracking.tracker import follow as tracked
 
     what = shared.experiment(experiment, changes)
-    limits = budgets.limits(stop_after, until, what.evaluate.figure)
+    limits = options.limits(stop_after, until, what.evaluate.figure)
     folder = out or Path("runs") / what.name
     last = min(what.rounds, limits.stop_after or what.rounds)
     if references:
@@ -124,14 +124,14 @@ def compare(
     from fedfloor.runs.references import beside
 
     what = shared.experiment(experiment, changes)
-    limits = budgets.limits(stop_after, until, what.evaluate.figure)
+    limits = options.limits(stop_after, until, what.evaluate.figure)
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [what.method.name] if methods is None else [name.strip() for name in methods.split(",")]
     every = shared.numbers("seeds", seeds)
     work = tasks(what, names, every, folder)
     if references:
         work = beside(work, what, names, every, folder, limits)
-    size, budget = shared.ranks(ranks, what), budgets.budget(at)
+    size, budget = shared.ranks(ranks, what), options.budget(at)
     if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget):
         _interrupted("stopped")
 
@@ -150,7 +150,7 @@ def sweep(
     from fedfloor.runs import grid as grids
     from fedfloor.runs.sweep import plan
 
-    what, limits = shared.experiment(experiment, changes), budgets.limits(stop_after, None)
+    what, limits = shared.experiment(experiment, changes), options.limits(stop_after, None)
     folder = out or Path("runs") / f"{what.name}-sweep"
     names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
     work = plan(what, names, axes, shared.numbers("seeds", seeds), trials)
