@@ -285,10 +285,10 @@ class Select:
     at: Site = CLOUD
     mix: str = "by_samples"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
-    model: str = MODEL
     random: int = 0
     share: tuple[float, ...] = ()
     census_free: bool = False
+    model: str = MODEL
 
     @property
     def reads_census(self) -> bool:
