@@ -107,7 +107,7 @@ def main() -> None:
             wide = Parallel(tuple(Train(device(k), step) for k in range(DEVICES)), at=edge(0))
             union = Parallel((Repeat(STEPS, wide),), at=CLOUD)
             said["union"] = ratio(round_of(model, union, True), round_of(model, union, False))
-            part = Work(epochs=5, batch_size=batch, rate=0.001, scope="classifier")
+            part = Work(epochs=5, batch_size=batch, rate=0.001, trains="classifier")
             still = round_of(model, Parallel(tuple(Train(device(k), part) for k in range(DEVICES))), True)
             said["head"] = ratio(still, without(still, head, "fits", False))
             print(

@@ -35,8 +35,8 @@ WORKS = {
     "prox": Work("prox", epochs=2, batch_size=4, rate=0.1, momentum=0.5, settings={"mu": 0.3}),
     "mmd": Work("mmd", epochs=2, batch_size=4, rate=0.1, settings={"weight": 0.5}),
     "distilled": Work("distilled", epochs=2, batch_size=4, rate=0.1, settings={"weight": 0.5}),
-    "classifier": Work(epochs=2, batch_size=4, rate=0.1, momentum=0.5, scope="classifier"),
-    "prox of the classifier": Work("prox", epochs=2, batch_size=4, rate=0.1, scope="classifier", settings={"mu": 0.3}),
+    "classifier": Work(epochs=2, batch_size=4, rate=0.1, momentum=0.5, trains="classifier"),
+    "prox of the classifier": Work("prox", epochs=2, batch_size=4, rate=0.1, trains="classifier", settings={"mu": 0.3}),
 }
 
 

@@ -30,7 +30,7 @@ WORKS = {
     "one step": STEP,
     "epochs": HEAVY,
     "prox": Work("prox", epochs=1, batch_size=4, rate=0.1, settings={"mu": 0.3}),
-    "classifier": Work(epochs=1, batch_size=4, rate=0.1, scope="classifier"),
+    "classifier": Work(epochs=1, batch_size=4, rate=0.1, trains="classifier"),
 }
 
 
@@ -87,7 +87,7 @@ PLANS |= {
     "q-fair": Sequence((Probe((0, 1, 2), "loss"), _star(STEP, (0, 1, 2), mix="q_fair"))),
     "q-fair that asked nobody": _star(STEP, (0, 1, 2), mix="q_fair"),
     "a rule that does not exist": _star(STEP, mix="mean of means"),
-    "kept models": Parallel(visits((0, 1, 2), replace(HEAVY, own="all"))),
+    "kept models": Parallel(visits((0, 1, 2), replace(HEAVY, sends="nothing"))),
     "handed out": Sequence((Broadcast((0, 1, 2)), _star(WORKS["classifier"], (0, 1, 3)))),
     "radio": Parallel(tuple(Train(device(k), STEP, Radio(k % 2, 10.0)) for k in range(4))),
     "chosen by the census": Select("exact", tuple(range(6)), 3, STEP, edge(0), random=1, share=(0.4, 0.3, 0.3)),

@@ -136,7 +136,7 @@ def works(draw: st.DrawFn) -> Work:
         rate=draw(_positive),
         momentum=draw(st.sampled_from([0.0, 0.5])),
         weight_decay=draw(st.sampled_from([0.0, 1e-4])),
-        scope=draw(st.sampled_from(["all", "classifier"])),
+        trains=draw(st.sampled_from(["all", "classifier"])),
         settings=draw(_settings),
     )
 

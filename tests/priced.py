@@ -114,7 +114,7 @@ plans = st.recursive(_leaves, _above, max_leaves=10)
 
 def _scoped(drawn: list[tuple[Node, str]]) -> Node:
     def one(plan: Node, scope: str) -> Node:
-        return with_work(plan, lambda work: replace(work, scope=scope))
+        return with_work(plan, lambda work: replace(work, trains=scope))
 
     return Sequence(tuple(one(plan, scope) for plan, scope in drawn))
 

@@ -17,7 +17,7 @@ from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe
 from fedfloor.plan.nodes import Sequence as Chain
 from floor import WORK, Rememberer, visits
 
-PART = replace(WORK, scope="classifier")
+PART = replace(WORK, trains="classifier")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Alternating(Method):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         scope = "all" if view.round % 2 else "classifier"
-        branches = visits(view.devices, replace(WORK, momentum=0.0, scope=scope))
+        branches = visits(view.devices, replace(WORK, momentum=0.0, trains=scope))
         return Chain((Parallel(branches), Broadcast(tuple(view.devices), scope)))
 
 
@@ -39,7 +39,7 @@ class Joining(Method):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         scope, devices = JOINING[view.round - 1]
-        met = Parallel(visits(devices, replace(WORK, momentum=0.0, scope=scope)))
+        met = Parallel(visits(devices, replace(WORK, momentum=0.0, trains=scope)))
         return Chain((met, Broadcast((0, 1)))) if view.round == 5 else met
 
 

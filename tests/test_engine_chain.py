@@ -211,7 +211,7 @@ def test_a_term_of_what_goes_into_the_classifier(
 def test_a_part_of_the_model_is_trained_by_automatic_differentiation() -> None:
     net = models.build("mlp-2nn", (1, 28, 28), 4, seed=0)
     start = net.flat.clone()
-    trained(net, Work(epochs=1, batch_size=5, rate=0.05, scope="classifier"), "plain", (1, 28, 28))
+    trained(net, Work(epochs=1, batch_size=5, rate=0.05, trains="classifier"), "plain", (1, 28, 28))
     part = net.span(net.classifier or "")[0]
     assert torch.equal(net.flat[: part.start], start[: part.start])
     assert not torch.equal(net.flat[part], start[part])

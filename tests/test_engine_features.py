@@ -192,8 +192,8 @@ def test_an_extractor_that_is_gone_or_changed_is_named(damage: object, tmp_path:
 
 
 def test_the_whole_model_is_not_trained_on_features(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"objective 'replay' with work.scope = 'all'"):
-        walk(of(folder=tmp_path), Train(device(0), replace(REPLAY, scope="all")))
+    with pytest.raises(SettingError, match=r"objective 'replay' with work.trains = 'all'"):
+        walk(of(folder=tmp_path), Train(device(0), replace(REPLAY, trains="all")))
 
 
 def test_a_classifier_nobody_named_is_refused(tmp_path: Path) -> None:
@@ -204,6 +204,6 @@ def test_a_classifier_nobody_named_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_cloud_trains_on_features_too() -> None:
-    work = Work(epochs=2, batch_size=4, rate=0.1, scope="classifier")
+    work = Work(epochs=2, batch_size=4, rate=0.1, trains="classifier")
     one, other = (walk(of(module=doubled("plain"), shortcuts=on), Train(CLOUD, work)) for on in (True, False))
     assert torch.allclose(one.packet["w"], other.packet["w"], rtol=0, atol=1e-12)

@@ -67,7 +67,7 @@ def test_where_a_gradient_is_wanted_there_is_one() -> None:
     assert fused.layers(net, WORK, Plain())
     assert not fused.layers(net, replace(WORK, momentum=0.9), Plain())
     assert not fused.layers(net, replace(WORK, weight_decay=0.1), Plain())
-    assert not fused.layers(net, replace(WORK, scope="classifier"), Plain())
+    assert not fused.layers(net, replace(WORK, trains="classifier"), Plain())
     assert not fused.layers(net, WORK, objective("prox", {"mu": 0.1}))
     assert not fused.layers(net, extended(WORK), Plain())  # a field that is not known may need it
 

@@ -207,7 +207,7 @@ def test_a_super_node_is_no_longer_one_step(kind: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", OTHERS, ids=str)
 def test_training_the_classifier_alone_agrees_with_and_without_features(kind: dict[str, Any]) -> None:
     # features extracted in other batches round in other places: 1e-6 of weights of some 0.1, Adam's division included
-    here, work = park((12, 8)), Work(epochs=2, batch_size=4, rate=0.01, scope="classifier", **kind)
+    here, work = park((12, 8)), Work(epochs=2, batch_size=4, rate=0.01, trains="classifier", **kind)
     fast, slow = engine(here), replace(engine(here), shortcuts=False)
     node = Parallel(visits((0, 1), work))
     torch.testing.assert_close(walk(fast, node).packet["w"], walk(slow, node).packet["w"], rtol=0, atol=1e-5)

@@ -232,7 +232,7 @@ def test_the_parts_of_a_network() -> None:
     with pytest.raises(SettingError, match=re.escape("Did you mean 'classifier'? A visit trains one of: all, class")):
         net.part("clasifier")
     with pytest.raises(
-        SettingError, match=r"work.scope = 'classifier': which layer .* model.classifier.* 0, 1, 3, last"
+        SettingError, match=r"work.trains = 'classifier': which layer .* model.classifier.* 0, 1, 3, last"
     ):
         Network(layered("batch norm")).part("classifier")
     shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
@@ -247,8 +247,8 @@ def test_the_parts_of_a_network() -> None:
         (Parallel((C[0], T[1])), "Parallel at cloud .* 'all', 'classifier'.*one scope"),
         (Parallel((Sequence((C[0], T[1])), C[2])), "Parallel at cloud"),
         (Sequence((T[0], Parallel((Repeat(2, C[1]), Select("uniform", (0, 2), 1, WORK)), at=edge(0)))), "at edge:0"),
-        (Broadcast((0,), "extractor"), "work.scope = 'extractor'"),
-        (Select("uniform", (0, 1), 1, replace(WORK, scope="head")), "work.scope = 'head'"),
+        (Broadcast((0,), "extractor"), "work.trains = 'extractor'"),
+        (Select("uniform", (0, 1), 1, replace(WORK, trains="head")), "work.trains = 'head'"),
         (Train(device(0), replace(PART, objective="scoped:First")), "'scoped:First'.* 0 to 54 .* 60 to 81: nothing"),
         (Train(device(0), replace(PART, objective="scoped:Personal")), "'scoped:Personal': it puts numbers"),
     ],

@@ -64,7 +64,7 @@ def test_a_period_is_one_round_of_everything_and_then_of_the_classifier() -> Non
         plan = planned(of, number, state)
         state = of.absorb(state, Outcome({}, plan))
         (work,) = {visit.work.objective: visit.work for visit in schedule.in_order(plan)}.values()
-        kinds.append((work.scope, work.objective, work.settings.get("last"), work.epochs))
+        kinds.append((work.trains, work.objective, work.settings.get("last"), work.epochs))
         assert (walk.children(plan)[-1:] == (Broadcast(tuple(sorted(walk.visits(plan))), "all"),)) == (number % 3 == 1)
         assert any(isinstance(one, Probe) for one in walk.children(plan)) == (number % 3 == 1)
     full, first, last = ("all", "plain", None, 1), ("classifier", "replay", False, 3), ("classifier", "replay", True, 3)
@@ -159,8 +159,8 @@ def test_d_with_periods_of_one_round_is_s_in_model(tmp_path: Path) -> None:
 def test_with_q_of_0_there_is_no_memory(tmp_path: Path) -> None:
     job = model("hfedms", tmp_path, period=2, memory=0, **ALL)
     assert not job.engine.memory.held
-    (work,) = {visit.work.scope: visit.work for visit in schedule.in_order(job.outcomes[1].resolved)}.values()
-    assert (work.scope, work.objective) == ("classifier", "plain")
+    (work,) = {visit.work.trains: visit.work for visit in schedule.in_order(job.outcomes[1].resolved)}.values()
+    assert (work.trains, work.objective) == ("classifier", "plain")
 
 
 def test_what_devices_keep_changes_the_classifier_alone(tmp_path: Path) -> None:

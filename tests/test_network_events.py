@@ -185,7 +185,7 @@ def test_on_dedicated_links_delay_never_speeds_up(plan: Node, on: Network) -> No
     assert priced(plan, replace(on, **slow)).seconds >= priced(plan, replace(on, **none)).seconds
     single = {name: replace(link, downlink="unicast") for name, link in on.links().items()}
     one = priced(plan, replace(on, **single))  # on such links, one transmission for all is as quick as one for each
-    if not any(isinstance(node, Train) and node.work.scope != "all" for node in nodes(plan)):
+    if not any(isinstance(node, Train) and node.work.trains != "all" for node in nodes(plan)):
         assert one.seconds == pytest.approx(priced(plan, on).seconds, rel=1e-12, abs=1e-12)
     for link, size in priced(plan, on).bytes.items():
         assert size <= one.bytes[link]

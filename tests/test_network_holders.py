@@ -15,7 +15,7 @@ from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat,
 from priced import BYTES, FACTORY_OF, chain, far, near, network, networks, priced, scoped, standing, star, visit
 
 MANY = settings(max_examples=150, deadline=None)
-PART = Work(epochs=1, scope="classifier")  # 10 bytes: 0.05 s down, 0.1 s up; what is missing, 990 bytes, takes 4.95 s
+PART = Work(epochs=1, trains="classifier")  # 10 bytes: 0.05 s down, 0.1 s up; what is missing, 990 bytes, takes 4.95 s
 LACK = BYTES - 10
 WORK_S = 16 / 3  # the way forward alone
 EVERY = frozenset(range(len(FACTORY_OF)))
@@ -239,8 +239,8 @@ def test_to_hold_it_never_costs_more(plan: Node, on: Network) -> None:
     [
         (PART, 1 / 3),
         (replace(PART, epochs=5), 1 / 3),  # the features are the same in every pass
-        (Work(steps=2, batch_size=16, scope="classifier"), 1 / 6),  # 32 of 64 samples
-        (Work(steps=9, batch_size=16, scope="classifier"), 1 / 3),
+        (Work(steps=2, batch_size=16, trains="classifier"), 1 / 6),  # 32 of 64 samples
+        (Work(steps=9, batch_size=16, trains="classifier"), 1 / 3),
         (Work(epochs=5), 5.0),
         (Work(steps=9, batch_size=16), 2.25),
     ],
@@ -249,7 +249,7 @@ def test_features_are_extracted_once_per_visit(work: Work, passes: float) -> Non
     there = standing(network(cloud_clock_hz=2.0))
     assert there.passes(0, work) == pytest.approx(passes, rel=1e-15)
     # the cloud holds the data of all, six times 16 cycles, and 384 samples
-    whole = work.passes(384) if work.scope == "all" else min(1.0, work.passes(384)) / 3
+    whole = work.passes(384) if work.trains == "all" else min(1.0, work.passes(384)) / 3
     assert there.cloud_s(work) == pytest.approx(whole * 6 * 16 / 2, rel=1e-15)
     free = Network(device_edge=Link(), edge_cloud=Link(), devices=network().devices)
     assert priced(visit(0, work), free).critical.compute_s == pytest.approx(16 * passes, rel=1e-15)

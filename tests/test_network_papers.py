@@ -86,7 +86,7 @@ PARTICIPANTS = tuple(range(3 * GROUP))
 
 
 def visit(k: int, scope: str = "all") -> Train:
-    return Train(device(k), Work(epochs=1, batch_size=5, scope=scope))
+    return Train(device(k), Work(epochs=1, batch_size=5, trains=scope))
 
 
 def hfedms(rounds: int, every: int | None, *, scatter: bool = True) -> Iterator[Node]:

@@ -202,7 +202,7 @@ def test_no_branches_no_devices() -> None:
 
 def test_what_travels_has_the_size_of_its_scope() -> None:
     # 10 bytes are a hundredth of the packet: 0.05 s down, a third of 16, 0.1 s up; in a chain without a meeting, too
-    part = Work(epochs=1, scope="classifier")
+    part = Work(epochs=1, trains="classifier")
     for plan in (Parallel((visit(0, part),)), visit(0, part), Parallel((Sequence((visit(0, part),)),))):
         found = priced(plan, holders=frozenset({0}))
         assert found.seconds == pytest.approx(16 / 3 + 0.15, abs=1e-12)
@@ -214,7 +214,7 @@ def test_what_travels_has_the_size_of_its_scope() -> None:
 
 def test_branches_of_two_scopes() -> None:
     # each branch brings its own size up; multicast down is as large as the largest needs
-    plan, known = Parallel((visit(0, Work(epochs=1, scope="classifier")), visit(1))), frozenset({0})
+    plan, known = Parallel((visit(0, Work(epochs=1, trains="classifier")), visit(1))), frozenset({0})
     assert priced(plan, holders=known).bytes == dict.fromkeys(NEAR | FAR, BYTES + 10)
     cast = network(device_edge=near(downlink="multicast"), edge_cloud=far(downlink="multicast"))
     assert priced(plan, cast, holders=known).bytes == {

@@ -198,7 +198,7 @@ def test_what_cannot_be_priced() -> None:
     with pytest.raises(SettingError, match="question to price"):
         priced(Probe((0,), "los"))
     with pytest.raises(SettingError, match="scope to price"):
-        priced(visit(0, Work(epochs=1, scope="extractor")))
+        priced(visit(0, Work(epochs=1, trains="extractor")))
     with pytest.raises(SettingError, match="scope to price"):
         priced(Broadcast((0,), "extractor"))
     radio = network({"distance_m": 10.0}, device_edge=Link(sharing="sinr"), radio=Radio())

@@ -239,7 +239,7 @@ def test_the_census_is_counted_by_privacy_and_weights_are_those_of_the_noisy_cou
 @pytest.mark.parametrize("fixed", [None, True])
 @pytest.mark.parametrize("scope", ["all", "classifier"])
 def test_a_cohort_does_the_same(goal: str, fixed: bool | None, scope: str) -> None:
-    work = Work(goal, epochs=2, batch_size=4, rate=0.1, momentum=0.5, settings={"weights": "0.5 2 4"}, scope=scope)
+    work = Work(goal, epochs=2, batch_size=4, rate=0.1, momentum=0.5, settings={"weights": "0.5 2 4"}, trains=scope)
     first, second = both(Parallel(visits(range(6), work)), fixed=fixed)
     same(first, second)
     plain, _ = both(Parallel(visits(range(6), replace(work, objective="plain", settings={}))))

@@ -185,7 +185,7 @@ def test_branches_that_nobody_walks_number_their_visits_as_if_walked() -> None:
 
 def test_ranks_of_cohorts_keep_branches_apart_after_a_super_node() -> None:
     """The packet of a super node is the resident network's own buffer, which visits one by one overwrite."""
-    kept = replace(HEAVY, own="all")
+    kept = replace(HEAVY, sends="nothing")
     first = Parallel((Train(device(0), STEP), Train(device(1), STEP)), edge(0))
     plan = nodes.Sequence((first, Parallel(tuple(Train(device(k), kept) for k in range(4)))))
 

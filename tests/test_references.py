@@ -377,7 +377,7 @@ def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command)
 def test_visits_that_send_what_they_trained_are_written_as_before() -> None:
     plan = Train(device(0), Work(epochs=1))
     assert "own" not in json.dumps(text.to_json(plan))
-    kept = Train(device(0), Work(epochs=1, own="all"))
+    kept = Train(device(0), Work(epochs=1, sends="nothing"))
     assert text.from_json(text.to_json(kept)) == kept
     assert text.digest(kept) != text.digest(plan)
 

@@ -22,7 +22,7 @@ from fedfloor.runs.reprice import reprice
 from priced import BYTES, priced, visit
 from scoped import Asking
 
-PART = Work(epochs=1, scope="classifier")  # 10 bytes, a hundredth of the packet
+PART = Work(epochs=1, trains="classifier")  # 10 bytes, a hundredth of the packet
 
 TABLE: dict[str, Any] = {
     "name": "scoped", "rounds": 3, "data": {"name": "labels", "samples_per_device": 12},

@@ -14,7 +14,7 @@ from fedfloor.checking import Table, checked, toml
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import MADE_HERE
-from fedfloor.errors import SettingError, shown
+from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
@@ -23,7 +23,7 @@ from fedfloor.network import settings
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import named
 from fedfloor.parts.mix import MIXES, rule
-from fedfloor.parts.objectives import OBJECTIVES, objective
+from fedfloor.parts.objectives import OBJECTIVES, PLANNED, objective
 from fedfloor.parts.selection import SELECTIONS, policy
 from fedfloor.parts.server import SERVERS, optimiser
 from fedfloor.parts.work import DEFAULTS, WorkSettings
@@ -255,6 +255,8 @@ def _part(part: str, value: Any, where: str) -> Any:
     if "weights" in own:
         own["weights"] = _listed(own["weights"])
     with _inside(where):
+        if part == "objective" and name in set(PLANNED) - set(OBJECTIVES):
+            raise unknown("objective", name, OBJECTIVES)
         return MAKE[part](name, own)
 
 

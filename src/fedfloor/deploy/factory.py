@@ -67,13 +67,13 @@ class Factory:
         """Send the model to a device; return what it sends back, or None where nothing comes."""
         if key.device < 0:
             raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
-        cut = engine.network.parcel(work.scope)
+        cut = engine.network.parcel(work.travels)
         model = packet["w"]
         about = self._about(engine, key.device) | {
             "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
             "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
-        answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet), work.scope)
+        answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet), work.travels)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
             answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet))
@@ -99,7 +99,7 @@ class Factory:
             self._spoilt(key.device, "visit", error)
             return None
         self.trained_s += seconds
-        engine.memory.visits[key.device] += 1
+        engine.memory.visits[key.device] += work.counts
         if receipt.memory is not None:
             engine.memory.held[key.device] = receipt.memory
         return sent, receipt
@@ -194,6 +194,4 @@ class Factory:
 
 
 def _told(work: Work) -> dict[str, Any]:
-    told = {**asdict(work), "settings": dict(work.settings)}
-    del told["own"]  # none has: see fedfloor.runs.loop
-    return told
+    return {**asdict(work), "settings": dict(work.settings)}

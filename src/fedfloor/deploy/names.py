@@ -30,7 +30,7 @@ from fedfloor.parts.extractors.extractor import FeatureExtractor
 from fedfloor.parts.extractors.names import EXTRACTORS
 from fedfloor.parts.mix import MIXES, Mix
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.objectives import OBJECTIVES, REWEIGHTED
+from fedfloor.parts.objectives import PLANNED, REWEIGHTED
 from fedfloor.parts.weighting import Reweighted
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
@@ -157,7 +157,7 @@ def words() -> frozenset[str]:
     Extractors that read a file or download one are not in it: only an experiment that names them has them.
     """
     extractors = {name: one for name, one in EXTRACTORS.items() if "weights" not in signature(one).parameters}
-    known: dict[str, Any] = {**OBJECTIVES, REWEIGHTED: Reweighted, **MIXES, **extractors}
+    known: dict[str, Any] = {**PLANNED, REWEIGHTED: Reweighted, **MIXES, **extractors}
     return frozenset(known) | WORDS | {text for made in known.values() for text in named.literals(made)}
 
 
@@ -169,7 +169,7 @@ def work(value: object, names: Names) -> Work:
     """
     if not isinstance(value, Mapping):
         raise RefusedError("header", "it holds no work.")
-    body = names.resolve(value)
+    body = Work.fields(names.resolve(value))
     settings = body.pop("settings", {})
     try:
         if not isinstance(settings, dict):
@@ -178,8 +178,8 @@ def work(value: object, names: Names) -> Work:
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
         raise RefusedError("header", f"its work cannot be done: {error}.") from error
-    if made.own:
-        raise RefusedError("header", "its work keeps a part of the model, and a device's visits send all of it.")
+    if made.sends:
+        raise RefusedError("header", "its work keeps a part of the model, and a device's visits send all they train.")
     clip = 1.0 if made.clip_norm is None else made.clip_norm
     shares = all(0 <= one < 1 for one in (made.momentum, made.beta1, made.beta2))
     if not (

@@ -28,7 +28,7 @@ from fedfloor.plan.schedule import Key
 
 ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
 # of a work, what training on features implements
-FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "scope",
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
           "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def once(engine: Engine, work: Work) -> bool:
         engine: shortcuts must be on, and its network must treat every sample by itself and end in its classifier.
         work: trains the classifier alone, by an objective that looks at nothing but the network's outputs.
     """
-    fits = engine.shortcuts and work.scope == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
+    fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
     return fits and engine.separable and engine.headed is not None
 
 

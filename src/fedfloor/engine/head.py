@@ -23,7 +23,7 @@ def fits(layer: nn.Module, work: Work, objective: Objective) -> bool:
     kind = type(objective)
     plain = kind.loss is Plain.loss and kind.penalty is Objective.penalty and kind.per_sample is Objective.per_sample
     trained = type(layer) is nn.Linear and layer.bias is not None and all(p.requires_grad for p in layer.parameters())
-    known = work.only("objective", "settings", "epochs", "steps", "batch_size", "rate", "scope")
+    known = work.only("objective", "settings", "epochs", "steps", "batch_size", "rate", "trains")
     return plain and trained and known
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
@@ -86,13 +86,15 @@ class Part:
         return (BOUND if self.weights else OTHERS) * (self.own + math.sqrt(self.start.numel()))
 
 
-def parts(network: Network, scope: str, start: Packet, end: Packet) -> list[Part]:
-    """Return the parts of a packet that a visit of a scope may change; those without numbers are left out."""
-    within = slice(0, network.flat.numel()) if scope == "all" else network.part(scope)
-    cut = min(max(network.trained, within.start), within.stop)
-    model = [(True, slice(within.start, cut)), (False, slice(cut, within.stop))]
-    why = flaw(network, start["w"], end["w"])
-    found = [Part(weights, start["w"][span], end["w"][span], why) for weights, span in model if span.stop > span.start]
+def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Part]:
+    """Return the parts of a packet that a visit may change, given what travels; those without numbers are left out."""
+    moved, first = network.parcel(travels), network.trained
+    pieces = ((slice(one.start, min(one.stop, first)), slice(max(one.start, first), one.stop)) for one in moved.parts)
+    why, found = flaw(network, start["w"], end["w"]), list[Part]()
+    for weights, some in zip((True, False), zip(*pieces, strict=True), strict=False):
+        cut = replace(moved, parts=tuple(one for one in some if one.stop > one.start))
+        if cut.numbers:
+            found.append(Part(weights, cut.cut(start["w"]), cut.cut(end["w"]), why))
     return found + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
 
 
@@ -138,7 +140,7 @@ class Limit:
 
     def settled(self, node: Node) -> bool:
         """Return whether enough devices are known for each scope that a node trains."""
-        return all(len(self.known.get(work.scope, ())) >= KNOWN for work in walk.works(node))
+        return all(len(self.known.get(work.travels, ())) >= KNOWN for work in walk.works(node))
 
     def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
         """Note an update; return why it is refused, or nothing.
@@ -197,7 +199,7 @@ class Limit:
         """Note the updates of a walk's visits, in plan order."""
         for visit, receipt in zip(schedule.in_order(resolved), receipts, strict=True):
             if receipt.update:
-                self._keep(visit.work.scope, receipt.device, receipt.update)
+                self._keep(visit.work.travels, receipt.device, receipt.update)
 
     def _keep(self, scope: str, device: int, new: Update) -> None:
         """Keep a device's greatest lengths, and its greatest ones per rate and step; each fades by itself."""
@@ -257,7 +259,7 @@ def offenders(
     for index, (resolved, receipts) in enumerate(branches):
         for place, (visit, receipt) in enumerate(zip(schedule.in_order(resolved), receipts, strict=True)):
             if receipt.update and not receipt.lost:
-                scope = visit.work.scope
+                scope = visit.work.travels
                 changed[scope] = changed.get(scope) or parts(network, scope, start, start)
                 why = limit.reason(scope, receipt.update, changed[scope])
                 if why:

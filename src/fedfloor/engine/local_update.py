@@ -13,10 +13,10 @@ from fedfloor.engine.gradient import full
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import SettingError
-from fedfloor.models.parcel import Packet, Parcel
+from fedfloor.models.parcel import Packet
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import ARRIVED, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -44,7 +44,7 @@ def local_update(
     flat, samples, device = engine.network.flat, engine.samples(key.device, key.tick), key.device
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
-    if work.own:
+    if work.sends:
         return _personal(engine, work, packet, key, goal, samples)
     keeps = goal.remembers or work.keeps_moments
     kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if keeps else {}
@@ -72,27 +72,34 @@ def _personal(
 ) -> tuple[Packet, Receipt]:
     """Train with the device's own part of the model in place of what arrived of it, which goes on as it was.
 
+    What the objective reads as the model that arrived has the device's own part, but for a visit that trains a model
+    beside it.
+
     Raises:
         SettingError: work or an objective that such a visit cannot do, or a part that the model does not have.
         RunError: the loss became infinite or not a number, or the device's memory is gone.
     """
-    if goal.remembers or goal.travels or work.scope != "all":
+    beside = work.sends == ARRIVED
+    if goal.travels or (goal.remembers and not beside):
         raise SettingError(
-            f"objective '{work.objective}' with scope '{work.scope}', in visits that keep {work.own} of the model: a "
-            "device keeps that, and nothing else. Use an objective that keeps and sends nothing beside it."
+            f"objective '{work.objective}' in visits that keep {work.own} of the model: a device keeps that, and "
+            "nothing else. Use an objective that keeps and sends nothing beside it."
         )
     flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
-    moments = optimisers.taken({name: one.to(flat.device) for name, one in engine.memory.load(device).items()})
-    own = Parcel(engine.network.own_part(work.own), flat.numel())
-    flat.copy_(personal(engine, device, start))
-    before = flat.clone() if goal.needs_start else None
+    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()}
+    moments, own = optimisers.taken(kept), engine.network.parcel(work.own)
+    if goal.remembers:
+        goal.arrive(flat, kept, engine.network)
+    else:
+        flat.copy_(personal(engine, device, start))
+    before = (start if beside else flat.clone()) if goal.needs_start else None
     gradient = partial(full, engine.network, samples, engine.task)
-    about = Visit(before, {}, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
-    plain = replace(work, own="")
-    got = train(engine.network, samples, plain, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
-    engine.memory.visits[device] += 1
-    digest = engine.memory.commit(device, {f"{OWN} {work.own}": own.cut(flat), **moments})
-    flat.copy_(own.put(own.cut(start), flat))
+    about = Visit(before, kept, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
+    got = train(engine.network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
+    engine.memory.visits[device] += not beside
+    more = goal.remember(flat, about) if goal.remembers else {}
+    digest = engine.memory.commit(device, {f"{OWN} {work.own}": own.cut(flat), **more, **moments})
+    flat.copy_(start if beside else own.put(own.cut(start), flat))
     said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
     return {**packet, "w": flat}, Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
 
@@ -101,8 +108,7 @@ def personal(engine: Engine, device: int, model: Tensor) -> Tensor:
     """Return a model with a device's own part in it; ``model`` itself where it has none."""
     for name, numbers in engine.memory.load(device).items():
         if name.startswith(f"{OWN} "):
-            own = Parcel(engine.network.own_part(name.removeprefix(f"{OWN} ")), len(model))
-            return own.put(numbers.to(model.device), model)
+            return engine.network.parcel(name.removeprefix(f"{OWN} ")).put(numbers.to(model.device), model)
     return model
 
 

@@ -181,7 +181,7 @@ class Profile(Question):
         return engine.network.flat.numel()
 
     def _work(self) -> Work:
-        return Work(**self.settings)  # type: ignore[arg-type]
+        return Work(**Work.fields(self.settings))
 
 
 class Features(Question):

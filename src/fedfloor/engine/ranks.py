@@ -48,6 +48,7 @@ from fedfloor.plan.schedule import (
     RoundContext,
     Walk,
     Walking,
+    counted,
     is_lost,
     merged,
 )
@@ -287,7 +288,7 @@ class Trainer(Driver):
         place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))
         rng = generator(engine.seed, "mix", self.round.number, *place)
         packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained, rng)
-        memory.visits.update(receipt.device for receipt in whole.receipts if not receipt.lost)
+        memory.visits.update(counted(one for one in whole.receipts if not one.lost))
         memory.held.update({one.device: one.memory for one in whole.receipts if one.memory is not None})
         if self.limit is not None:
             for one in branches:
@@ -297,9 +298,9 @@ class Trainer(Driver):
     def _judged(self, work: Work, start: Packet, end: Packet, receipt: Receipt) -> Receipt:
         """Return the receipt of a visit whose update was measured; refused, where it is too long."""
         engine, limit, device = self.engine, cast(Limit, self.limit), receipt.device
-        changed = parts(engine.network, work.scope, start, end)
+        changed = parts(engine.network, work.travels, start, end)
         receipt = replace(receipt, update=update(work, self._size(device), changed))
-        why = limit.judge(work.scope, device, receipt.update, changed)
+        why = limit.judge(work.travels, device, receipt.update, changed)
         if not why:
             return receipt
         self.executor.refuse(device, "visit", why)

@@ -28,40 +28,47 @@ def check(network: Network, plan: Node, packet: Packet) -> None:
     beside, parts = sorted(set(packet) - {"w"}), sorted(trained - {"all"})
     if beside and parts:
         raise SettingError(
-            f"work.scope = '{parts[0]}': '{beside[0]}' travels beside the model, and what a visit that trains a part "
-            "makes of it is not defined. Use scope 'all', or a method and an objective that send the model alone."
+            f"work.trains = '{parts[0]}': '{beside[0]}' travels beside the model, and what a visit that trains a part "
+            "makes of it is not defined. Train 'all', or use a method and an objective that send the model alone."
         )
 
 
 def trained(network: Network, objective: Objective, work: Work) -> slice:
-    """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's scope.
+    """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's part.
 
     Raises:
         SettingError: that is nothing, the objective is for visits of the classifier alone, or it puts numbers of the
             device's own into the model.
     """
     wanted = objective.trains(network)
-    if objective.on_features and work.scope != "classifier":
+    if objective.on_features and work.trains != "classifier":
         raise SettingError(
-            f"objective '{work.objective}' with work.scope = '{work.scope}': it trains the classifier alone, on "
+            f"objective '{work.objective}' with work.trains = '{work.trains}': it trains the classifier alone, on "
             "features, in rounds of a method that are made for it, such as hfedms. Use another objective."
         )
-    if work.scope == "all":
+    if work.trains == "all":
         return wanted
     if objective.personal:
         raise SettingError(
-            f"work.scope = '{work.scope}' with objective '{work.objective}': it puts numbers of the device's own into "
-            "the model, and what lies outside of the scope would not stay. Use scope 'all', or another objective."
+            f"work.trains = '{work.trains}' with objective '{work.objective}': it puts numbers of the device's own "
+            "into the model, and what lies outside of that part would not stay. Train 'all', or use another objective."
         )
-    part = network.part(work.scope)
+    part = network.part(work.trains)
     both = slice(max(wanted.start, part.start), min(wanted.stop, part.stop))
     if both.start >= both.stop:
         raise SettingError(
-            f"work.scope = '{work.scope}' with objective '{work.objective}': the objective trains the numbers "
-            f"{wanted.start} to {wanted.stop} of the model, the scope are {part.start} to {part.stop}: nothing is left "
-            "to train. Use scope 'all', or another objective."
+            f"work.trains = '{work.trains}' with objective '{work.objective}': the objective trains the numbers "
+            f"{wanted.start} to {wanted.stop} of the model, that part are {part.start} to {part.stop}: nothing is left "
+            "to train. Train 'all', or use another objective."
         )
     return both
+
+
+def still(network: Network, work: Work) -> Parcel:
+    """Return the statistics that a visit leaves as they are: all but those of the part that it trains."""
+    trained = () if work.trains == "all" else network.numbers(f"all but {work.trains}")
+    behind = (slice(max(one.start, network.trained), one.stop) for one in trained if one.stop > network.trained)
+    return Parcel(tuple(behind), network.flat.numel())
 
 
 def met(network: Network, node: Node) -> Parcel | None:

@@ -15,7 +15,7 @@ from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
-from fedfloor.engine.local_update import personal
+from fedfloor.engine.local_update import OWN, personal
 from fedfloor.engine.probe import ask
 from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
 from fedfloor.models.parcel import Packet
@@ -31,10 +31,11 @@ def evaluate(
 ) -> Score:
     """Evaluate the model of every device's own, or of its cohort; call it on every rank.
 
-    A test sample counts with the model of the device it belongs to. One that belongs to nobody with a model (a common
-    test set, owners who only test) counts with the mean over all devices' models: every figure is (1/K) Σ_k of what it
-    is with model k for such samples. In the confusion matrix the other samples then count K times. The accuracy that is
-    expected of a device on its own mix of classes is that of its model.
+    A test sample counts with the model of the device it belongs to; of one that was never visited, where others keep a
+    part of their own, that is the shared model with the mean of these parts. One that belongs to nobody with a model (a
+    common test set, owners who only test) counts with the mean over all devices' models: every figure is (1/K) Σ_k of
+    what it is with model k for such samples. In the confusion matrix the other samples then count K times. The accuracy
+    that is expected of a device on its own mix of classes is that of its model.
 
     Args:
         engine: this rank's engine; its resident network is overwritten.
@@ -44,7 +45,10 @@ def evaluate(
     """
     park, scored = engine.park, headline.scored(engine.park.dataset.classes)
     cohorts = cohorts_of(engine, packet, cohorts or {})
-    models = sorted(cohorts or engine.memory.held) or [NOBODY]
+    owned = engine.memory.held.keys()
+    tested = park.test_devices[park.test_devices >= 0].tolist() if owned else []
+    models = sorted(cohorts or owned | set(tested)) or [NOBODY]
+    shared = mean_part(engine, packet["w"]) if owned and len(models) > len(owned) and not cohorts else None
     holder = _holders(engine, models, cohorts)  # the device by which each one's model is evaluated
     many, holders = Counter(holder.values()), sorted(set(holder.values()))
     owner = np.array([holder.get(k, NOBODY) for k in park.test_devices.tolist()], np.int64)
@@ -56,7 +60,8 @@ def evaluate(
             device, rows = blocks[block]
             if device != at:
                 own_start = packet[model_name(cohorts.get(device, 0))]
-                engine.network.flat.copy_(personal(engine, device, own_start))
+                its_model = personal(engine, device, own_start) if shared is None or device in owned else shared
+                engine.network.flat.copy_(its_model)
                 engine.network.module.eval()
                 at, task = device, calibrated(engine, device)
             samples = engine.wrap(*park.test(rows))
@@ -115,8 +120,11 @@ def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> d
 
 def mean_part(engine: Engine, model: Tensor) -> Tensor:
     """Return a model with the mean of all devices' own parts in the place of its own; itself where none has one."""
-    found = [personal(engine, device, model).double() for device in sorted(engine.memory.held)]
-    return torch.stack(found).mean(0).to(model.dtype) if found else model
+    total, many = torch.zeros_like(model, dtype=torch.float64), 0
+    for device in sorted(engine.memory.held):
+        if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is no part of the shared one
+            total, many = total + personal(engine, device, model).double(), many + 1
+    return (total / many).to(model.dtype) if many else model
 
 
 def _places(blocks: list[tuple[int, Indices]]) -> tuple[Indices, Indices]:

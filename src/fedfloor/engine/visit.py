@@ -65,8 +65,8 @@ def train(
 ) -> Trained:  # fmt: skip
     """Train the network in place by the work's optimiser: see :func:`fedfloor.engine.optimisers.stepper`.
 
-    With a scope other than ``all`` only the parameters of that part are trained; the rest of the flat vector, batch
-    norm's statistics included, stays to the bit. The network is in training mode all the same.
+    With ``work.trains`` other than ``all`` only that part is trained; the rest of the flat vector, batch norm's
+    statistics included, stays to the bit. The network is in training mode all the same.
 
     The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
     default PyTorch generator of the network's device, as PyTorch has no other way: every visit re-seeds it by its key
@@ -84,7 +84,7 @@ def train(
         moments: of the optimiser, which the device keeps, changed in place; None: they begin at 0.
 
     Raises:
-        SettingError: the objective trains nothing of the work's scope; moments of another model.
+        SettingError: the objective trains nothing of the work's part; moments of another model.
         RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
     """
     _seed_dropout(network.flat.device, key)
@@ -96,8 +96,8 @@ def train(
     compute, views = _gradient_function(
         network, network.module if module is None else module, part, objective, large, visit.task
     )
-    behind = network.flat[network.trained :]  # batch norm moves its statistics in every pass in training mode
-    statistics = behind.clone() if work.scope != "all" else behind
+    still = scopes.still(network, work)  # batch norm moves its statistics in every pass in training mode
+    statistics = still.cut(network.flat).clone()
     weights = network.flat[part]
     step = stepper(weights, views, work, moments, part.start)
     cache = PerSampleCache(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
@@ -118,8 +118,7 @@ def train(
                     losses[-1].append(loss)
                     outputs.append(logits)
             cache.known = True
-    if statistics is not behind:
-        behind.copy_(statistics)
+    still.set(statistics, network.flat)
     right = visit.task.hits(torch.cat(outputs), samples.y[used]).sum()
     return account(losses, int(right), len(used), work, key)
 

@@ -7,17 +7,20 @@ from inspect import getdoc, signature
 from typing import Any
 
 from fedfloor.errors import SettingError, unknown
+from fedfloor.methods.apfl import APFL
 from fedfloor.methods.astraea import Astraea
 from fedfloor.methods.boosting import GradientBoosting
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import Method
+from fedfloor.methods.ditto import Ditto
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedcs import FedCS
 from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.fedl import FEDL
-from fedfloor.methods.fedper import FedPer
+from fedfloor.methods.fedper import FedBN, FedPer
+from fedfloor.methods.fedrep import FedRep
 from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.fldg import FLDG
 from fedfloor.methods.fldgl import FLDGL
@@ -64,6 +67,10 @@ METHODS: dict[str, type[Method]] = {
     "ring": Ring,
     "hierfavg": HierFAVG,
     "fedper": FedPer,
+    "fedrep": FedRep,
+    "fedbn": FedBN,
+    "ditto": Ditto,
+    "apfl": APFL,
     "ifca": IFCA,
     "flhc": FLHC,
     "centralized": Centralized,

@@ -102,7 +102,7 @@ class Combined(Method):
             )
         if parts.server not in (None, Sgd()) and method.needs.scopes != {"all"}:
             raise SettingError(
-                f"method.server with method '{name}': rounds of it train only part of the model (work.scope), and the "
+                f"method.server with method '{name}': rounds of it train only part of the model (work.trains), and the "
                 "server's momentum or rate would move the rest. Leave method.server out: the model is then taken as it "
                 "comes."
             )
@@ -297,10 +297,10 @@ class Combined(Method):
         )
 
     def _check_scope(self, node: Node) -> None:
-        parts = sorted({work.scope for work in walk.works(node)} - {"all"})  # an own part does not change, nor moves
+        parts = sorted({work.trains for work in walk.works(node) if work.borrows})  # an own part does not change
         if parts and self.server != Sgd():
             raise SettingError(
-                f"method.server with method '{self.name}': a round of it trains only part of the model (work.scope = "
+                f"method.server with method '{self.name}': a round of it trains only part of the model (work.trains = "
                 f"'{parts[0]}'), and the server's momentum or rate would move the rest. Leave method.server out: the "
                 "model is then taken as it comes."
             )

@@ -23,8 +23,8 @@ class LocalOnly(Method):
     The reference from below: what a federation brings is what it is better by. Its accuracy is that of each tested
     device's own model on its own test samples, weighted by their number; on test samples of owners who never train, or
     of nobody, it is the mean over all devices' models. It is a plan of visits that send nothing
-    (``Work.own = "all"``): no vector of all models exists, engines, checkpoints and ranks are those of every method,
-    and the arithmetic of a visit is that of FedAvg, so that on a park of one device the two agree to the bit.
+    (``Work.sends = "nothing"``): no vector of all models exists, engines, checkpoints and ranks are those of every
+    method, and the arithmetic of a visit is that of FedAvg, so that on a park of one device the two agree to the bit.
 
     Travels: nothing.
 
@@ -43,7 +43,7 @@ class LocalOnly(Method):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
         """Train every device."""
-        work = replace(self.work.at(view.round, view.rounds), own="all")
+        work = replace(self.work.at(view.round, view.rounds), sends="nothing")
         return Parallel(tuple(Train(device(k), work) for k in view.devices))
 
     def absorb(self, state: State, outcome: Outcome) -> State:  # noqa: ARG002

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from fedfloor.parts.mix import BySamples, Mix
 from fedfloor.parts.selection import fraction
 from fedfloor.parts.server import Server
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Parallel, Train, device
+from fedfloor.plan.nodes import ARRIVED, Parallel, Sequence, Train, Work, device
 
 
 def star(
@@ -37,6 +38,21 @@ def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], 
     todo = work.at(view.round, view.rounds, method.objective)
     name, settings = mix.spoken(rule or BySamples())
     return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
+
+
+def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:
+    """Return visits that each train a model of the device's own first, beside what arrived (``Work.sends``).
+
+    Args:
+        plan: the visits.
+        own: makes of the work of each that on the device's own model.
+    """
+    pairs = (
+        (replace(one, work=replace(own(one.work), sends=ARRIVED)), one)
+        for one in plan.children
+        if isinstance(one, Train)
+    )
+    return replace(plan, children=tuple(map(Sequence, pairs)))
 
 
 def check_share(method: str, share: float) -> None:

@@ -23,7 +23,9 @@ from fedfloor.outside import loaded
 
 COPIES = 3  # of the numbers of a model that training needs at least: the model, as it arrived, its gradient
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
-SCOPES = ("all", "classifier")  # the parts of a model that a visit can train
+HEAD = ("head", "classifier")
+PARTS = ("all", *HEAD, "body", "norms", "nothing")
+BUT = "all but "  # the part's name without this is what is left out
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
 
@@ -171,84 +173,78 @@ class Network:
     def parcel(self, travels: str) -> Parcel:
         """Return what travels to visits and from them: see :attr:`fedfloor.plan.nodes.Work.travels`.
 
-        Args:
-            travels: ``"all"`` is the model, frozen numbers and all; ``"classifier"``; or ``"all but"`` an own part.
-
         Raises:
-            SettingError: as of :meth:`part` and :meth:`own_part`.
+            SettingError: as of :meth:`numbers`.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
         >>> network.parcel("all but head").parts
         (slice(0, 25, None),)
         """
-        numbers = self.flat.numel()
-        if travels == "all":
-            return Parcel((slice(0, numbers),), numbers)
-        scope, but, own = travels.partition(" but ")
-        return Parcel(_without(self.own_part(own), numbers) if but else (self.part(scope),), numbers)
+        return Parcel(self.numbers(travels), self.flat.numel())
 
-    def own_part(self, name: str) -> tuple[slice, ...]:
-        """Return the numbers of the model that are a device's own, ascending, neighbours joined.
+    def numbers(self, name: str) -> tuple[slice, ...]:
+        """Return where a named part of the model lies in the flat vector, in ascending pieces, neighbours joined.
 
         Args:
-            name: ``all``; ``head``, the classifier; ``body``, what is trained beside it; ``norms``, the weights and the
-                statistics of normalisation layers; or a pattern of tensors' names, such as ``features.*``.
+            name: ``all``, frozen numbers and statistics included; ``head``, the ``classifier``; ``body``, all but it;
+                ``norms``, the weights and the statistics of normalisation layers, none where there is no such layer;
+                ``nothing``; a pattern of tensors' names, such as ``features.*``; or ``all but`` one of these.
 
         Raises:
             SettingError: nothing in the network has this name, or its classifier is not known.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "2")
-        >>> network.own_part("norms"), network.own_part("0.*")
+        >>> network.numbers("norms"), network.numbers("0.*")
         ((slice(25, 35, None), slice(53, 63, None)), (slice(0, 25, None),))
         """
-        numbers = self.flat.numel()
-        if name == "all":
-            return (slice(0, numbers),)
-        if name in ("head", "body"):
-            head = self.part("classifier")
-            return (head,) if name == "head" else _without((head,), self.trained)
+        whole = self.flat.numel()
+        if name in ("all", "nothing"):
+            return (slice(0, whole),) if name == "all" else ()
+        if name == "body" or name.startswith(BUT):
+            return _without(self.numbers("head" if name == "body" else name[len(BUT) :]), whole)
+        if name in HEAD:
+            return (self.part(name),)
         inside = {one for layer in self.module.modules() if isinstance(layer, NORMS) for one in _tensors(layer)}
         found = [
             slice(*self.layout[tensor])
             for tensor, view in self._named
             if (view.data_ptr() in inside if name == "norms" else fnmatchcase(tensor, name))
         ]
-        if not found:
+        if not found and name != "norms":
             raise SettingError(
-                f"work.own = '{name}': no tensor of model '{type(self.module).__name__}' has such a name. Take head, "
-                f"body, norms, all, or a pattern of: {', '.join(self.layout)}."
+                f"'{name}' is no part of model '{type(self.module).__name__}':{nearest(name, PARTS)} Take all, head, "
+                f"body, norms, or a pattern of: {', '.join(self.layout)}."
             )
         return _joined(found)
 
-    def part(self, scope: str) -> slice:
-        """Return the part of the flat vector that a scope names: ``"all"`` that is trained, or the ``"classifier"``.
+    def part(self, name: str) -> slice:
+        """Return the trained numbers of a named part of the model, which are one piece: see :meth:`numbers`.
 
         Raises:
-            SettingError: another scope, or a network whose classifier is unknown or lies in several pieces.
+            SettingError: it is no part, has nothing to train, lies in several pieces, or the classifier is unknown.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
-        >>> network.part("all"), network.part("classifier")
-        (slice(0, 43, None), slice(25, 43, None))
+        >>> network.part("all"), network.part("head"), network.part("body")
+        (slice(0, 43, None), slice(25, 43, None), slice(0, 25, None))
         """
-        if scope == "all" and self.trained:
+        if name == "all" and self.trained:
             return slice(0, self.trained)
-        if scope == "all":
+        if name == "all":
             by = getattr(self.module, "set_by", None)
             raise SettingError(
                 f"this network has nothing to train{f': method {by!r} sets it' if by else ''}. Choose that method, or "
                 "another network (model.name)."
             )
-        said, model = f"work.scope = '{scope}'", type(self.module).__name__
-        if scope != "classifier":
-            raise SettingError(f"{said}:{nearest(scope, SCOPES)} A visit trains one of: {', '.join(SCOPES)}.")
-        if self.classifier is None:
+        said, model = f"work.trains = '{name}'", type(self.module).__name__
+        if name in HEAD and self.classifier is None:
             raise classifiers.not_known(said, model, self.module)
-        found = self.span(self.classifier)
+        pieces = self.numbers(name) if name not in HEAD else self.span(self.classifier or "")
+        found = [slice(one.start, min(one.stop, self.trained)) for one in pieces if one.start < self.trained]
         if len(found) != 1:
             raise SettingError(
-                f"{said}: the trained parameters of classifier '{self.classifier}' of model '{model}' lie in "
-                f"{len(found)} pieces of the model: they must be one. Name a layer whose parameters are its own with "
-                "model.classifier, or train 'all'."
+                f"{said}: the trained parameters of '{self.classifier if name in HEAD else name}' of model '{model}' "
+                f"lie in {len(found)} pieces of the model: they must be one. Name a layer whose parameters are its own "
+                "with model.classifier, or train 'all'."
             )
         return found[0]
 

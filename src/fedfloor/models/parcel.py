@@ -70,12 +70,16 @@ class Parcel:
 
     def put(self, numbers: Tensor, model: Tensor) -> Tensor:
         """Return a model with the numbers that travel replaced; the others are those of ``model``."""
-        whole, at = model.clone(), 0
+        return self.set(numbers, model.clone())
+
+    def set(self, numbers: Tensor, model: Tensor) -> Tensor:
+        """Replace the numbers of a model that travel, in place, and return it."""
+        at = 0
         for part in self.parts:
             width = part.stop - part.start
-            whole[part] = numbers[at : at + width]
+            model[part] = numbers[at : at + width]
             at += width
-        return whole
+        return model
 
     def size(self, packet: Packet) -> int:
         """Return the bytes of a packet that travel."""

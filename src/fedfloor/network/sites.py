@@ -29,7 +29,7 @@ def trained(work: Work, samples: float) -> float:
     (0.1 % of the parameters of HFedMS's network are its classifier's).
     """
     passes = work.passes(samples)
-    return passes if work.scope == "all" else forward_cost(passes)
+    return forward_cost(passes) if work.borrows else passes
 
 
 class Lists(NamedTuple):

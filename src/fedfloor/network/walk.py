@@ -250,9 +250,9 @@ def surveyed(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool
     def go(node: Node) -> int:
         nonlocal parts
         if isinstance(node, Train):
-            if node.work.own == "all":
+            if node.work.sends == "nothing":
                 raise SettingError("visits that send nothing have no price. Leave [network] out.")
-            if node.work.scope != "all":
+            if node.work.borrows:
                 parts = True
             if node.site.kind == "device":
                 named.add(node.site.index)
@@ -290,13 +290,13 @@ def pulled(plan: Node, holders: frozenset[int], carry: Carries) -> tuple[frozens
         """Go through a node; return whether it trains the whole model."""
         nonlocal visits
         if isinstance(node, Train):
-            if node.work.scope == "all":
+            if not node.work.borrows:
                 held.clear()
             elif node.site.kind == "device" and node.site.index not in held:
                 held.add(node.site.index)
                 pulls.append(visits)
             visits += 1
-            return node.work.scope == "all"
+            return not node.work.borrows
         if isinstance(node, (Broadcast, Probe)) and _leaves(node, carry):
             held.update(node.devices)
         turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)

@@ -10,7 +10,7 @@ from fedfloor.parts import named
 from fedfloor.parts.correction import Corrected, Variates
 from fedfloor.parts.layers import Fusion, Gated
 from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.proximal import Contrastive, Distilled, Mmd, Prox, Represented
+from fedfloor.parts.proximal import Contrastive, Distilled, Interpolated, Mmd, Prox, Represented
 from fedfloor.parts.replay import Replay
 from fedfloor.parts.weighting import FITS, Focal, PerSample, Reweighted, Weighted
 from fedfloor.plan.nodes import Scalar
@@ -32,6 +32,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "weighted": Weighted,
     "focal": Focal,
 }
+PLANNED = {**OBJECTIVES, "interpolated": Interpolated}  # with those of methods alone, which no setting may name
 REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses of samples that ``[method]`` names
 
 
@@ -47,7 +48,7 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     """
     if name == REWEIGHTED:
         return _reweighted(settings)
-    goal = named.make("objective", name, settings, OBJECTIVES, Objective)
+    goal = named.make("objective", name, settings, PLANNED, Objective)
     named.complete("objective", name, goal, Objective, writes=("loss",))
     if isinstance(goal, Represented):
         named.complete("objective", name, goal, Represented, writes=("term",))
@@ -77,7 +78,7 @@ def spoken(goal: Objective) -> tuple[str, dict[str, Scalar]]:
         (own, mine), (samples, theirs) = spoken(goal.part), spoken(goal.data)
         about = {f"own.{key}": one for key, one in mine.items()} | {f"samples.{key}": v for key, v in theirs.items()}
         return REWEIGHTED, {"own": own, "samples": samples, **about}
-    return named.spoken(goal, OBJECTIVES)
+    return named.spoken(goal, PLANNED)
 
 
 def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:

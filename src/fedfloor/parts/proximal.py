@@ -435,3 +435,34 @@ def _head(network: Network) -> str:
             "method moon, or build it with adapt = Contrastive().adapt."
         )
     return path
+
+
+@dataclass(frozen=True)
+class Interpolated(Objective):
+    """F(m) of m = αv + (1 − α)w, where w is the model as it arrived and v the device's own, which it keeps.
+
+    What is trained is m, with w held: a step −ρ∇F(m) moves v by −(ρ/α)∇F(m). v begins as w. Visits of it train a model
+    beside the one that arrived (``Work.sends = "arrived"``). With α = 1 it is plain training of v, to the bit.
+    Deng, Kamani and Mahdavi, arXiv 2003.13461.
+
+    Args:
+        alpha: α in (0, 1].
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.alpha <= 1, "objective interpolated: alpha", self.alpha, "above 0 and at most 1")
+
+    remembers = needs_start = assumes_sgd = True
+
+    loss = Plain.loss
+
+    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:  # noqa: ARG002
+        """Make the model that arrived the mixture."""
+        if "v" in memory:
+            model.mul_(1 - self.alpha).add_(memory["v"], alpha=self.alpha)
+
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
+        """Return v = (m − (1 − α)w)/α."""
+        return {"v": (model - (1 - self.alpha) * visit.arrived()) / self.alpha}

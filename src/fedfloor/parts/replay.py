@@ -136,7 +136,7 @@ def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
         goal: the objective with what is kept; None where nothing is, and the work's objective stays.
         epochs: over the features; left out, those of ``work``.
     """
-    work = replace(work, scope="classifier")
+    work = replace(work, trains="classifier")
     if epochs is not None:
         work = replace(work, epochs=epochs, steps=None)
     return work if goal is None else replace(work, objective="replay", settings=dict(vars(goal)))

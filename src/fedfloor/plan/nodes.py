@@ -17,6 +17,8 @@ BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # policies that ask for 
 MODEL = "w"  # the name of a packet's model; further ones are w/1, w/2, …
 KEEP = "keep"  # the rule of a Parallel whose branches have a model each
 
+BUT = "all but "
+ARRIVED = "arrived"  # what a visit sends that trains a model beside the one that came
 FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
 
 
@@ -104,17 +106,20 @@ class Work:
         rate: learning rate η.
         momentum: β in [0, 1) of SGD.
         weight_decay: added to the gradient as weight_decay·w; AdamW takes rate·weight_decay·w off the weights.
-        scope: which parameters are trained and sent: ``all``, or the layer that is the network's ``classifier``; the
-            rest of the model, its statistics included, then stays as it arrived.
+        trains: the part of the model that is trained, by its name (:meth:`fedfloor.models.network.Network.numbers`):
+            ``all``, ``head`` (or ``classifier``), ``body``, or a pattern of tensors' names that lie side by side; the
+            rest, its statistics included, stays as it was.
         settings: the objective's own numbers, such as FedProx's μ.
         optimizer: whose steps are taken.
         beta1, beta2, eps: Adam's and AdamW's decay of the mean gradient and of its mean square, in [0, 1), and what is
             added to the root of the latter.
         moments: whether momentum and Adam's means begin at 0 in every ``visit``, or are kept by the ``device``.
         clip_norm: the norm that gradients of a mini-batch are clipped to; None: they are not.
-        own: the part of the model that stays with the device as its own, which its next such visit starts from, while
-            what arrived of it goes on as it was: ``head``, ``body``, ``norms``, ``all``, or a pattern of tensors' names
-            (:meth:`fedfloor.models.network.Network.own_part`); "" is nothing.
+        sends: the part of the model that travels to the visit and from it, by its name: what is trained where it is
+            left out, and the rest of the model is then everybody's. Named, as ``body``, ``all but norms`` or
+            ``nothing``, the rest is the device's own: its next such visit starts from it, and what arrived of it goes
+            on as it was. With ``arrived`` all that arrived goes on as it was, and what is trained is a model of the
+            device's own beside it.
     """
 
     objective: str = "plain"
@@ -124,7 +129,7 @@ class Work:
     rate: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
-    scope: str = "all"
+    trains: str = "all"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     beta1: float = 0.9
@@ -132,16 +137,38 @@ class Work:
     eps: float = 1e-8
     moments: Literal["visit", "device"] = "visit"
     clip_norm: float | None = None
-    own: str = ""
+    sends: str = ""
 
     @property
     def travels(self) -> str:
         """The part of the model that travels to a visit and from it.
 
-        >>> Work(scope="classifier").travels, Work(own="head").travels
-        ('classifier', 'all but head')
+        >>> Work(trains="classifier").travels, Work(sends="body").travels, Work(sends="arrived").travels
+        ('classifier', 'body', 'all')
         """
-        return f"{self.scope} but {self.own}" if self.own else self.scope
+        return "all" if self.sends == ARRIVED else self.sends or self.trains
+
+    @property
+    def own(self) -> str:
+        """The part of the model that is the device's own; "" is nothing.
+
+        >>> Work().own, Work(sends="all but head").own, Work(sends="body").own, Work(sends="nothing").own
+        ('', 'head', 'all but body', 'all')
+        """
+        if self.sends in ("", "nothing", ARRIVED):
+            return "all" if self.sends else ""
+        return self.sends[len(BUT) :] if self.sends.startswith(BUT) else f"{BUT}{self.sends}"
+
+    @property
+    def borrows(self) -> bool:
+        """Whether a part of the model neither travels nor is the device's own, which holds it as it is everywhere."""
+        return not self.sends and self.trains != "all"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the visit has a number of its own: a model is trained beside what arrived as a part of the next
+        visit to the device, on the same samples and mini-batches."""
+        return self.sends != ARRIVED
 
     def batches(self, samples: int) -> int:
         """Return the number of mini-batches a visit to a device with so many samples takes.
@@ -174,10 +201,31 @@ class Work:
     def told(self) -> dict[str, Any]:
         """Return the fields as a plan writes them down: without those added later, where they have their defaults.
 
+        ``trains`` is written as ``scope``, and ``sends`` as what the device owns, as plans had them at first.
+
         >>> sorted(Work(epochs=1, clip_norm=1.0).told().keys() - Work(epochs=1).told().keys())
         ['clip_norm']
         """
-        return {name: one for name, one in vars(self).items() if name not in _LATER or one != _LATER[name]}
+        told = {name: one for name, one in vars(self).items() if name not in _LATER or one != _LATER[name]}
+        told["scope"] = told.pop("trains")
+        if self.sends and self.sends != ARRIVED:
+            told.pop("sends")
+            told["own"] = self.own
+        return told
+
+    @staticmethod
+    def fields(told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of what :meth:`told` returned; what it knows nothing of is left as it is.
+
+        >>> Work.fields({"epochs": 1, "scope": "all", "own": "head"})
+        {'epochs': 1, 'trains': 'all', 'sends': 'all but head'}
+        """
+        found = {{"scope": "trains"}.get(name, name): one for name, one in told.items()}
+        if told.get("sends") in (True, False):  # as plans were written before work had an own part
+            found["sends"] = "" if told["sends"] else "nothing"
+        if isinstance(told.get("own"), str):
+            found["sends"] = keeping(found.pop("own"))
+        return found
 
     def only(self, *names: str) -> bool:
         """Return whether every field that differs from its default is among ``names``: see :func:`only`.
@@ -188,8 +236,19 @@ class Work:
         return only(self, *names)
 
 
+def keeping(own: str) -> str:
+    """Return what a visit sends that leaves a part of the model to its device: see :attr:`Work.sends`.
+
+    >>> keeping("head"), keeping("all"), keeping("all but body"), keeping("")
+    ('all but head', 'nothing', 'body', '')
+    """
+    if own in ("", "all"):
+        return own and "nothing"
+    return own[len(BUT) :] if own.startswith(BUT) else f"{BUT}{own}"
+
+
 # fields that Work did not have from the beginning: the hashes of plans without them stay as they were
-_ADDED = ("own", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")
+_ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")
 _LATER = {one.name: one.default for one in fields(Work) if one.name in _ADDED}
 
 

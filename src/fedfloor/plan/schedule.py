@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import groupby
 from typing import Any, NamedTuple, cast
 
 from fedfloor.chance import generator
@@ -235,7 +236,7 @@ class Walk:
     def _train(self, node: Train, packet: Packet, tick: int) -> Walking:
         of, device = self.round, walk.number(node)
         key = Key(of.seed, of.number, tick, device, self.visits[device])
-        self.visits[device] += 1
+        self.visits[device] += node.work.counts
         size = of.sent(node.work, packet)
         concurrent = self._concurrent.pop(0) if self._concurrent else ()  # the cloud's visits have an entry, too
         trained = None
@@ -267,7 +268,7 @@ class Walk:
             one = replace(one, packet={**packet, node.model: one.packet[MODEL].clone()}, resolved=known)
         if one.answers:
             self.answers = merged([self.answers, one.answers])
-        self.visits.update(receipt.device for receipt in one.receipts)
+        self.visits.update(counted(one.receipts))
         return one
 
     def _broadcast(self, node: Broadcast, packet: Packet, tick: int) -> Walking:  # noqa: ARG002
@@ -311,7 +312,7 @@ class Walk:
                 own._concurrent = list(neighbours[index]) if neighbours else []
                 yield Branch(index, child, known, own)
             for visit, times in walk.visited(child):
-                ahead[walk.number(visit)] += times
+                ahead[walk.number(visit)] += times * visit.work.counts
 
 
 _KINDS: dict[type[Any], Callable[..., Walking]] = {
@@ -344,6 +345,11 @@ def joined(met: ParallelRequest, packet: Packet, branches: Sequence[NodeResult])
         merged([one.answers for one in branches]),
         tuple(whom for one in branches for whom in one.chosen),
     )
+
+
+def counted(receipts: Iterable[Receipt]) -> Iterator[int]:
+    """Yield the device of every visit, once for visits that share a number: see :attr:`Work.counts`."""
+    return (device for (device, *_), _ in groupby((one.device, one.tick, one.visit) for one in receipts))
 
 
 def merged(parts: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:

@@ -126,10 +126,7 @@ def _value_from_json(name: str, value: Any) -> Any:
     if name == "children":
         return tuple(from_json(v) for v in value)
     if name == "work":
-        if isinstance(value, dict) and "sends" in value:  # as plans were written before work had an own part
-            sends = value["sends"]
-            value = {k: v for k, v in value.items() if k != "sends"} | ({} if sends else {"own": "all"})
-        return Work(**_arguments(Work, value))
+        return Work(**_arguments(Work, Work.fields(value) if isinstance(value, dict) else value))
     if name == "radio":
         return None if value is None else Radio(**_arguments(Radio, value))
     return tuple(value) if isinstance(value, list) else value

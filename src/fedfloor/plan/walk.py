@@ -141,12 +141,12 @@ def batch_sizes(node: Node) -> set[int]:
 
 def rates(node: Node) -> set[float]:
     """Return the learning rates that devices train with."""
-    return {work.rate for work in works(node)}
+    return {work.rate for work in works(node) if work.counts}
 
 
 def sends(node: Node) -> bool:
     """Return whether all visits send whatever they trained."""
-    return not any(work.own for work in works(node))
+    return not any(work.sends for work in works(node))
 
 
 def scopes(node: Node) -> set[str]:
@@ -161,7 +161,7 @@ def scopes(node: Node) -> set[str]:
             own = {work.travels for work in works(at)}
             if len(own) > 1:
                 raise SettingError(
-                    f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.scope "
+                    f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.trains "
                     f"{', '.join(map(repr, sorted(own)))}): their models cannot meet. Give all its visits one scope, "
                     "or put a Parallel for each scope into a Sequence."
                 )

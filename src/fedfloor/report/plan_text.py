@@ -8,6 +8,7 @@ from itertools import groupby
 
 from fedfloor.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import (
+    ARRIVED,
     KEEP,
     MODEL,
     Broadcast,
@@ -57,10 +58,11 @@ def work_words(work: Work) -> str:
     if work.objective != "plain" or work.settings:
         settings = ", ".join(_settings(work.settings))
         parts.append(work.objective + (f" ({settings})" if settings else ""))
-    if work.scope != "all":
-        parts.append(f"only {work.scope}")
-    if work.own:
-        parts.append("sends nothing" if work.own == "all" else f"keeps {work.own}")
+    if work.trains != "all":
+        parts.append(f"only {work.trains}")
+    if work.sends:
+        kept = {"nothing": "sends nothing", ARRIVED: "a model of its own beside"}
+        parts.append(kept.get(work.sends, f"keeps {work.own}"))
     return ", ".join(parts)
 
 

@@ -284,7 +284,7 @@ class _Run:
         self.looked = True
         if self.live is not None and not walk.sends(plan):
             raise SettingError(
-                "visits that keep a part of the model (Work.own) are for simulations: devices send what they train."
+                "visits that keep a part of the model (Work.sends) are for simulations: devices send what they train."
             )
         if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))

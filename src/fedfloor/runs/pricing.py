@@ -82,7 +82,7 @@ class Tariff:
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
         if self.parcel is not None:
-            parts |= {one: self.parcel(one).size(packet) for one in travels if " but " in one}
+            parts |= {one: self.parcel(one).size(packet) for one in travels if one not in ("all", "classifier")}
         if radio is not None and radio.payload_nats is not None:
             size, parts = round(radio.payload_nats / math.log(2) / 8), {}
             gradient = size
@@ -127,7 +127,7 @@ class Tariff:
         visits = None if receipts is None else [one.visit for one in receipts]
         size = self.payload(packet, {work.travels for work in walk.works(plan)})
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
-            raise SettingError(f"work.scope = 'classifier': it has no price, as {self._why_unknown()}")
+            raise SettingError(f"work.trains = 'classifier': it has no price, as {self._why_unknown()}")
         paid = price(
             plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders
         )
@@ -192,7 +192,7 @@ def effort(work: Work, samples: float) -> float:
     On the classifier alone, training and objective are left out: see :func:`fedfloor.network.sites.trained`.
     """
     passes = sites.trained(work, samples)
-    if work.scope != "all":
+    if work.borrows:
         return passes
     return _objective(work.objective, tuple(sorted(work.settings.items()))).passes(passes)
 

@@ -45,7 +45,7 @@ class Programs(Protocol):
 
 
 # of a work, what visits side by side implement
-FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "scope")
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
 
 
 @dataclass(frozen=True, eq=False)

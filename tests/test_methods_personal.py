@@ -1,0 +1,214 @@
+"""Models of devices' own, FedPer to APFL: identities, what travels, what is evaluated, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import fedfloor
+from fedfloor import config
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
+from fedfloor.models.parcel import Parcel
+from fedfloor.parts.objectives import spoken
+from fedfloor.parts.proximal import Interpolated, Prox
+from fedfloor.plan import text
+from fedfloor.plan.nodes import Parallel, Train, Work, device
+from fedfloor.runs import checkpoint
+from floor import WORK, engine, park, start, walk
+
+Model = dict[str, torch.Tensor]
+Table = dict[str, Any]
+
+
+def ran(
+    place: Path, method: str, ranks: int = 1, *, rounds: int = 2, settings: Table | None = None,
+    more: Table | None = None, resume: bool = False,
+) -> tuple[list[Table], Model]:  # fmt: skip
+    data = {"name": "labels", "samples_per_device": 30, "partition": {"kind": "dirichlet", "alpha": 0.3}}
+    about = {"name": "own", "rounds": 2, "park": {"devices": 4, "factories": 2}, "model": {"name": "mlp-2nn"}}
+    work = {"epochs": 1, "batch_size": 10, "short_batches": True}
+    table = {**about, "data": data, "work": work, "method": {"name": method}, "methods": {method: settings or {}}}
+    what = config.from_table(table | (more or {}))
+    fedfloor.run(what, place, ranks=ranks, resume=resume, limits=fedfloor.Limits(stop_after=rounds))
+    lines = [json.loads(line) for line in (place / "ledger.jsonl").read_text().splitlines()]
+    model = place / "model.safetensors"
+    return [{**line, "wall_s": 0} for line in lines], load_file(model) if model.is_file() else {}
+
+
+def same(one: Model, two: Model) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_with_nothing_of_its_own_it_is_fedavg_to_the_bit(tmp_path: Path) -> None:
+    mine, plain = ran(tmp_path / "p", "fedper", settings={"own": ""}), ran(tmp_path / "a", "fedavg")
+    assert mine[0] == plain[0]
+    assert same(mine[1], plain[1])
+
+
+def test_with_all_of_its_own_it_is_training_without_federation(tmp_path: Path) -> None:
+    mine, alone = ran(tmp_path / "p", "fedper", settings={"own": "all"}), ran(tmp_path / "l", "local-only")
+    assert [line["accuracy"] for line in mine[0]] == [line["accuracy"] for line in alone[0]]
+    assert [line["plan_hash"] for line in mine[0]] == [line["plan_hash"] for line in alone[0]]
+
+
+def kept(place: Path) -> tuple[torch.Tensor, dict[int, Model]]:
+    """Return the shared model of a run, and what each device keeps at its end."""
+    point = checkpoint.latest(place / "checkpoint", place / "memory")
+    assert point is not None
+    memory = DeviceMemory(place / "memory", point.memory)
+    return point.state.packet["w"], {k: memory.load(k) for k in point.memory}
+
+
+def test_fedrep_without_heads_is_fedavg_to_the_bit(tmp_path: Path) -> None:
+    mine = ran(tmp_path / "r", "fedrep", settings={"own": "", "head_epochs": 0})
+    plain = ran(tmp_path / "a", "fedavg")
+    assert mine[0] == plain[0]
+    assert same(mine[1], plain[1])
+
+
+def test_fedbn_without_norms_is_fedavg_to_the_bit(tmp_path: Path) -> None:
+    (mine, model), (plain, averaged) = ran(tmp_path / "b", "fedbn"), ran(tmp_path / "a", "fedavg")
+    assert [line["accuracy"] for line in mine] == [line["accuracy"] for line in plain]
+    assert same(model, averaged)
+
+
+@pytest.mark.parametrize(("method", "settings"), [("ditto", {"lam": 0.0}), ("apfl", {"alpha": 1.0})])
+def test_without_a_tie_it_is_fedavg_and_training_alone_to_the_bit(method: str, settings: Table, tmp_path: Path) -> None:
+    own, average, alone = tmp_path / "own", tmp_path / "average", tmp_path / "alone"
+    mine, _ = ran(own, method, settings=settings)
+    ran(average, "fedavg")
+    local, _ = ran(alone, "local-only")
+    (shared, devices), (averaged, _), (_, models) = kept(own), kept(average), kept(alone)
+    assert torch.equal(shared, averaged)
+    assert [line["accuracy"] for line in mine] == [line["accuracy"] for line in local]
+    assert all(torch.equal(devices[k]["own all"], models[k]["own all"]) for k in models)
+
+
+@pytest.mark.parametrize(("method", "settings"), [("ditto", {"lam": 1.0}), ("apfl", {"alpha": 0.5})])
+def test_its_global_model_is_fedavgs_whatever_ties_the_devices_own(
+    method: str, settings: Table, tmp_path: Path
+) -> None:
+    ran(tmp_path / "own", method, settings=settings)
+    ran(tmp_path / "alone", "local-only")
+    ran(tmp_path / "average", "fedavg")
+    (shared, devices), (averaged, _) = kept(tmp_path / "own"), kept(tmp_path / "average")
+    assert torch.equal(shared, averaged)
+    models = kept(tmp_path / "alone")[1]
+    assert not any(torch.equal(devices[k]["own all"], models[k]["own all"]) for k in models)
+
+
+def test_apfl_without_models_of_their_own_is_fedavg_to_the_bit(tmp_path: Path) -> None:
+    mine, plain = ran(tmp_path / "p", "apfl", settings={"alpha": 0.0}), ran(tmp_path / "a", "fedavg")
+    assert mine[0] == plain[0]
+    assert same(mine[1], plain[1])
+
+
+@pytest.mark.parametrize(("goal", "rate"), [(Prox(0.5), 0.2), (Interpolated(0.5), 0.05)])
+def test_steps_of_ditto_and_of_apfl_by_their_papers(goal: Prox | Interpolated, rate: float, tmp_path: Path) -> None:
+    of, (name, settings) = engine(park((4, 5)), folder=tmp_path), spoken(goal)
+    plan = Train(device(0), Work(name, steps=2, batch_size=4, rate=rate, sends="arrived", settings=settings))
+    w, samples, alpha, eta = start(of)["w"], of.samples(0), 0.5, 0.2
+
+    def gradient(model: torch.Tensor) -> torch.Tensor:
+        of.network.flat.copy_(model)
+        loss = nn.functional.cross_entropy(of.network.module(samples.values(slice(None))), samples.y)
+        return torch.cat([one.flatten() for one in torch.autograd.grad(loss, of.network.parameters)])
+
+    v = w
+    for number in (1, 2):
+        for _ in range(2):
+            if isinstance(goal, Prox):
+                v = v - eta * (gradient(v) + 0.5 * (v - w))
+            else:
+                v = v - eta * alpha * gradient(alpha * v + (1 - alpha) * w)
+        out = walk(of, plan, {"w": w}, number)
+        assert torch.equal(out.packet["w"], w)  # what arrived goes on
+        wanted = v if isinstance(goal, Prox) else alpha * v + (1 - alpha) * w
+        torch.testing.assert_close(of.memory.load(0)["own all"], wanted, rtol=1e-4, atol=1e-6)  # sums in another order
+        w = w + 0.01  # the global model moves on
+
+
+ALL = [("fedper", {"own": "head"}), ("fedper", {"own": "body"}), ("fedper", {"own": "3.*"}),
+       ("fedrep", {"head_epochs": 2}), ("ditto", {}), ("apfl", {})]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "settings"), ALL)
+def test_ranks_and_resumed_runs_are_one_rank_to_the_bit(method: str, settings: Table, tmp_path: Path) -> None:
+    one = ran(tmp_path / "one", method, settings=settings)
+    two = ran(tmp_path / "two", method, 2, settings=settings)
+    ran(tmp_path / "cut", method, rounds=1, settings=settings)
+    cut = ran(tmp_path / "cut", method, settings=settings, resume=True)
+    assert one[0] == two[0] == cut[0]
+    assert same(one[1], two[1])
+    assert same(one[1], cut[1])
+
+
+@pytest.mark.parametrize("method", ["fedper", "fedrep"])
+def test_the_head_stays_and_its_bytes_are_not_paid_for(method: str, tmp_path: Path) -> None:
+    network = {"network": {"profile": "lte-cat-m2"}}
+    lines, _ = ran(tmp_path / "p", method, more=network)
+    whole, _ = ran(tmp_path / "a", "fedavg", more=network)
+    heads = [load_file(one) for one in sorted((tmp_path / "p" / "memory").glob("0*.safetensors"))]
+    numbers = {len(one["own head"]) for one in heads}
+    up = [line["priced"]["bytes"]["device_edge_up"] for line in (lines[-1], whole[-1])]
+    (head,) = numbers
+    assert up[1] - up[0] == 4 * 4 * head  # devices, bytes of a number
+
+
+def test_own_parts_of_a_model() -> None:
+    layers = nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(6, 2))
+    network = Network(layers, "3")
+    norms, head, body = (network.numbers(name) for name in ("norms", "head", "body"))
+    assert sum(part.stop - part.start for part in norms) == 4 * 3  # scale, shift, mean, variance
+    assert sum(part.stop - part.start for part in (*head, *body)) == network.flat.numel()
+    travels = network.parcel("all but norms")
+    assert travels.numbers == network.flat.numel() - 12
+    model = torch.arange(network.flat.numel(), dtype=torch.float32)
+    assert torch.equal(travels.put(travels.cut(model), model), model)
+    assert travels.put(torch.zeros(travels.numbers), model).count_nonzero() == Parcel(norms, len(model)).numbers
+    with pytest.raises(SettingError, match=r"'bodi' is no part of model.*[Dd]id you mean 'body'"):
+        network.numbers("bodi")
+
+
+def test_statistics_move_with_the_part_that_is_trained(tmp_path: Path) -> None:
+    here = park((12, 8))
+    layers = nn.Sequential(nn.BatchNorm2d(here.dataset.shape[0]), nn.Flatten(), nn.Linear(9, 3))
+    of = engine(here, layers, folder=tmp_path)
+    network, begin = of.network, start(of)["w"]
+    head, statistics = network.part("2.*"), slice(network.trained, None)
+    for part, moves in (("2.*", False), ("all but 2.*", True)):
+        work = replace(WORK, trains=part, sends="all but 2.*")
+        out = walk(of, Train(device(0), work), {"w": begin}).packet["w"]
+        assert torch.equal(out[head], begin[head])  # it is the device's
+        assert torch.equal(out[statistics], begin[statistics]) is not moves
+        assert torch.equal(out[: head.start], begin[: head.start]) is not moves
+
+
+def test_parts_that_cannot_be_trained_apart_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"work\.trains = '\*\.bias'.*lie in \d+ pieces"):
+        ran(tmp_path / "run", "fedrep", settings={"own": "*.bias"})
+    with pytest.raises(SettingError, match="a body to share"):
+        ran(tmp_path / "all", "fedrep", settings={"own": "all"})
+    with pytest.raises(SettingError, match=r"optimizer = 'sgd'"):
+        ran(tmp_path / "adam", "apfl", settings={"work": {"optimizer": "adam"}})
+
+
+def test_plans_written_before_are_read() -> None:
+    old = {"node": "train", "site": "device 0", "work": {"epochs": 1, "sends": False}}
+    written = text.to_json(Parallel((Train(device(0), Work(epochs=1, sends="nothing")),)))
+    old = {**written, "children": [{**written["children"][0], "work": {"epochs": 1, "sends": False}}]}
+    assert text.from_json(old) == text.from_json(written)
+    plain = text.to_json(Train(device(0), Work(epochs=1)))["work"]
+    assert not {"own", "sends", "trains"} & plain.keys()
+    for sends in ("all but head", "body", "arrived", "nothing"):
+        plan = Train(device(0), Work(epochs=1, trains="body", sends=sends))
+        assert text.from_json(text.to_json(plan)) == plan
