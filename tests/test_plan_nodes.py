@@ -63,7 +63,7 @@ def test_a_site_is_written_and_read(place) -> None:
 CHANGES = [
     (VISIT, {"site": device(4), "work": Work(epochs=2), "radio": Radio(0, 10.0)}),
     (Sequence((VISIT,)), {"children": (VISIT, VISIT)}),
-    (Parallel((VISIT,)), {"children": (), "at": edge(0), "mix": "equal", "settings": {"q": 1}}),
+    (Parallel((VISIT,)), {"children": (), "at": edge(0), "mix": "equal", "settings": {"q": 1}, "model": "w/1"}),
     (Repeat(2, VISIT), {"times": 3, "child": Sequence((VISIT,)), "tick": False}),
     (
         Select("uniform", (1, 2), 1, EPOCH),
@@ -78,6 +78,7 @@ CHANGES = [
             "random": 1,
             "share": (0.25, 0.75),
             "census_free": True,
+            "model": "w/1",
         },
     ),
     (Broadcast((1,)), {"devices": (1, 2), "scope": "classifier"}),
