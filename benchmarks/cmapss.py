@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ import numpy as np
 import fedfloor
 from fedfloor import config
 from fedfloor.config import combined
+from fedfloor.data.files import content, matrix, needed
 from fedfloor.engine import separate
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
@@ -42,6 +44,7 @@ from fedfloor.runs.folder import write
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
 
+CAP = 125
 ROUNDS, EPOCHS, MOMENTUM = 6, 2, 0.9
 TUNED_WITH, SEEDS = 100, (0, 1, 2, 3, 4)
 # of a published draft with two heads: Adam along a cosine from 1e-3, mini-batches of 256, 50 rounds
@@ -67,6 +70,13 @@ WORK: tuple[Table, ...] = tuple(
 )  # fmt: skip
 
 
+AT_CAP: tuple[Table, ...] = tuple(
+    {"data": {"task": {"kind": "regression", "cap": CAP, "unit": "cycles", "names": ["remaining life"],
+                       "at_cap": weight}}}
+    for weight in (0.5, 1.0)
+)  # fmt: skip
+
+
 class Contender(NamedTuple):
     """A method of the table.
 
@@ -78,6 +88,7 @@ class Contender(NamedTuple):
         after: whose chosen settings it is run with, besides.
         seeds: with which it is run.
         rounds: how many.
+        end: rate that the cosine ends at: the last round trains with it, and with 0 it trains nothing.
     """
 
     title: str
@@ -87,6 +98,7 @@ class Contender(NamedTuple):
     after: str = ""
     seeds: tuple[int, ...] = SEEDS
     rounds: int = ROUNDS
+    end: float = 0.0
 
 
 def _own(method: str, **settings: tuple[float, ...]) -> tuple[Table, ...]:
@@ -101,16 +113,23 @@ CONTENDERS = {
     "scikit-learn": Contender("gradient boosting, pooled", "scikit-learn", _own("scikit-learn", rate=(0.03, 0.1, 0.3))),
     "fedprox": Contender("FedProx", "fedprox", _own("fedprox", mu=(0.01,)), after="fedavg"),
     "fedsr": Contender("FedSR", "fedsr", _own("fedsr", laps=(1,)), after="fedavg"),
-    "fedadam": Contender("FedAdam", "fedadam", _own("fedadam", server_rate=(0.01, 0.03)), after="fedavg"),
-    "scaffold": Contender("SCAFFOLD", "scaffold", ({},), after="fedavg"),
+    "fedadam": Contender(
+        "FedAdam", "fedadam", _own("fedadam", server_rate=(0.01, 0.03)), after="fedavg", seeds=(0, 1, 2)
+    ),
+    "scaffold": Contender("SCAFFOLD", "scaffold", ({},), after="fedavg", seeds=(0, 1, 2)),
+    "fedavg-at-cap": Contender("FedAvg, lives at the cap weighted", "fedavg", AT_CAP, after="fedavg", end=1e-3),
+    "centralized-at-cap": Contender(
+        "centralised, lives at the cap weighted", "centralized", AT_CAP, after="centralized", end=1e-3
+    ),
     "adam-fedavg": Contender("FedAvg, Adam", "fedavg", ({},), DRAFT, seeds=(0, 1)),
     "adam-local-only": Contender("local only, Adam", "local-only", ({},), DRAFT, seeds=(0, 1)),
     "draft-fedavg": Contender("FedAvg, Adam, 50 rounds", "fedavg", ({},), DRAFT, seeds=(0,), rounds=50),
     "draft-local-only": Contender("local only, Adam, 50 rounds", "local-only", ({},), DRAFT, seeds=(0,), rounds=50),
 }
 ORDER = (
-    ("fedavg", "centralized"), ("local-only", "scikit-learn"), ("adam-fedavg", "adam-local-only"), ("fedprox", "fedsr"),
-    ("scaffold", "fedadam"), ("draft-fedavg", "draft-local-only"),
+    ("fedavg", "centralized"), ("fedavg-at-cap", "centralized-at-cap"), ("local-only", "scikit-learn"),
+    ("adam-fedavg", "adam-local-only"), ("fedprox", "fedsr"), ("scaffold", "fedadam"),
+    ("draft-fedavg", "draft-local-only"),
 )  # fmt: skip
 
 
@@ -152,7 +171,10 @@ def experiment(cell: Cell, results: Path) -> Experiment:
         "evaluate": {"on": "validation", "validation": 0.2} if cell.tune else {"on": "test"},
     }  # fmt: skip
     rate = CONTENDERS[own.after].grid[chosen(own.after, results) or 0] if own.after else {}
-    return config.from_table(merged(base, rate, own.base, own.grid[cell.setting]))
+    table = merged(base, rate, own.base, own.grid[cell.setting])
+    if own.end:
+        table["work"]["lr"] = {**table["work"]["lr"], "end": own.end}
+    return config.from_table(table)
 
 
 def chosen(contender: str, results: Path) -> int | None:
@@ -166,8 +188,32 @@ def chosen(contender: str, results: Path) -> int | None:
 
 
 def rmse(found: Table) -> float:
-    """Return a cell's RMSE after the last round; infinite where it diverged."""
-    return float(found["rounds"][-1]["RMSE"]) if found["rounds"] else float("inf")
+    """Return a cell's RMSE after the last round, at cuts where it has one; infinite where it diverged."""
+    return float(found.get("cut", found["rounds"][-1]["RMSE"])) if found["rounds"] else float("inf")
+
+
+def at_cuts(points: Table) -> float:
+    """Return the RMSE of validation windows, those at the cap counting for their share in recordings that are cut."""
+    true, away = np.array(points["true"]), np.subtract(points["predicted"], points["true"])
+    top, share = true >= CAP, share_at_cap()
+    return float(np.sqrt(share * np.square(away[top]).mean() + (1 - share) * np.square(away[~top]).mean()))
+
+
+@cache
+def share_at_cap() -> float:
+    """Return the share of lives at the cap where each engine for training is cut as long as those for testing are."""
+    shares = []
+    for subset in ("FD001", "FD003"):
+        train, test = (
+            np.unique(matrix(path, content(path), 26)[:, 0], return_counts=True)[1]
+            for path in (
+                needed(Path(os.environ["FEDFLOOR_DATA"]) / "cmapss", f"{part}_{subset}.txt")
+                for part in ("train", "test")
+            )
+        )
+        left = np.subtract.outer(train, test)
+        shares.append(np.mean((left >= CAP).sum(axis=1) / (left > 0).sum(axis=1)))
+    return float(np.mean(shares))
 
 
 def cells(results: Path) -> Iterator[Cell]:
@@ -210,6 +256,8 @@ def carry_out(cell: Cell, out: Path, results: Path) -> bool:
             "subsets": {one["name"]: one["figures"] for one in evaluation["factories"]},
             "sites": {one["name"]: one["figures"] for one in evaluation["devices"]},
         }
+        if cell.tune and CONTENDERS[cell.contender].grid is AT_CAP:
+            found["cut"] = at_cuts(evaluation["errors"]["points"])
         if CONTENDERS[cell.contender].method == "local-only" and not cell.tune:
             found["everywhere"] = everywhere(what, folder)
     wall, processor = time.monotonic() - began, time.process_time() - used

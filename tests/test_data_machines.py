@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedfloor.checking import checked
-from fedfloor.data.made.machines import CLASSES, SENSORS, Machines, columns, recordings
+from fedfloor.data.made.machines import CLASSES, SENSORS, SETTINGS, Machines, columns, recordings
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import build_park
@@ -50,6 +50,19 @@ def test_faults_show_in_their_sensors_by_their_strength() -> None:
         away = made.x[made.fault == fault].mean(axis=0) - made.x[made.fault == 0].mean(axis=0)
         assert np.sort(np.abs(away))[-2:] == pytest.approx([5, 5], abs=0.3)
         assert np.abs(away).max() > 10 * np.sort(np.abs(away))[-3]
+
+
+def test_settings_tell_the_regimes_apart_and_leave_the_sensors_as_they_were() -> None:
+    calm = replace(CALM, regimes=3)
+    made, wide = recordings(6, 2, seed=0, like=calm), recordings(6, 2, seed=0, like=replace(calm, shift=60.0))
+    settings = made.x[:, len(SENSORS) :]
+    assert settings.shape[1] == len(SETTINGS)
+    within = [settings[made.regime == one].std(axis=0) for one in range(3)]
+    assert np.stack(within) == pytest.approx(0.02, rel=0.2)  # JITTER
+    levels = [[one.x[made.regime == regime].mean(axis=0) for regime in range(3)] for one in (made, wide)]
+    near, far = (np.std(one, axis=0) for one in levels)
+    assert far[: len(SENSORS)] == pytest.approx(10 * near[: len(SENSORS)], rel=0.1)  # shift 60 for 6
+    assert np.array_equal(settings, wide.x[:, len(SENSORS) :])
 
 
 def test_skew_gives_machines_faults_of_their_own() -> None:
@@ -99,3 +112,4 @@ def test_the_table_has_sensors_and_causes() -> None:
     table = columns(made, 1)
     assert [*table][-4:] == ["fault", "life", "regime", "wear"]
     assert {len(column) for column in table.values()} == {len(made.x)}
+    assert {*SETTINGS} <= {*columns(recordings(2, 1, seed=0, like=Machines(regimes=2)), 1)}

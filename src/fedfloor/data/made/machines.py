@@ -23,6 +23,8 @@ from fedfloor.errors import SettingError, require
 
 RECIPE = "machines 1"  # changes whenever the data do
 SENSORS = ("temperature", "vibration", "pressure", "current", "flow", "noise", "oil", "speed")
+SETTINGS = ("load", "feed", "coolant")  # more columns of a plant with several operating regimes
+JITTER = 0.02  # deviation of a setting around its regime's, which lies in [0, 1]
 KINDS = ("press", "pump", "mill")
 FAULTS = ("bearing", "leak", "blockage", "electric")
 CLASSES = ("normal", *FAULTS)
@@ -38,18 +40,20 @@ Column = NDArray[Any]
 class Machines:
     """What the made plant is like. Sensor s of machine m shows in row t, in units of its noise,
 
-        b_s + r_{s,g(t)} + a_m·o_{m,s} + d·t/1000·u_s + w(t)·q_s·(1 + r_{s,g(t)}/8) + f_s(t) + ε:
+        b_s + h·r_{s,g(t)} + a_m·o_{m,s} + d·t/1000·u_s + w(t)·q_s·(1 + 3/4·r_{s,g(t)}) + f_s(t) + ε:
 
-    a level b and what the operating regime g adds, the machine's calibration offset, a drift that all machines of a
-    factory share, wear w = (t/L)^p from 0 to 1 at the failure after L rows (p by the kind of machine), and a fault's
-    effect while one lasts; ε ~ N(0, 1).
+    a level b and what the operating regime g adds, r ~ N(0, 1), the machine's calibration offset, a drift that all
+    machines of a factory share, wear w = (t/L)^p from 0 to 1 at the failure after L rows (p by the kind of machine),
+    and a fault's effect while one lasts; ε ~ N(0, 1).
 
     Args:
         runs: recordings to failure of each machine; the last ones, a quarter of them but at least one, are for testing.
         life: mean of L, rows.
         spread: standard deviation of ln L.
         kinds: kinds of machines, 1 to 3.
-        regimes: operating regimes, 1 to 6; each moves every sensor by a level of its own.
+        regimes: operating regimes, 1 to 6; each moves every sensor by a level of its own. If there are several, what
+            the machine is set to stands in three more columns, as altitude, Mach number and throttle do in C-MAPSS.
+        shift: h, deviation of the regimes' levels, in deviations of the noise.
         wear: the effect of wear on the sensors just before the failure, in deviations of the noise.
         fault: chance that a fault begins in a row.
         strength: the effect of a fault, in deviations of the noise.
@@ -65,6 +69,7 @@ class Machines:
     spread: float = 0.3
     kinds: int = 3
     regimes: int = 1
+    shift: float = 6.0
     wear: float = 6.0
     fault: float = 0.01
     strength: float = 4.0
@@ -77,8 +82,8 @@ class Machines:
     def __post_init__(self) -> None:
         for name, low, high in (
             ("runs", 2, 10_000), ("life", 20, 100_000), ("spread", 0, 1), ("kinds", 1, len(KINDS)), ("regimes", 1, 6),
-            ("wear", 0, 100), ("fault", 0, 0.5), ("strength", 0, 100), ("skew", 0, 1), ("calibration", 0, 100),
-            ("drift", -100, 100), ("missing", 0, 0.9),
+            ("shift", 0, 1000), ("wear", 0, 100), ("fault", 0, 0.5), ("strength", 0, 100), ("skew", 0, 1),
+            ("calibration", 0, 100), ("drift", -100, 100), ("missing", 0, 0.9),
             *((("factories", 1, 100_000),) if self.factories is not None else ()),
         ):  # fmt: skip
             given = getattr(self, name)
@@ -90,7 +95,7 @@ class Recordings:
     """Recordings of machines, one after the other, and what caused them.
 
     Args:
-        x: float32 [T, 8], the sensors; NaN where a value is missing.
+        x: float32 [T, 8], the sensors, NaN where a value is missing; or [T, 11], the settings behind them.
         machine: int32 [T]; ``run``: int32 [T], counted over all machines; ``row``: int64 [T], from the run's first.
         left: int64 [T], rows until the failure.
         fault: int64 [T], 0 is none.
@@ -132,14 +137,15 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
     rows = machines * like.runs * like.life
     require(rows <= MOST_ROWS, "machines × runs × life", rows, f"at most {MOST_ROWS:,} rows")
     plant, sensors = generator(seed, "machines"), len(SENSORS)
-    base, moves = plant.normal(20, 5, sensors), plant.normal(0, 6, (6, sensors)) * (like.regimes > 1)
+    base, moves = plant.normal(20, 5, sensors), plant.normal(0, 1, (6, sensors)) * (like.regimes > 1)
     worn = plant.choice([-1.0, 1.0], (len(KINDS), sensors)) * plant.uniform(0.3, 1.0, (len(KINDS), sensors))
     ageing = plant.normal(0, 1, (factories, sensors))
     sign = plant.choice([-1.0, 1.0], (len(FAULTS), 2))
+    points = plant.uniform(size=(6, len(SETTINGS)))
     found: dict[str, list[Column]] = {name: [] for name in ("x", "left", "fault", "regime", "wear", "row")}
     lengths, offsets, kinds = list[int](), list[Floats](), list[int]()
     for k in range(machines):
-        rng = generator(seed, "machine", k)
+        rng, set_to = generator(seed, "machine", k), generator(seed, "settings", k)
         kind, offset = int(rng.integers(like.kinds)), rng.normal(0, like.calibration, sensors)
         mix = np.full(len(FAULTS), (1 - like.skew) / len(FAULTS))
         mix[rng.integers(len(FAULTS))] += like.skew
@@ -150,10 +156,12 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
             wear = ((t + 1) / life) ** (1.5 + 0.5 * kind)
             regime = _regimes(rng, life, like.regimes)
             fault, effect = _faults(rng, life, like, mix, sign)
-            level = moves[regime]
-            x = base + level + offset + np.outer((clock + t) / 1000, like.drift * ageing[k % factories])
-            x += like.wear * wear[:, None] * worn[kind] * (1 + level / 8) + effect + rng.normal(size=(life, sensors))
+            move = moves[regime]
+            x = base + like.shift * move + offset + np.outer((clock + t) / 1000, like.drift * ageing[k % factories])
+            x += like.wear * wear[:, None] * worn[kind] * (1 + 0.75 * move) + effect + rng.normal(size=(life, sensors))
             x[rng.random(x.shape) < like.missing] = np.nan
+            if like.regimes > 1:
+                x = np.column_stack([x, points[regime] + set_to.normal(0, JITTER, (life, len(SETTINGS)))])
             values: tuple[Column, ...] = (x.astype(np.float32), t[::-1].copy(), fault, regime, wear, t)
             for name, value in zip(found, values, strict=True):
                 found[name].append(value)
@@ -224,8 +232,12 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
     names = tuple(f"{KINDS[kind]} {k + 1}" for k, kind in enumerate(made.kind.tolist()))
     owned = Owned(names, factory_of, tuple(f"hall {m + 1}" for m in range(halls)))
     told = f"{RECIPE} machines={machines} factories={halls} seed={seed} {like} task={reading.number is not None}"
-    inputs = Inputs("table", SENSORS, missing=reading.missing)
+    inputs = Inputs("table", _names(made), missing=reading.missing)
     return assemble("machines", CLASSES, rows, reading, inputs, owned, hashlib.sha256(told.encode()).hexdigest(), seed)
+
+
+def _names(made: Recordings) -> tuple[str, ...]:
+    return (*SENSORS, *SETTINGS)[: made.x.shape[1]]
 
 
 def _filled(made: Recordings) -> NDArray[np.float32]:
@@ -242,5 +254,5 @@ def columns(made: Recordings, factories: int) -> Mapping[str, Column]:
     ['machine', 'hall', 'run', 'row']
     """
     found: dict[str, Column] = {"machine": made.machine, "hall": made.machine % factories, "run": made.run}
-    found |= {"row": made.row, **dict(zip(SENSORS, made.x.T, strict=True)), "fault": np.array(CLASSES)[made.fault]}
+    found |= {"row": made.row, **dict(zip(_names(made), made.x.T, strict=True)), "fault": np.array(CLASSES)[made.fault]}
     return {**found, "life": made.left, "regime": made.regime, "wear": made.wear}
