@@ -71,9 +71,13 @@ WORK: tuple[Table, ...] = tuple(
 
 
 AT_CAP: tuple[Table, ...] = tuple(
-    {"data": {"task": {"kind": "regression", "cap": CAP, "unit": "cycles", "names": ["remaining life"],
-                       "at_cap": weight}}}
-    for weight in (0.5, 1.0)
+    {
+        "rounds": rounds, "work": {"epochs": epochs},
+        "data": {
+            "task": {"kind": "regression", "cap": CAP, "unit": "cycles", "names": ["remaining life"], "at_cap": weight}
+        },
+    }
+    for rounds, epochs, weight in ((6, 2, 0.5), (6, 2, 1.0), (12, 1, 1.0))
 )  # fmt: skip
 
 

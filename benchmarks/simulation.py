@@ -4,6 +4,7 @@ The *bare loop* visits the same devices and the same mini-batches with one threa
 memory format, and does nothing else. A *round* is everything this package does but evaluation: planning, drawing
 batches, training, mixing, receipts; ``evaluated`` is what a round with an evaluation takes, divided by that. All run in
 turn in the same processes, so that a machine whose speed drifts does not matter; figures are medians of the ratios.
+``beside_loops_2`` is two ranks beside two bare loops at once, with the least and the most of these ratios.
 """
 
 from __future__ import annotations
@@ -133,12 +134,16 @@ def _figures(case: Case, size: int, times: dict[str, list[float]], memory: float
     costs = [case.epochs * -(-case.samples // case.batch_size)] * case.devices
     busiest = max(sum(costs[i] for i in run) for run in deal(costs, size))
     samples = case.devices * case.samples * case.epochs
+    beside = [b / t / size for b, t in zip(times["bares"], times["team"], strict=True)]
     return {
         "case": case.name,
         "bare_samples_per_s": round(samples / statistics.median(times["bare"])),
         "ranks_1": ratio("one"),
         f"ranks_{size}": ratio("team"),
         f"bare_loops_{size}": ratio("bares", size),
+        f"beside_loops_{size}": round(statistics.median(beside), 3),
+        "least": round(min(beside), 3),
+        "most": round(max(beside), 3),
         "evaluated": round(statistics.median(b / t for b, t in zip(times["told"], times["team"], strict=True)), 3),
         "dealing_ceiling": round(sum(costs) / busiest, 3),
         "peak_mib_per_rank": round(memory),
