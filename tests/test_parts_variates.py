@@ -145,6 +145,14 @@ def test_a_new_variate_by_hand() -> None:
     assert visit.packet["c"].tolist() == [1.0, 2.0]
 
 
+def test_a_visit_with_rate_0_leaves_the_variates_as_they_are() -> None:
+    start = torch.tensor([3.0, 3.0])
+    visit = Visit(start, {"c": torch.tensor([0.0, 3.0])}, None, {"c": torch.tensor([1.0, 2.0])}, Work(rate=0.0), 2)
+    for one, own in ((visit, [0.0, 3.0]), (replace(visit, memory={}), [0.0, 0.0])):
+        assert Variates().remember(start, one)["c"].tolist() == own
+        assert Variates().send(start, one)["c"].tolist() == [1.0, 2.0]
+
+
 def test_the_first_round_is_fedavg_of_equal_sizes_to_the_bit(tmp_path: Path) -> None:
     work = replace(WORK, momentum=0.5)
     of, plain = engine(park((8, 8, 8)), folder=tmp_path), engine(park((8, 8, 8)))

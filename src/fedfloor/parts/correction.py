@@ -167,13 +167,15 @@ class Variates(Objective):
 
 
 def renewed(model: Tensor, visit: Visit) -> Tensor:
-    """Return c_k⁺ = (x − y)/(η·K_eff) − (c − c_k), [trained].
+    """Return c_k⁺ = (x − y)/(η·K_eff) − (c − c_k), [trained]; c_k where η = 0, as at the end of a cosine to 0.
 
     Args:
         model: y, the flat model the device ended with, [P].
         visit: the visit, with x, c, c_k, η, β and K.
     """
     away = _away(visit)
+    if visit.work.rate == 0:
+        return visit.memory["c"].clone() if "c" in visit.memory else away.new_zeros(len(away))
     went = visit.arrived()[: len(away)] - model[: len(away)]
     return went.div_(visit.work.rate * effective(visit.steps, visit.work.momentum)).sub_(away)
 
