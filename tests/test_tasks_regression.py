@@ -40,15 +40,6 @@ def test_the_cap_is_the_largest_target() -> None:
     assert task.fitted(np.array([[300.0], [25.0]])).center == (75.0,)
 
 
-def test_samples_at_the_cap_count_as_often_as_is_set() -> None:
-    task = Regression(cap=125.0, at_cap=0.25, **UNIT)
-    out, y = torch.tensor([[120.0], [120.0], [120.0]]), torch.tensor([[300.0], [125.0], [124.0]])
-    assert task.losses(out, y).tolist() == [6.25, 6.25, 16.0]  # 25/4 at and above the cap, 4² below
-    assert task.losses(out, y, "sum") == 28.5
-    with pytest.raises(SettingError, match=r"data.task.at_cap = 0.5: must be .* beside data.task.cap"):
-        Regression(at_cap=0.5)
-
-
 def test_pinball_is_least_at_the_quantile() -> None:
     y = torch.from_numpy(np.random.default_rng(0).exponential(size=(4001, 1)).astype(np.float32))
     task = Regression(loss="quantile", levels=(0.1, 0.5, 0.9), **UNIT)

@@ -38,16 +38,12 @@ class Regression(Task):
     - ``nasa``: (exp(−d/13) − 1)/σ for d < 0, (exp(d/10) − 1)/σ above, linear beyond |d| = 50: to predict a failure too
       late costs more than to predict it too early. Saxena et al., PHM 2008.
 
-    Several targets count equally. A sample whose first target is not below the cap counts ``at_cap`` times in the loss:
-    recordings that end in a failure have more such rows than those a model is for, and it then expects too long lives
-    (weights of this kind: Shimodaira, J. Stat. Planning and Inference 90 (2000) 227). The bins are ranges of the first
-    target.
+    Several targets count equally. The bins are ranges of the first target.
 
     Args:
         loss: which.
         cap: values above it count as it, in training and in the figures: a remaining life that is far away shows in no
             sensor. The figures of the uncapped values stand beside them.
-        at_cap: from 0; where there is a cap.
         delta: δ of ``huber``, in standard deviations.
         levels: τ of ``quantile``, ascending, an odd number of them.
         bins: into how many ranges of equal frequency the training targets are divided, where ``[data] bins`` name none.
@@ -62,7 +58,6 @@ class Regression(Task):
     kind: Literal["regression"] = "regression"
     loss: Literal["squared", "huber", "quantile", "nasa"] = "squared"
     cap: float | None = None
-    at_cap: float = 1.0
     delta: float = 1.0
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     bins: int = 5
@@ -76,8 +71,6 @@ class Regression(Task):
         for name in ("levels", "names", "center", "scale", "edges"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.cap is None or math.isfinite(self.cap), "data.task.cap", self.cap, "a finite number")
-        known = 0 <= self.at_cap < math.inf and (self.cap is not None or self.at_cap == 1)
-        require(known, "data.task.at_cap", self.at_cap, "a finite number of at least 0, beside data.task.cap")
         require(0 < self.delta < math.inf, "data.task.delta", self.delta, "a finite number above 0")
         require(self.bins >= 2, "data.task.bins", self.bins, "a whole number of at least 2")
         ascend = all(low < high for low, high in zip(self.levels, self.levels[1:], strict=False))
@@ -116,8 +109,6 @@ class Regression(Task):
             grown = torch.exp(near / width)
             each = (grown - 1 + grown * (away - near) / width) / scale
         found: Tensor = each.mean(1)
-        if self.cap is not None and self.at_cap != 1:
-            found = torch.where(y[:, 0] < self.cap, found, self.at_cap * found)
         return found if reduction == "none" else found.mean() if reduction == "mean" else found.sum()
 
     def values(self, out: Tensor) -> Tensor:
