@@ -14,6 +14,8 @@ from torch import nn
 
 import fedfloor
 from fedfloor import config
+from fedfloor.engine import separate
+from fedfloor.engine.gradient import full
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
@@ -212,3 +214,30 @@ def test_plans_written_before_are_read() -> None:
     for sends in ("all but head", "body", "arrived", "nothing"):
         plan = Train(device(0), Work(epochs=1, trains="body", sends=sends))
         assert text.from_json(text.to_json(plan)) == plan
+
+
+def test_fine_tuning_is_a_visit_of_every_device_before_the_evaluation(tmp_path: Path) -> None:
+    tuned = {"evaluate": {"finetune": {"epochs": 2}}}
+    plain, model = ran(tmp_path / "a", "fedavg")
+    one, same_model = ran(tmp_path / "t", "fedavg", more=tuned)
+    two, _ = ran(tmp_path / "two", "fedavg", 2, more=tuned)
+    ran(tmp_path / "cut", "fedavg", rounds=1, more=tuned)
+    cut, _ = ran(tmp_path / "cut", "fedavg", more=tuned, resume=True)
+    assert one == two == cut
+    assert same(model, same_model)  # nothing of it is kept
+    assert [line["plan_hash"] for line in one] == [line["plan_hash"] for line in plain]
+    assert one[-1]["loss"] != plain[-1]["loss"]
+    ran(tmp_path / "personal", "ditto", more=tuned)
+    with pytest.raises(SettingError, match=r"evaluate\.finetune .* without \[decide\]"):
+        ran(tmp_path / "decide", "fedavg", more=tuned | {"decide": {"calibrate": "temperature"}})
+
+
+def test_a_step_of_fine_tuning_is_a_step_down_the_devices_own_loss(tmp_path: Path) -> None:
+    of = engine(park((6, 10, 4)), folder=tmp_path)
+    w, work = start(of)["w"], Work(steps=1, batch_size=100, rate=0.1)
+    separate._tune(of, separate.Tuning(work, 1, 0), 1)
+    assert bool(torch.isfinite(of.network.flat).all())
+    stepped = of.network.flat.clone()
+    of.network.flat.copy_(w)
+    step = -0.1 * full(of.network, of.samples(1), of.task)
+    torch.testing.assert_close(stepped[: len(step)] - w[: len(step)], step, rtol=1e-3, atol=1e-6)  # float32

@@ -223,6 +223,8 @@ class EvaluateSettings:
         coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
             devices.
         headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
+        finetune: what every device trains its model by before each evaluation, on its own samples, such as
+            ``{ epochs = 1 }``; what is left out is as in the method's visits. Nothing of it is kept, sent or priced.
     """
 
     every: int = 1
@@ -230,6 +232,7 @@ class EvaluateSettings:
     validation: float = 0.1
     coverage: bool = False
     headline: str | None = None
+    finetune: WorkSettings | None = None
 
     def __post_init__(self) -> None:
         _ = self.figure  # an unknown one is refused

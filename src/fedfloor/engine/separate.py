@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,18 +18,29 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
 from fedfloor.engine.local_update import OWN, personal
 from fedfloor.engine.probe import ask
+from fedfloor.engine.visit import train
 from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
 from fedfloor.models.parcel import Packet
 from fedfloor.park.described import device_accuracy
-from fedfloor.plan.nodes import Probe, model_name
-from fedfloor.plan.schedule import several
+from fedfloor.parts.objective import Plain, Visit
+from fedfloor.plan.nodes import Probe, Work, model_name
+from fedfloor.plan.schedule import Key, several
 
 NOBODY = -1
 
 
+class Tuning(NamedTuple):
+    """What devices train their models by before they are evaluated, and when."""
+
+    work: Work
+    round: int
+    tick: int
+
+
 def evaluate(
-    engine: Engine, packet: Packet, headline: Figure = ACCURACY, cohorts: Mapping[int, int] | None = None
-) -> Score:
+    engine: Engine, packet: Packet, headline: Figure = ACCURACY, cohorts: Mapping[int, int] | None = None,
+    tune: Tuning | None = None,
+) -> Score:  # fmt: skip
     """Evaluate the model of every device's own, or of its cohort; call it on every rank.
 
     A test sample counts with the model of the device it belongs to; of one that was never visited, where others keep a
@@ -42,14 +54,17 @@ def evaluate(
         packet: the models that devices begin with; the first counts where no device has one yet.
         headline: the figure that the run is judged by.
         cohorts: device → number of its model, as far as that is known: see :func:`cohorts_of`.
+        tune: what every device trains its model by first; nothing of it is kept.
     """
     park, scored = engine.park, headline.scored(engine.park.dataset.classes)
     cohorts = cohorts_of(engine, packet, cohorts or {})
     owned = engine.memory.held.keys()
     tested = park.test_devices[park.test_devices >= 0].tolist() if owned else []
-    models = sorted(cohorts or owned | set(tested)) or [NOBODY]
+    models = sorted(range(park.devices) if tune else cohorts or owned | set(tested)) or [NOBODY]
     shared = mean_part(engine, packet["w"]) if owned and len(models) > len(owned) and not cohorts else None
-    holder = _holders(engine, models, cohorts)  # the device by which each one's model is evaluated
+    holder = (
+        {k: k for k in models} if tune else _holders(engine, models, cohorts)
+    )  # the device by which each one's model is evaluated
     many, holders = Counter(holder.values()), sorted(set(holder.values()))
     owner = np.array([holder.get(k, NOBODY) for k in park.test_devices.tolist()], np.int64)
     blocks = list(_blocks(owner, holders))
@@ -62,6 +77,8 @@ def evaluate(
                 own_start = packet[model_name(cohorts.get(device, 0))]
                 its_model = personal(engine, device, own_start) if shared is None or device in owned else shared
                 engine.network.flat.copy_(its_model)
+                if tune is not None:
+                    _tune(engine, tune, device)
                 engine.network.module.eval()
                 at, task = device, calibrated(engine, device)
             samples = engine.wrap(*park.test(rows))
@@ -116,6 +133,15 @@ def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> d
     first: dict[int, int] = {}
     apart = engine.task.calibrates or not cohorts
     return {k: k if apart or k in engine.memory.held else first.setdefault(cohorts[k], k) for k in models}
+
+
+def _tune(engine: Engine, tune: Tuning, device: int) -> None:
+    """Train the resident network on what a device holds; the draws are those of no visit."""
+    with torch.inference_mode(mode=False):
+        samples = engine.samples(device, tune.tick)
+        about = Visit(None, {}, engine.network, {}, tune.work, tune.work.batches(len(samples)), task=engine.task)
+        key = Key(engine.seed, tune.round, tune.tick, device, NOBODY)
+        train(engine.network, samples, tune.work, Plain(), about, key, shortcuts=engine.shortcuts)
 
 
 def mean_part(engine: Engine, model: Tensor) -> Tensor:

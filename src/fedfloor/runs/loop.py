@@ -74,6 +74,11 @@ def execute(
     """
     if live is not None and experiment.evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
+    if experiment.evaluate.finetune is not None and (live is not None or experiment.decide.asked):
+        raise SettingError(
+            "evaluate.finetune trains every device's model before it is evaluated: for simulations without [decide]. "
+            "Leave it out."
+        )
     method = combined(experiment)
     if live is not None and method.needs.personal:
         raise SettingError(
@@ -214,7 +219,7 @@ class _Run:
         state = self.method.absorb(point.state, outcome)
         self.check(state, number)
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
-        score = self.evaluate(state) if wanted else None
+        score = self.evaluate(state, number, point.tick + outcome.ticks) if wanted else None
         if score is not None and not math.isfinite(score.loss):
             raise DivergedError(
                 f"the loss of the global model is {score.loss} after round {number}. "
@@ -239,11 +244,15 @@ class _Run:
             kept = best.after(kept, number, model, score, self.experiment, self.engine, self.method)
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
-    def evaluate(self, state: State) -> Score:
+    def evaluate(self, state: State, number: int, tick: int) -> Score:
         """Evaluate a global model, or every device's own, by the figures that the experiment asks for."""
-        headline = self.experiment.evaluate.figure
-        if self.method.needs.own or several(state.packet):
-            return separate.evaluate(self.engine, state.packet, headline, state.cohorts)
+        headline, tune = self.experiment.evaluate.figure, None
+        if self.experiment.evaluate.finetune is not None:
+            base = getattr(self.method.method, "work", self.experiment.work)
+            work = self.experiment.evaluate.finetune.over(base).at(number, self.experiment.rounds)
+            tune = separate.Tuning(work, number, tick)
+        if tune or self.method.needs.own or several(state.packet):
+            return separate.evaluate(self.engine, state.packet, headline, state.cohorts, tune)
         return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
     def nobody(self, number: int) -> None:
@@ -334,7 +343,7 @@ class _Run:
         """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
         number, score = self.scored
         if score is None or number != point.round:
-            score = self.evaluate(point.state)
+            score = self.evaluate(point.state, point.round, point.tick)
         one_model = not self.method.needs.separate
         shared = point
         if self.method.needs.own and one_model:  # a device that has no own part gets the mean of the others'
