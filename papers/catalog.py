@@ -19,13 +19,13 @@ from papers import (
     rafed,
     rafed_training,
 )
+from papers.allocation import DRAWS, PARKS, Study
 from papers.cells import Table
 from papers.disclosure import PARKS as ATTACKED
 from papers.disclosure import Disclosure
 from papers.forgetting import Forgetting
 from papers.groupings import POPULATIONS, Groupings
-from papers.samplers import SELECTIONS, Comparison
-from papers.study import DRAWS, PARKS, Study
+from papers.selection import SELECTIONS, Comparison
 from papers.work import lacking
 
 TABLES: Mapping[str, Table] = {

@@ -14,11 +14,11 @@ from fedfloor.cli.options import Json, Out, Ranks, Resume
 from fedfloor.errors import SettingError
 
 if TYPE_CHECKING:
+    from papers.allocation import Study
     from papers.disclosure import Disclosure
     from papers.forgetting import Forgetting
     from papers.groupings import Groupings
-    from papers.samplers import Comparison
-    from papers.study import Study
+    from papers.selection import Comparison
     from papers.work import Reproduction
 
 
@@ -33,7 +33,7 @@ def reproduce(
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
     from fedfloor.terminal import show
-    from papers import catalog, disclosure, forgetting, groupings, samplers, study
+    from papers import allocation, catalog, disclosure, forgetting, groupings, selection
     from papers.work import plan
 
     if table is None:
@@ -44,10 +44,10 @@ def reproduce(
     if so_far:
         tell(found, only, scale, given, folder, as_json=as_json)
         return
-    if isinstance(found, study.Study):
-        allocate(found, only, scale, given, folder, as_json=as_json)
+    if isinstance(found, allocation.Study):
+        tabulate(found, allocation, only, scale, given, folder, as_json=as_json)
         return
-    if isinstance(found, samplers.Comparison):
+    if isinstance(found, selection.Comparison):
         select(found, only, scale, given, folder, as_json=as_json)
         return
     if isinstance(found, groupings.Groupings):
@@ -66,33 +66,6 @@ def reproduce(
         raise typer.Exit(130)
 
 
-def allocate(study: Study, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
-    """Do a figure about allocation, print it and write it down.
-
-    Args:
-        study: which.
-        only, scale, seeds: as they were typed.
-        out: folder for ``table.md`` and ``table.json``.
-        as_json: print JSON.
-
-    Raises:
-        SettingError: no point is meant, or the scale or a seed is out of range.
-    """
-    from fedfloor.terminal import counted, show
-    from papers import tabulated
-    from papers.study import asked, rows
-
-    what = asked(study, only, scale, seeds)
-    with counted(study.name, len(what.points)) as step:
-        found = rows(what, step)
-    tabulated.save(what, found, out, _typed(study.name, only, scale, seeds))
-    if as_json:
-        show(found, as_json=True, **tabulated.about(what))
-    else:
-        show(tabulated.shown(found), as_json=False, title=tabulated.heading(what))
-        print(f"table: {out / 'table.md'}")
-
-
 def select(comparison: Comparison, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool) -> None:
     """Do a comparison of samplers, print it and write it down.
 
@@ -106,28 +79,28 @@ def select(comparison: Comparison, only: str, scale: float, seeds: list[int], ou
         SettingError: no point is meant, the scale or a seed is out of range, or the data are not there.
     """
     from fedfloor.terminal import counted, show
-    from papers import courses, selected, selections
-    from papers.samplers import asked
+    from papers import selection
+    from papers.selection import asked
 
     what = asked(comparison, only, scale, seeds)
     print(f"note: {what.work} selections, slow samplers' some seconds each", file=sys.stderr)
     with counted(comparison.name, what.work) as step:
-        found, course = selections.rows(what, step), courses.courses(what)
-    selected.save(what, found, course, out, _typed(comparison.name, only, scale, seeds))
+        found, course = selection.rows(what, step), selection.courses(what)
+    selection.save(what, found, course, out, _typed(comparison.name, only, scale, seeds))
     if as_json:
-        show(found, as_json=True, **selected.about(what, course))
+        show(found, as_json=True, **selection.about(what, course))
     else:
-        print(f"{selected.heading(what)}; in brackets: the paper\n")
+        print(f"{selection.heading(what)}; in brackets: the paper\n")
         for point in what.points:
             here = [row for row in found if row["point"] == point.key]
-            show(selected.shown(here), as_json=False, title=point.key)
-            show(selected.starts(here), as_json=False, title=selected.STARTS)
-        print(f"{selected.proof(found)}\ntable: {out / 'table.md'}")
+            show(selection.shown(here), as_json=False, title=point.key)
+            show(selection.starts(here), as_json=False, title=selection.STARTS)
+        print(f"{selection.proof(found)}\ntable: {out / 'table.md'}")
 
 
 def tabulate(
-    of: Groupings | Disclosure, how: Any, only: str, scale: float, seeds: list[int], out: Path, *, as_json: bool,
-    more: str = "",
+    of: Study | Groupings | Disclosure, how: Any, only: str, scale: float, seeds: list[int], out: Path, *,
+    as_json: bool, more: str = "",
 ) -> None:  # fmt: skip
     """Do a comparison that trains nothing, print it and write it down.
 
@@ -173,13 +146,13 @@ def forget(
         RunError: training failed.
     """
     from fedfloor.terminal import counted, show
-    from papers import forgetting, passing
+    from papers import forgetting
 
     what = forgetting.asked(of, only, scale, seeds, out)
-    rounds = len(passing.left(what)) * what.rounds
+    rounds = len(forgetting.left(what)) * what.rounds
     print(f"note: {rounds} rounds in one process; runs that are done stay for --resume", file=sys.stderr)
     with counted(of.name, rounds) as step:
-        found = forgetting.rows(what, passing.courses(of, what, resume=resume, step=step))
+        found = forgetting.rows(what, forgetting.courses(of, what, resume=resume, step=step))
     forgetting.save(of, what, found, _typed(of.name, only, scale, seeds))
     if as_json:
         show(found, as_json=True, **forgetting.about(of, what))
@@ -254,11 +227,11 @@ def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> 
 
 def _print(what: Reproduction, rows: list[dict[str, Any]], *, as_json: bool) -> None:
     from fedfloor.terminal import show
-    from papers import written
+    from papers import work
 
-    written.save(what, rows)
+    work.save(what, rows)
     if as_json:
-        show(rows, as_json=True, **written.about(what))
+        show(rows, as_json=True, **work.about(what))
     else:
-        show(rows, as_json=False, title=written.heading(what))
+        show(rows, as_json=False, title=work.heading(what))
         print(f"table: {what.out / 'table.md'}")

@@ -1,4 +1,4 @@
-"""What devices give away by what they tell before training: the label they have most of, and their mean features."""
+"""Devices attacked by what they tell before training: the label they have most of, and their mean features, guessed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,83 @@ from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.solvers.clustering import hash_functions, hash_vectors, kmeans, purity
 from papers import documents
-from papers.attack import attacked
-from papers.study import wanted
+from papers.allocation import wanted
+
+STRENGTHS = tuple(10.0**i for i in range(-4, 5))  # of ridge regression, to choose among
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def attacked(said: Floats, top: Integers, means: Floats) -> tuple[float, float, float]:
+    """Return the share of right guesses of the second half's labels, and two relative errors of their mean features.
+
+    Relative error: Σ‖v̂ − v‖² / Σ‖v − v̄‖², v̄ the mean of the first half: 0 knows all, 1 nothing. First that of ridge
+    regression on what was told, then that of the mean of the nearest known devices.
+
+    Args:
+        said: what devices told [2K, …]; of the first K all is known.
+        top: the label each has most of [2K].
+        means: v [2K, D].
+    """
+    half = len(said) // 2
+    near = nearest(said[:half], said[half:])
+    right = float((guessed(near, top[:half]) == top[half:]).mean())
+    if said.shape == means.shape and (said == means).all():
+        return right, 0.0, 0.0  # it is told
+    v, centre = means[half:], means[:half].mean(0)
+    guesses = rebuilt(said[:half], means[:half], said[half:]), near @ means[:half] / near.sum(1, keepdims=True)
+    ridge, alike = (float(((guess - v) ** 2).sum() / ((v - centre) ** 2).sum()) for guess in guesses)
+    return right, ridge, alike
+
+
+def nearest(known: Floats, said: Floats) -> Integers:
+    """Return 1 for the known devices that told what is nearest, all that are equally near, else 0: [m, n].
+
+    Args:
+        known: what these told [n, …].
+        said: what the others told [m, …].
+
+    >>> nearest(np.array([[0.0], [0.0], [9.0]]), np.array([[1.0], [8.0]])).tolist()
+    [[1, 1, 0], [0, 0, 1]]
+    """
+    from scipy.spatial.distance import cdist
+
+    apart = cdist(said, known, "sqeuclidean")
+    near: Integers = (apart == apart.min(1, keepdims=True)).astype(np.int64)
+    return near
+
+
+def guessed(near: Integers, kinds: Integers) -> Integers:
+    """Return the kind that most of the nearest have [m]; of kinds as frequent the first.
+
+    Args:
+        near: of :func:`nearest` [m, n].
+        kinds: what each known device is [n].
+
+    >>> guessed(np.array([[1, 1, 1, 0], [0, 0, 0, 1]]), np.array([1, 2, 2, 3])).tolist()
+    [2, 3]
+    """
+    votes: Integers = near @ (kinds[:, None] == np.arange(kinds.max() + 1)).astype(np.int64)
+    most: Integers = votes.argmax(1)
+    return most
+
+
+def rebuilt(known: Floats, means: Floats, said: Floats) -> Floats:
+    """Return mean features [m, D] by ridge regression on what was told, its strength by leaving one out.
+
+    Args:
+        known: what known devices told [n, …].
+        means: their mean features [n, D].
+        said: what the others told [m, …].
+    """
+    from sklearn.linear_model import RidgeCV
+
+    spread = known.std(0)
+    scale = np.where(spread > 0, spread, 1)
+    centre = known.mean(0)
+    found: Floats = RidgeCV(STRENGTHS).fit((known - centre) / scale, means).predict((said - centre) / scale)
+    return found
+
 
 PARKS = 20
 GROUPS = 10
@@ -40,8 +115,6 @@ SCORES = {
     "accuracy": "label guessed", "ridge": "features' error, ridge", "nearest": "features' error, nearest",
     "purity": "purity of groups",
 }  # fmt: skip
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from papers.samplers import Begun, Comparison, Point, Printed, Sampler
+from papers.selection import Begun, Comparison, Point, Printed, Sampler
 
 STREAM = {"kind": "fifo", "window": 32}
 SAMPLERS = (

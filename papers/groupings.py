@@ -19,7 +19,7 @@ from fedfloor.report.numbers import interval
 from fedfloor.solvers.grouping.problem import GroupingProblem, median, singletons, verify
 from fedfloor.solvers.grouping.solve import solve
 from papers import documents
-from papers.study import wanted
+from papers.allocation import wanted
 
 POPULATIONS = 20
 Row = dict[str, Any]

@@ -15,8 +15,8 @@ import numpy as np
 from fedfloor.solvers.allocation.problem import AllocationProblem, only_level
 from fedfloor.solvers.allocation.rafed import Ties
 from papers import schemes
+from papers.allocation import Contender, Point, Scheme, Study
 from papers.schemes import Drawn
-from papers.study import Contender, Point, Scheme, Study
 
 PAPER = "RaFed (Gao et al.)"
 CLEAN = 1e-4  # γ at which devices hardly disturb each other

@@ -14,7 +14,7 @@ from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
 from fedfloor.report import ledger
-from papers import catalog, fedsr, figures, work, written
+from papers import catalog, fedsr, figures, work
 from papers.cells import Accuracy, Cell, Rounds, Table, Traffic
 from papers.count import count
 from run_folders import make_run
@@ -247,6 +247,6 @@ def test_a_run_that_has_not_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "changes"), [("fedsr-table2", True), ("fedgs-noise", False), ("fldg-hash", False)])
 def test_a_scaled_table_s_heading_speaks_of_a_rate_that_changes_only(name: str, changes: bool, tmp_path: Path) -> None:
     what = work.plan(catalog.TABLES[name], "", 0.02, [0], tmp_path)
-    heading = written.heading(what)
+    heading = work.heading(what)
     assert f"(scale 0.02): {'the learning rate runs to its end in 10' if changes else 'the paper'}" in heading
     assert heading.endswith(f"the paper's figures are those of {what.table.rounds}")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from commands import Command, lines
+from fedfloor.cli import checkout
 from fedfloor.runs import launch, ledger
-from papers import catalog, work, written
+from papers import catalog, work
 from papers.cells import Accuracy, Cell, Rounds, Table, Traffic
 from test_compare import pressed
 
@@ -143,7 +144,7 @@ def test_the_tables_are_listed_with_what_they_cost(command: Command) -> None:
 
 def test_a_full_table_does_not_speak_of_scale(tmp_path: Path) -> None:
     what = work.plan(TINY, "iid/fedavg", 1.0, [0], tmp_path)
-    assert written.heading(what) == "nobody, Table 0: a table for tests, 6 rounds"
+    assert work.heading(what) == "nobody, Table 0: a table for tests, 6 rounds"
 
 
 # -- real data ---------------------------------------------------------------------------------------------------------
@@ -163,3 +164,15 @@ def test_a_cell_on_mnist_twice(data_root: Path, command: Command) -> None:
     assert command(*words, "--json", "--resume").document == first.document
     assert (command.folder / "t" / "table.md").read_bytes() == table
     assert lines(command.folder / "t" / "mnist-xi2-fedsr-seed0") == done
+
+
+def test_without_the_sources_the_command_names_their_folder(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from an installed wheel, which holds neither papers nor benchmarks."""
+    monkeypatch.setattr(checkout, "ROOT", command.folder)
+    command.refused(command("reproduce"), "needs the folder papers/", "--papers DIR")
+    command.refused(command("bench", "price"), "needs the folder benchmarks/")
+    command.refused(command("reproduce", "--papers", "elsewhere", "fedsr-table2"), "elsewhere is none")
+    sources = Path(work.__file__).parent
+    assert command("reproduce", "--papers", str(sources), "--json").document["rows"]
+    monkeypatch.setenv("FEDFLOOR_PAPERS", str(sources))
+    assert command("reproduce", "--json").document["rows"]

@@ -15,7 +15,7 @@ from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence, Train, Work, 
 from fedfloor.report import ledger
 from fedfloor.runs.launch import build_park, ignore, start
 from fedfloor.runs.orders import Orders
-from papers import catalog, divergence, fedgs_skew, fedgs_training, figures, work
+from papers import catalog, fedgs_skew, fedgs_training, figures, work
 from papers.cells import Accuracy, Cell, Divergence, Epsilon, Loss, Rounds, Table
 from run_folders import make_run
 
@@ -138,7 +138,7 @@ def test_super_nodes_are_found_with_their_ticks() -> None:
     one = [Parallel((Train(device(k), Work(steps=1)),), edge(0)) for k in range(4)]
     asked = Sequence((Probe((0, 1), "census", edge(0)), one[1]))
     plan = Parallel((Sequence((Repeat(1, one[0]), Repeat(1, asked))), Repeat(2, one[2]), one[3]))
-    assert list(divergence.super_nodes(plan, 5)) == [(one[0], 5), (one[1], 6), (one[2], 5), (one[2], 6), (one[3], 5)]
+    assert list(figures.super_nodes(plan, 5)) == [(one[0], 5), (one[1], 6), (one[2], 5), (one[2], 6), (one[3], 5)]
 
 
 def small(tmp_path: Path, name: str, **more: object) -> ledger.Run:
@@ -164,9 +164,9 @@ def test_a_divergence_is_that_of_the_true_counts_of_the_first_round(tmp_path: Pa
             counts = park.census(members, tick, [0] * 3)
             pairs = [counts[[i, j]].sum(0) / 16 for i in range(3) for j in range(i)]
             best.append(min(float(np.linalg.norm(pair - park.distribution)) for pair in pairs))
-    assert divergence.of(plain) == pytest.approx(mean(best), rel=1e-12)
-    assert figures.measure(Divergence(), (plain,), 1).value == divergence.of(plain)
-    assert divergence.of(noisy) > divergence.of(plain)
+    assert figures.class_divergence(plain) == pytest.approx(mean(best), rel=1e-12)
+    assert figures.measure(Divergence(), (plain,), 1).value == figures.class_divergence(plain)
+    assert figures.class_divergence(noisy) > figures.class_divergence(plain)
     told = json.loads((tmp_path / "noisy" / "privacy.json").read_text())
     assert told["reports"] == 1 + 4  # the classes once, and a census in each tick
     assert figures.measure(Epsilon(), (noisy,), 1).value == pytest.approx(5e-3)

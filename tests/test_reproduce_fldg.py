@@ -14,7 +14,7 @@ from fedfloor.config import method_of
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.errors import SettingError
-from papers import attack, catalog, disclosure, fldg, fldg_training
+from papers import catalog, disclosure, fldg, fldg_training
 from papers.cells import Accuracy, Rounds
 from papers.disclosure import Disclosure, Point, Telling
 
@@ -76,7 +76,7 @@ def test_groups_and_hashes_are_those_of_the_keys() -> None:
 def test_who_is_told_nothing_knows_what_is_known_of_all() -> None:
     rng = np.random.default_rng(0)
     top, means = np.tile(np.arange(4), 10), rng.normal(size=(40, 3))
-    right, ridge, near = attack.attacked(np.zeros((40, 1)), top, means)
+    right, ridge, near = disclosure.attacked(np.zeros((40, 1)), top, means)
     assert right == 0.25  # all known devices vote, five for each label, and the first wins
     assert (ridge, near) == (pytest.approx(1), pytest.approx(1))  # v̂ = v̄, whatever the targets
 
@@ -85,24 +85,24 @@ def test_who_is_told_all_knows_all() -> None:
     rng = np.random.default_rng(0)
     top = np.tile(np.arange(4), 10)
     means = np.eye(4)[top] + rng.uniform(-0.1, 0.1, size=(40, 4))  # labels are √2 apart, samples of one at most 0.4
-    assert attack.attacked(means.copy(), top, means) == (1.0, 0.0, 0.0)
+    assert disclosure.attacked(means.copy(), top, means) == (1.0, 0.0, 0.0)
 
 
 def test_a_map_that_is_linear_is_found_and_a_label_gives_its_mean() -> None:
     rng = np.random.default_rng(1)
     said = rng.normal(size=(60, 3))
     means = said @ rng.normal(size=(3, 7)) + 5
-    assert attack.attacked(said, np.zeros(60, np.int64), means)[1] < 1e-8
+    assert disclosure.attacked(said, np.zeros(60, np.int64), means)[1] < 1e-8
     # two labels at ±1, each with as many devices at +e as at −e: v̄ = 0, the nearest are the label's, whose mean is ±1
     top, e = np.repeat([0, 1, 0, 1], 2), 0.5
     values = (np.where(top == 0, -1.0, 1.0) + np.tile([e, -e], 4))[:, None]
-    right, _, near = attack.attacked(top[:, None].astype(float), top, values)
+    right, _, near = disclosure.attacked(top[:, None].astype(float), top, values)
     assert (right, near) == (1.0, pytest.approx(e**2 / (1 + e**2)))
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=8), st.integers(-3, 3))
 def test_the_nearest_are_those_at_the_least_distance(known: list[int], said: int) -> None:
-    (near,) = attack.nearest(np.array(known, float)[:, None], np.array([[float(said)]]))
+    (near,) = disclosure.nearest(np.array(known, float)[:, None], np.array([[float(said)]]))
     least = min(abs(one - said) for one in known)
     assert near.tolist() == [int(abs(one - said) == least) for one in known]
 

@@ -24,7 +24,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.runs import launch
 from fedfloor.runs.launch import build_park
 from fedfloor.runs.orders import Orders
-from papers import catalog, forgetting, hfedms_training, passing, pictures
+from papers import catalog, forgetting, hfedms_training, pictures
 from papers.cells import Accuracy, Cell, Table, merged
 from papers.forgetting import Course, Forgetting
 
@@ -113,7 +113,7 @@ def test_rounds_are_those_of_a_run(tmp_path: Path) -> None:
     launch.start(what, Orders(tmp_path / "run"), 1, launch.ignore)
     here = engine(what, tmp_path / "memory")
     found = []
-    for done in passing.rounds(here, what):
+    for done in forgetting.rounds(here, what):
         assert (done.tick, len(done.devices), len(done.visits)) == (done.number - 1, 3, 3)  # one of two groups of three
         found.append(evaluate(here, done.model).accuracy)
     assert found == [line["accuracy"] for line in lines(tmp_path / "run")]
@@ -124,8 +124,8 @@ def test_a_batch_is_what_was_held_and_its_controls_were_not(tmp_path: Path) -> N
     what = experiment(0, data={"stream": plain})
     here = engine(what, tmp_path)
     park = here.park
-    *_, done = passing.rounds(here, what)
-    batch, fresh, unseen = passing.batches(here, what, done)
+    *_, done = forgetting.rounds(here, what)
+    batch, fresh, unseen = forgetting.batches(here, what, done)
     for samples, tick in ((batch, 7), (fresh, 8 + 7)):
         x, y, sizes = park.together(done.devices, tick, done.visits)
         assert sizes.tolist() == [10] * len(done.devices)
@@ -135,7 +135,7 @@ def test_a_batch_is_what_was_held_and_its_controls_were_not(tmp_path: Path) -> N
     rows = np.flatnonzero(np.isin(park.test_devices, done.devices))
     assert np.array_equal(unseen.stored().numpy(), park.test(rows)[0])  # as they are: nothing is altered here
     altered = build_park(experiment(0))
-    shown, y = passing.unseen(altered, done.devices, 15)
+    shown, y = forgetting.unseen(altered, done.devices, 15)
     assert np.array_equal(y, park.test(rows)[1])
     assert not np.array_equal(shown, park.test(rows)[0])
     assert np.array_equal(altered.test(rows)[0], park.test(rows)[0])  # nor did the test samples themselves change
@@ -144,10 +144,10 @@ def test_a_batch_is_what_was_held_and_its_controls_were_not(tmp_path: Path) -> N
 def test_large_batches_are_sampled_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = experiment(0)
     here = engine(what, tmp_path)
-    done = next(passing.rounds(here, what))
-    whole = passing.batches(here, what, done)
-    monkeypatch.setattr(passing, "MOST", 8)
-    some = passing.batches(here, what, done)
+    done = next(forgetting.rounds(here, what))
+    whole = forgetting.batches(here, what, done)
+    monkeypatch.setattr(forgetting, "MOST", 8)
+    some = forgetting.batches(here, what, done)
     assert [len(one) for one in some] == [8] * 3
     kept = [[row.tobytes() for row in one.stored().numpy()] for one in whole]
     chosen = [[every.index(row.tobytes()) for row in one.stored().numpy()]
@@ -160,22 +160,22 @@ def test_accuracy_is_the_evaluation_s(tmp_path: Path) -> None:
     here = engine(what, tmp_path)
     model = here.network.flat.clone()
     said = evaluate(here, model).accuracy
-    assert passing.accuracy(here, model, here.wrap(*here.park.test())) == said
-    zero = passing.accuracy(here, model * 0, here.wrap(*here.park.test()))  # all logits 0: the first class
+    assert forgetting.accuracy(here, model, here.wrap(*here.park.test())) == said
+    zero = forgetting.accuracy(here, model * 0, here.wrap(*here.park.test()))  # all logits 0: the first class
     assert zero == np.mean(here.park.dataset.y_test == 0)
 
 
 def test_a_model_that_stays_forgets_nothing(tmp_path: Path) -> None:
     """The rate is too small to change a number: at every lag accuracies are those of the first model."""
     what, followed, told = experiment(2), range(3, 7), list[int]()
-    found = passing.course(what, followed, 2, told.append)
+    found = forgetting.course(what, followed, 2, told.append)
     assert told == list(range(1, 9))
     here = engine(what, tmp_path)
     first = here.network.flat.clone()
     seen = np.zeros((3, 0))
-    for done in passing.rounds(here, what):
+    for done in forgetting.rounds(here, what):
         if done.number in followed:
-            values = [passing.accuracy(here, first, one) for one in passing.batches(here, what, done)]
+            values = [forgetting.accuracy(here, first, one) for one in forgetting.batches(here, what, done)]
             seen = np.c_[seen, values]
     for kind, mean in zip(forgetting.KINDS, seen.mean(axis=1), strict=True):
         assert found.figure(kind) == pytest.approx((mean,) * 3)
@@ -185,7 +185,7 @@ def test_a_model_that_stays_forgets_nothing(tmp_path: Path) -> None:
 def test_test_samples_need_owners(tmp_path: Path) -> None:
     here = engine(experiment(0), tmp_path)
     with pytest.raises(SettingError, match="test samples do not belong to devices"):
-        passing.unseen(here.park, [99], 0)
+        forgetting.unseen(here.park, [99], 0)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_the_command_prints_writes_and_goes_on(tiny: Command, monkeypatch: pytes
     def never(*_: object) -> Course:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(passing, "course", never)
+    monkeypatch.setattr(forgetting, "course", never)
     assert tiny(*words, "--resume").document == document
     assert "batch − unseen, +2" in tiny(*words[:-1], "--resume").out
     monkeypatch.setitem(catalog.FORGETTINGS, TINY.name, replace(TINY, lags=1, shown=(0, 1)))

@@ -15,8 +15,8 @@ from fedfloor.errors import SettingError
 from fedfloor.solvers.allocation.bound import lower_bound
 from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, cost, only_level
 from fedfloor.solvers.allocation.rafed import random_allocation
-from papers import catalog, rafed, schemes, study, tabulated
-from papers.study import Contender, Found, Point, Study
+from papers import allocation, catalog, rafed, schemes
+from papers.allocation import Contender, Found, Point, Study
 
 RNG = generator
 
@@ -103,12 +103,12 @@ def found(label: str, *seconds: list[float], role: str = "") -> Found:
 
 def test_lower_by_compares_medians_park_by_park() -> None:
     """Parks: medians 1 and 3 beside 2 and 4: 50 and 25 per cent lower; t(0.975, 1) = 12.706, s/√2 = 12.5."""
-    mean, half = study.lower_by(found("a", [1, 1, 9], [3, 2, 4]), found("b", [2, 2, 1e9], [4, 4, 4]))
+    mean, half = allocation.lower_by(found("a", [1, 1, 9], [3, 2, 4]), found("b", [2, 2, 1e9], [4, 4, 4]))
     assert (mean, half) == (pytest.approx(37.5), pytest.approx(12.706 * 12.5, rel=1e-4))
-    assert study.lower_by(found("a", [1.0]), found("b", [math.inf])) == (100.0, None)
+    assert allocation.lower_by(found("a", [1.0]), found("b", [math.inf])) == (100.0, None)
 
 
-def constant(seconds: float) -> study.Scheme:
+def constant(seconds: float) -> allocation.Scheme:
     return lambda problem, rng: schemes.Drawn(seconds, problem.devices)
 
 
@@ -124,7 +124,7 @@ TINY = Study(
 
 
 def test_rows_say_what_was_asked() -> None:
-    rows = study.rows(study.asked(TINY, "", 0.4, [0]))
+    rows = allocation.rows(allocation.asked(TINY, "", 0.4, [0]))
     assert [row["scheme"] for row in rows] == ["RaFed", "ours", "tried", "lost", "lower bound"] * 2
     first, tried, lost, bound = (rows[i] for i in (0, 2, 3, 4))
     assert (first["median_s"], first["rafed_lower_pct"], first["ours_lower_pct"]) == (1.0, None, 50.0)
@@ -132,19 +132,19 @@ def test_rows_say_what_was_asked() -> None:
     assert (tried["rafed_lower_pct"], tried["ours_lower_pct"], tried["paper_pct"]) == (50.0, 75.0, 40.0)
     assert (lost["median_s"], lost["mean_s"], lost["note"]) == (None, None, "4 of 4 beyond 1e308 s")
     assert bound["rafed_lower_pct"] is None
-    problems = [study.problem(TINY.points[0], park) for park in (0, 1)]
+    problems = [allocation.problem(TINY.points[0], park) for park in (0, 1)]
     assert bound["mean_s"] == pytest.approx(np.mean([lower_bound(one) for one in problems]))
     assert [row["channels"] for row in rows[::5]] == [4, 1]
 
 
 def test_seeds_are_other_parks() -> None:
-    assert study.asked(TINY, "", 1.0, [0, 2]).parks == (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)
-    assert study.asked(TINY, "", 0.2, [0, 1]).parks == (0, 5)
-    assert study.asked(TINY, "channel", 0.2, [0]).points == TINY.points[1:]
+    assert allocation.asked(TINY, "", 1.0, [0, 2]).parks == (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)
+    assert allocation.asked(TINY, "", 0.2, [0, 1]).parks == (0, 5)
+    assert allocation.asked(TINY, "channel", 0.2, [0]).points == TINY.points[1:]
 
 
 def test_a_park_does_not_change_with_its_size() -> None:
-    few, many = (study.problem(Point("", n), 3) for n in (10, 20))
+    few, many = (allocation.problem(Point("", n), 3) for n in (10, 20))
     assert np.array_equal(few.compute_s, many.compute_s[:10])
     assert np.array_equal(few.received_w, many.received_w[:10])
 
@@ -154,7 +154,7 @@ def test_every_point_of_every_figure_can_be_made() -> None:
         keys = [point.key for point in one.points]
         assert len(set(keys)) == len(keys)
         for point in one.points:
-            assert study.problem(point, 0).devices == point.devices
+            assert allocation.problem(point, 0).devices == point.devices
             assert len({contender.label for contender in one.contenders(point)}) == len(one.contenders(point))
 
 
@@ -167,7 +167,7 @@ def test_every_point_of_every_figure_can_be_made() -> None:
 )  # fmt: skip
 def test_what_cannot_be_asked(only: str, scale: float, seeds: list[int], message: str) -> None:
     with pytest.raises(SettingError) as refused:
-        study.asked(TINY, only, scale, seeds)
+        allocation.asked(TINY, only, scale, seeds)
     assert message in str(refused.value)
 
 
@@ -211,9 +211,9 @@ def test_the_command_refuses(command: Command) -> None:
 
 
 def test_large_numbers_are_written_by_their_order() -> None:
-    assert tabulated.pair(99_999.0, 1.0) == "99999.00 ± 1.00"
-    assert tabulated.pair(1e5, 1.0) == "1e+05"
-    assert tabulated.pair(-86.9, 10.0) == "−86.90 ± 10.00"
+    assert allocation.pair(99_999.0, 1.0) == "99999.00 ± 1.00"
+    assert allocation.pair(1e5, 1.0) == "1e+05"
+    assert allocation.pair(-86.9, 10.0) == "−86.90 ± 10.00"
 
 
 def test_fig_4_can_be_run() -> None:

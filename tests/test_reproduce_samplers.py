@@ -14,9 +14,9 @@ from fedfloor.errors import SettingError
 from fedfloor.solvers.selection.problem import SelectionProblem, divergence, value
 from fedfloor.solvers.selection.published import gbpcs
 from fedfloor.solvers.selection.solve import solve
-from papers import catalog, courses, selections
-from papers.samplers import Asked, Begun, Comparison, Point, Printed, Sampler, asked
-from papers.study import Row
+from papers import catalog, selection
+from papers.allocation import Row
+from papers.selection import Asked, Begun, Comparison, Point, Printed, Sampler, asked
 from selections import femnist_like
 
 FEDGS = catalog.COMPARISONS["fedgs-samplers"]
@@ -54,7 +54,7 @@ def what() -> Asked:
 
 @pytest.fixture(scope="module")
 def rows(what: Asked) -> list[Row]:
-    return selections.rows(what)
+    return selection.rows(what)
 
 
 # -- the selections ----------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def rows(what: Asked) -> list[Row]:
 
 def test_selections_go_through_the_factories_and_then_the_ticks() -> None:
     """26 devices in two factories of 13: two are given, 8 of 11 chosen; windows of 8 samples, ten in all."""
-    made = list(selections.problems(TINY.points[0], 0, 3))
+    made = list(selection.problems(TINY.points[0], 0, 3))
     for one in made:
         assert (one.candidates, one.how_many) == (11, 8)
         assert set(one.counts.sum(0)) == {8}
@@ -72,14 +72,14 @@ def test_selections_go_through_the_factories_and_then_the_ticks() -> None:
     assert np.array_equal(made[0].wanted, made[1].wanted)  # the whole park's shares, not the factory's
     assert not np.array_equal(made[0].counts, made[1].counts)
     assert not np.array_equal(made[0].counts, made[2].counts)  # the next tick has other windows
-    again = next(selections.problems(TINY.points[0], 0, 1))
+    again = next(selection.problems(TINY.points[0], 0, 1))
     assert np.array_equal(made[0].counts, again.counts)
-    assert not np.array_equal(made[0].counts, next(selections.problems(TINY.points[0], 1, 1)).counts)
+    assert not np.array_equal(made[0].counts, next(selection.problems(TINY.points[0], 1, 1)).counts)
 
 
 def test_few_devices_leave_fewer_to_choose() -> None:
     small = tiny_point("small", 8, 1)
-    assert (next(selections.problems(small, 0, 1)).how_many, 8 - selections.GIVEN) == (6, 6)
+    assert (next(selection.problems(small, 0, 1)).how_many, 8 - selection.GIVEN) == (6, 6)
 
 
 def test_where_a_descent_begins() -> None:
@@ -88,11 +88,11 @@ def test_where_a_descent_begins() -> None:
     for init in ("mpinv", "zero", "random"):
         trace.clear()
         found = gbpcs(problem, init, seed=5, trace=trace)  # type: ignore[arg-type]
-        begins, swaps = selections.descent(problem, init, 5)  # type: ignore[arg-type]
+        begins, swaps = selection.descent(problem, init, 5)  # type: ignore[arg-type]
         first = next(one for one in trace if one.size == 8)
         assert begins == pytest.approx(value(problem, first) / 320)
         assert swaps == sum(one.size == 8 for one in trace) - 1
-        assert courses.descended(problem, init, 5)[-1] == pytest.approx(found.value / 320)  # type: ignore[arg-type]
+        assert selection.descended(problem, init, 5)[-1] == pytest.approx(found.value / 320)  # type: ignore[arg-type]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def test_rows_say_how_near_and_how_long(rows: list[Row]) -> None:
 
 def test_a_row_by_hand(what: Asked) -> None:
     """Divergences 0.02 and 0.04, 10 and 30 % above the least; half a second and two."""
-    made = [selections.Made(0.02, 0.1, 0.5, True, 0.05, 1), selections.Made(0.04, 0.3, 2.0, False, 0.07, 2)]
-    row = selections._row(TINY.points[0], TINY.samplers[2], what, made)
+    made = [selection.Made(0.02, 0.1, 0.5, True, 0.05, 1), selection.Made(0.04, 0.3, 2.0, False, 0.07, 2)]
+    row = selection._row(TINY.points[0], TINY.samplers[2], what, made)
     assert row["mean"] == row["median"] == pytest.approx(0.03)
     assert (row["std"], row["min"], row["max"]) == (pytest.approx(0.01), 0.02, 0.04)
     assert (row["above_pct"], row["proven"], row["seconds"]) == (pytest.approx(20), 1, 1.25)
@@ -134,7 +134,7 @@ def test_a_row_by_hand(what: Asked) -> None:
         0.029,
         0.03,
     )
-    plain = selections._row(TINY.points[0], TINY.samplers[0], what, made)
+    plain = selection._row(TINY.points[0], TINY.samplers[0], what, made)
     assert plain["paper_above_pct"] == pytest.approx(100)  # 0.06 beside brute force's 0.03
     assert (plain["paper_mean"], plain["paper_seconds"], plain["begins"]) == (0.06, 0.002, None)
 
@@ -154,12 +154,12 @@ def test_the_bayesian_sampler_without_its_library(monkeypatch: pytest.MonkeyPatc
 
 
 def test_seeds_are_other_parks_and_all_count(what: Asked, rows: list[Row]) -> None:
-    both = selections.rows(replace(what, points=TINY.points[1:], seeds=(0, 1)))
+    both = selection.rows(replace(what, points=TINY.points[1:], seeds=(0, 1)))
     first, found = by_sampler(rows, "one"), by_sampler(both, "one")
     assert found["exact"]["selections"] == 8
     assert found["exact"]["min"] <= first["exact"]["min"]
     assert found["exact"]["max"] >= first["exact"]["max"]
-    other = by_sampler(selections.rows(replace(what, points=TINY.points[1:], seeds=(1,))), "one")
+    other = by_sampler(selection.rows(replace(what, points=TINY.points[1:], seeds=(1,))), "one")
     assert found["exact"]["mean"] == pytest.approx((first["exact"]["mean"] + other["exact"]["mean"]) / 2)
 
 
@@ -203,14 +203,14 @@ def test_the_papers_figures_agree_with_each_other() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_stopped_earlier_is_no_better_and_the_last_is_the_sampler(solver: str, seed: int) -> None:
     problem = femnist_like(seed)
-    off = [divergence(problem, run(problem, seed=seed).choice) for run in courses.EARLIER[solver]]
+    off = [divergence(problem, run(problem, seed=seed).choice) for run in selection.EARLIER[solver]]
     assert off == sorted(off, reverse=True)
     assert off[-1] == divergence(problem, solve(solver, problem, seed=seed).choice)
 
 
 def test_courses_are_of_one_selection(what: Asked) -> None:
-    found = courses.courses(what)
-    problem = next(selections.problems(TINY.points[-1], 0, 1))
+    found = selection.courses(what)
+    problem = next(selection.problems(TINY.points[-1], 0, 1))
     assert (found.candidates, found.chosen) == (problem.candidates, 8)
     assert set(found.starts) == {"mpinv", "zero"}
     assert len(found.starts["zero"]) >= 8
@@ -223,7 +223,7 @@ def test_courses_are_of_one_selection(what: Asked) -> None:
 
 def test_pictures_are_pictures_and_the_same_each_time() -> None:
     starts = {"mpinv": (0.04, 0.03), "zero": (0.1, 0.05, 0.03), "random": (0.05,)}
-    made = courses.Courses(starts, {"random": ((1e-4, 0.05),), "exact": ((1e-3, 0.02),)}, 0.02, 26, 8)
+    made = selection.Courses(starts, {"random": ((1e-4, 0.05),), "exact": ((1e-3, 0.02),)}, 0.02, 26, 8)
     assert made.pictures("a") == made.pictures("a")
     words: dict[str, list[str]] = {}
     for file, text in made.pictures("a").items():
@@ -244,7 +244,7 @@ def test_on_femnist(data_root: Path) -> None:
     if not (data_root / "femnist").is_dir():
         pytest.skip("no FEMNIST")
     quick = replace(FEDGS, samplers=tuple(one for one in FEDGS.samplers if one.solver != "bayesian"))
-    found = selections.rows(asked(quick, "", 0.05, [0]))
+    found = selection.rows(asked(quick, "", 0.05, [0]))
     for point in FEDGS.points:
         rows = by_sampler(found, point.key)
         assert rows["exact (ours)"]["proven"] == rows["exact (ours)"]["selections"] == 10
@@ -260,6 +260,6 @@ def test_problem_of_six_has_something_compiled() -> None:
     with pytest.MonkeyPatch.context() as patched:
         settle = enumeration.settle_subtree
         patched.setattr(enumeration, "settle_subtree", lambda *words: entered.append(1) or settle(*words))
-        selections._compile("exact")
+        selection._compile("exact")
     assert entered
-    assert isinstance(next(selections.problems(TINY.points[1], 0, 1)), SelectionProblem)
+    assert isinstance(next(selection.problems(TINY.points[1], 0, 1)), SelectionProblem)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commands import Command
-from papers import catalog, selected
+from papers import catalog, selection
 from test_reproduce_samplers import TINY
 
 
@@ -51,7 +51,7 @@ def test_places_are_by_where_starts_end() -> None:
         return {"start": start, "mean": mean, "paper_ends": ends, "paper_ends_text": text, "begins": 0.05, "swaps": 1,
                 "paper_begins": 0.04, "paper_swaps": 2, "above_pct": 12.0}  # fmt: skip
 
-    found = selected.starts([row(None, 0, 0, 0), row("mpinv", 0.04, 0.03, 0.031), row("zero", 0.03, 0.031, 0.03)])
+    found = selection.starts([row(None, 0, 0, 0), row("mpinv", 0.04, 0.03, 0.031), row("zero", 0.03, 0.031, 0.03)])
     assert [(one["start"], one["place"]) for one in found] == [("mpinv", "2 (1, 2)"), ("zero", "1 (2, 1)")]
     assert found[0]["begins at"] == "0.0500 (0.040)"
 
