@@ -34,10 +34,6 @@ _SCALARS = (str, int, float)  # what Literal holds
 def toml(path: Path, said: str) -> Table:
     """Return the tables of a TOML file.
 
-    Args:
-        path: the file.
-        said: what it is, for error messages.
-
     Raises:
         SettingError: it is not there (the nearest beside it is named), or not TOML (the line is quoted).
     """
@@ -61,11 +57,6 @@ def checked(kind: type[T], table: Table, where: str) -> T:
     Tables within become the dataclasses that describe them, lists tuples, and whole numbers floats where a setting is a
     float. A type that only the class itself knows is not checked.
 
-    Args:
-        kind: a dataclass.
-        table: parsed TOML.
-        where: the table's name, for error messages.
-
     Raises:
         SettingError: an unknown key (the nearest is named), a missing one, a wrong type, or a value out of range.
     """
@@ -75,11 +66,6 @@ def checked(kind: type[T], table: Table, where: str) -> T:
 
 def check_values(value: Any, path: str, depth: int = 0) -> None:
     """Check values of any key, however deep, for what no setting takes.
-
-    Args:
-        value: a table, a list or a scalar.
-        path: its key, for error messages.
-        depth: tables and lists around it.
 
     Raises:
         SettingError: a date or time, a whole number of more than 64 bits, a text with a NUL, or too deep a nesting.
@@ -102,13 +88,6 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
 
 def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
     """Return a JSON record as the dataclass that describes it; fields that it does not have are left out.
-
-    Args:
-        kind: the dataclass.
-        data: the JSON text.
-        place: the file, and the line where it has several records.
-        noun: what the record is, for the error.
-        advice: what to do about a damaged one.
 
     Raises:
         SettingError: no JSON, a field that is missing, or a value of another type or out of range.

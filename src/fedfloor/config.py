@@ -109,12 +109,6 @@ def value(text: str) -> Any:
 def put(document: Table, path: Sequence[str], new: Any, said: str) -> None:
     """Put a value into a document, in place.
 
-    Args:
-        document: changed.
-        path: the names of the tables that lead there, and of the key.
-        new: the value.
-        said: what the user typed, for error messages.
-
     Raises:
         SettingError: one of these tables is a value.
     """

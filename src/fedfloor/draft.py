@@ -231,11 +231,7 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> tuple[P
 
 
 def _check_classes(data: Mapping[str, Any], found: Dataset, name: str) -> None:
-    """Refuse labels that are many different numbers, unless somebody listed them or gave edges.
-
-    Raises:
-        SettingError: they may be a measure.
-    """
+    """Refuse labels that are many different numbers, unless somebody listed them or gave edges."""
     if data.get("classes") or data.get("bins") or len(found.classes) <= MOST_NUMBERS:
         return
     try:
@@ -399,12 +395,7 @@ def _held(park: Park, what: str) -> str:
 
 
 def skew(text: str, park: Park) -> LabelSkew | None:
-    """Return a park's label skew, and warn where the drafted experiment's method has nothing to choose devices by.
-
-    Args:
-        text: the experiment file's.
-        park: its park.
-    """
+    """Return a park's label skew, and warn where the drafted experiment's method has nothing to choose devices by."""
     found = label_skew(park)
     warn(config.from_table(tomllib.loads(text)), found)
     return found

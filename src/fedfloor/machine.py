@@ -24,11 +24,6 @@ def free_bytes() -> float:
 def require_memory(what: str, needed_bytes: float, advice: str) -> None:
     """Refuse a size whose arrays do not fit into memory.
 
-    Args:
-        what: the settings and their values, such as ``park.devices = 20``.
-        needed_bytes: a lower bound of what must be in memory at once.
-        advice: what to do about it, a sentence.
-
     Raises:
         SettingError: they need more than :func:`free_bytes`.
     """

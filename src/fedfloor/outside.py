@@ -60,9 +60,6 @@ def blamed(error: BaseException) -> RunError | None:
 
     Code of one's own lies neither in this package nor where packages are installed. The deepest frame of it counts,
     whatever it has called.
-
-    Args:
-        error: what was raised.
     """
     if not isinstance(error, Exception) or isinstance(error, FedfloorError):
         return None
@@ -87,10 +84,6 @@ def name_of(kind: type[Any]) -> str:
 
 def loaded(spec: str, what: str) -> Any:
     """Return what :func:`load` has imported before; nothing is imported here.
-
-    Args:
-        spec: such as ``my_module:MyMethod``.
-        what: what it is to be, for the error message.
 
     Raises:
         SettingError: this process has not loaded the name.

@@ -96,13 +96,6 @@ def vector(values: NDArray[Any], what: str) -> None:
 def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0) -> list[int]:
     """Return how many samples of each class a device holds.
 
-    Args:
-        value: what it claims.
-        bins: how many classes there are.
-        held: how many samples it can hold at most.
-        noise: the most that noise may have added to a count.
-        least: the smallest count; noise makes some negative.
-
     Raises:
         RefusedError: it is something else.
     """

@@ -42,12 +42,7 @@ def both(one: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
 
 @contextmanager
 def progress(label: str, rounds: int) -> Iterator[Follow]:
-    """Show a run's rounds, time left and current headline on standard error.
-
-    Args:
-        label: names the run.
-        rounds: number of the last round that will be done.
-    """
+    """Show a run's rounds, time left and current headline on standard error."""
     if sys.stderr.isatty():
         with _bar(label, rounds) as follow:
             yield follow
@@ -67,12 +62,7 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
 
 @contextmanager
 def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
-    """Show how far quiet work is: all the time on a terminal, elsewhere a line a minute, as most is over before.
-
-    Args:
-        label: names the work.
-        last: the number that the last step will say.
-    """
+    """Show how far quiet work is: all the time on a terminal, elsewhere a line a minute, as most is over before."""
     shown = sys.stderr.isatty()
     began = told = time.monotonic()
 
@@ -176,14 +166,7 @@ def seconds(value: float) -> str:
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", **more: Any) -> None:
-    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``.
-
-    Args:
-        rows: column name → value; the columns are those of the first row. A table leaves empty ones out.
-        as_json: whether ``--json`` was given.
-        title: of the table.
-        more: further keys of the JSON document.
-    """
+    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``."""
     if as_json:
         print(json.dumps({"rows": [dict(row) for row in rows], **more}, indent=2))
         return

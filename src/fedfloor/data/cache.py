@@ -138,11 +138,6 @@ class Writer:
     def append(self, name: str, block: NDArray[Any], kind: DTypeLike | None = None) -> None:
         """Add a block [n, …] to the end of an array; its blocks have one type and agree in all but their length.
 
-        Args:
-            name: of the array.
-            block: what is added.
-            kind: the array's type; that of the first block if None.
-
         Raises:
             RunError: the disk is full.
         """

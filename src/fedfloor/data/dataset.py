@@ -228,11 +228,7 @@ def pooled(
 
 
 def by_owner(data: Dataset) -> list[NDArray[np.int64]]:
-    """Return the labels of each owner's samples; of a data set without owners one list of all.
-
-    Args:
-        data: the data set.
-    """
+    """Return the labels of each owner's samples; of a data set without owners one list of all."""
     owner = np.zeros(len(data.y), np.int32) if data.owner is None else data.owner
     order = np.argsort(owner, kind="stable")
     labels = np.asarray(data.y)[order]
@@ -242,15 +238,7 @@ def by_owner(data: Dataset) -> list[NDArray[np.int64]]:
 def drawn_counts(
     devices: int, labels: Sequence[NDArray[np.int64]], rng: np.random.Generator, size: int, classes: int
 ) -> NDArray[np.int64]:
-    """Return the counts of a batch of each of some owners, different ones where there are enough [F, devices].
-
-    Args:
-        devices: how many.
-        labels: of each owner's samples; one with fewer than a batch has them more than once.
-        rng: of the draws.
-        size: samples of a batch.
-        classes: F.
-    """
+    """Return the counts of a batch of each of some owners, different ones where there are enough [F, devices]."""
     owners = rng.choice(len(labels), devices, replace=devices > len(labels))
     held = [rng.choice(labels[one], size, replace=labels[one].size < size) for one in owners]
     return np.stack([np.bincount(one, minlength=classes) for one in held], axis=1)

@@ -90,11 +90,6 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     roles of other columns are guessed: whoever reads the table refuses it by what it lacks. Dates that are not read
     are never ignored.
 
-    Args:
-        path: a table.
-        told: what ``[data]`` says already.
-        needed: roles that must be found; a table in a folder gets its device from there, and perhaps its label.
-
     Raises:
         SettingError: it cannot be read as a table, its first row holds values, or the time cannot be read: dates in
             another form, or in two columns.
@@ -150,11 +145,7 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
 
 
 def _check_names(path: Path, names: Sequence[str], told: Mapping[str, Any]) -> None:
-    """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels.
-
-    Raises:
-        SettingError: half of it or more are numbers in no order, and none of it is a name that was told or is common.
-    """
+    """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels."""
     numbers = numbers_of(names)
     columns = told.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
@@ -216,11 +207,7 @@ def _roles(
 
 
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:
-    """Refuse to ignore columns of texts that are the time, as far as names and cells show.
-
-    Raises:
-        SettingError: dates or times that cannot be read, or several columns of dates.
-    """
+    """Refuse to ignore columns of texts that are the time, as far as names and cells show."""
     for name, cells in texts.items():
         known = [cell for cell in cells if cell.casefold() not in MISSING]
         odd = [cell for cell in known if not _is_date(cell, form)]
@@ -239,11 +226,7 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
 
 
 def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) -> None:
-    """Refuse to ignore a column of texts that are numbers with a unit, or with other marks.
-
-    Raises:
-        SettingError: most of them are.
-    """
+    """Refuse to ignore a column of texts that are numbers with a unit, or with other marks."""
     known = [cell for cell in cells if cell.casefold() not in MISSING]
     units = Counter(match[1] for cell in known if (match := UNIT.fullmatch(cell)))
     if not units or 2 * max(units.values()) < len(known) or len({*known}) == 1:

@@ -46,11 +46,7 @@ class Finding:
 
 
 def findings(data: Dataset) -> list[Finding]:
-    """Return sensors that are constant, count up, tell the class by themselves, or copy another.
-
-    Args:
-        data: rows of sensors, or windows, of which the last row is looked at.
-    """
+    """Return sensors that are constant, count up, tell the class by themselves, or copy another."""
     if data.inputs.kind != "table" or data.made is not None or not len(data.y):
         return []
     every = np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST)
@@ -79,9 +75,6 @@ def values_beyond(data: Dataset) -> dict[str, float]:
 
     Outside is below min − m·r or above max + m·r, with m = :data:`MARGIN` and r = max − min of the training samples. Up
     to :data:`MOST` samples of either part are looked at, evenly spread, and of windows the last row.
-
-    Args:
-        data: rows of sensors, or windows; nothing is returned for others.
     """
     if data.inputs.kind != "table" or data.made is not None or not len(data.y) or not len(data.y_test):
         return {}
@@ -242,13 +235,7 @@ def layout_of(data: Dataset, files: Sequence[Found], told: Mapping[str, Any]) ->
 
 
 def folder_words(data: Dataset, path: Path, told: Mapping[str, Any]) -> list[str]:
-    """Return a sentence per level of a folder, and one on what it might be instead.
-
-    Args:
-        data: as it was read.
-        path: the folder.
-        told: keys of ``[data]``.
-    """
+    """Return a sentence per level of a folder, and one on what it might be instead."""
     files = [one for one in walk(path) if not one.empty]
     if told.get("device", "folder") != "folder":
         each = "files of one name are a device" if told.get("file_name") else "each file is a device"
@@ -315,12 +302,6 @@ def propose(
 
     Whole recordings where devices have several; whole devices, or else rows of every class, where the default would
     train or test without a class or with hardly any of it; else the default.
-
-    Args:
-        data: as the default splits them.
-        told: keys of ``[data]``.
-        path: of the data.
-        read: split → the data split so.
     """
     if told.get("split") is not None:
         return Proposal("", f"{_spoken(told['split'])}, as it was given.")

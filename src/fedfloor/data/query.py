@@ -58,10 +58,6 @@ class Address:
 def address(url: str, environment: Mapping[str, str] = os.environ) -> Address:
     """Read an address whose ``$NAME`` and ``${NAME}`` stand for environment variables.
 
-    Args:
-        url: as it was typed.
-        environment: the variables.
-
     Raises:
         SettingError: it is no address, names a variable that is not set, or holds a password.
 
@@ -233,11 +229,7 @@ def _influx(where: Address, text: str) -> Iterator[Iterator[Record]]:
 
 
 def _points(answer: Iterator[Any]) -> Iterator[Record]:
-    """Yield the rows of InfluxDB's answer; several measurements below each other are refused.
-
-    Raises:
-        SettingError: the rows are of several fields.
-    """
+    """Yield the rows of InfluxDB's answer; several measurements below each other are refused."""
     fields = set()
     for point in answer:
         values = {name: value for name, value in point.values.items() if name not in LEFT_OUT}

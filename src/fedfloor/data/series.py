@@ -67,13 +67,6 @@ def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
 def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading) -> Cut:
     """Return the samples that a task learns from and is judged by: training samples with an abnormal row are left out.
 
-    Args:
-        name: of the data set.
-        classes: F names of the recordings' labels.
-        rows: the recordings.
-        cut: the samples.
-        reading: the task; other tasks than reconstruction learn from all of them.
-
     Raises:
         SettingError: it is not known which class is normal, or nothing normal is left of a device.
     """
@@ -127,14 +120,6 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
 
 def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
     """Return what a task asks of samples.
-
-    Args:
-        name: of the data set.
-        classes: F names of the recordings' labels.
-        rows: the recordings.
-        cut: the samples; those of a forecast with the rows ahead of them.
-        reading: the task.
-        inputs: names of the sensors.
 
     Raises:
         SettingError: the samples do not have what the task asks for, or too little of it.
@@ -276,16 +261,6 @@ def assemble(
 ) -> Dataset:  # fmt: skip
     """Make a data set of recordings: their rows [N, …], or windows [N, C, L] that are cut out when they are asked for.
 
-    Args:
-        name: the data set's name.
-        classes: F names.
-        rows: the recordings.
-        reading: window, split, what to do with missing values and with small devices.
-        inputs: names of the columns.
-        owned: names and factories of the devices.
-        digest: of the content.
-        seed: of random splits.
-
     Raises:
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
     """
@@ -326,15 +301,7 @@ def fill(x: Rows32, segment: Owners) -> Rows32:
 
 
 def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, missing: Missing) -> None:
-    """Log how many values were missing, of which sensor the most, and what was done about it.
-
-    Args:
-        name: of the data set.
-        counts: missing values by sensor.
-        each: values of one sensor, missing ones among them.
-        sensors: how many there are.
-        missing: what is done.
-    """
+    """Log how many values were missing, of which sensor the most, and what was done about it."""
     if counts and missing != "refuse":
         count, total, worst = sum(counts.values()), each * sensors, max(counts, key=lambda key: counts[key])
         done = {

@@ -95,13 +95,6 @@ class Cut:
 def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) -> Cut:
     """Return the samples of recordings, each for training or for testing.
 
-    Args:
-        name: the data set's name.
-        rows: the recordings.
-        reading: window, split, what to do with missing values and with small devices.
-        owned: the devices' names.
-        seed: of random splits.
-
     Raises:
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
     """
@@ -197,11 +190,7 @@ def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
 
 
 def _parts_last(rows: Rows, split: LastSplit, length: int) -> NDArray[np.int8]:
-    """Return the part of each row where the last rows of each device, or of each recording, are for testing.
-
-    Raises:
-        SettingError: no window fits into so few rows.
-    """
+    """Return the part of each row where the last rows of each device, or of each recording, are for testing."""
     if split.rows < length:
         raise SettingError(
             f"[data] split = last: {split.rows} rows for testing, but a window has {length}, and none crosses the line "
@@ -266,11 +255,7 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
 
 
 def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.bool_]:
-    """Return which samples are of the max(1, ⌊test·n⌉) recordings drawn of each device that has n ≥ 2 of them.
-
-    Raises:
-        SettingError: no device has two recordings with a sample.
-    """
+    """Return which samples are of the max(1, ⌊test·n⌉) recordings drawn of each device that has n ≥ 2 of them."""
     run = rows.runs[cut.last]
     owner = np.zeros(len(run), np.int32) if rows.owner is None else rows.owner[cut.last]
     chosen: list[Owners] = []

@@ -31,10 +31,6 @@ def unreadable(path: Path, error: OSError) -> SettingError:
 def expanded(path: Path | str, where: str = "") -> Path:
     """Return a path with the user's home folder for ``~``.
 
-    Args:
-        path: as it was given.
-        where: before it in the message.
-
     Raises:
         SettingError: it is the home folder of a user who is not there.
     """
@@ -139,12 +135,6 @@ def head(path: Path, length: int) -> bytes:
 
 def matrix(path: Path, data: bytes, width: int, *, either_way: bool = False) -> NDArray[np.float64]:
     """Return a matrix of finite numbers, written row by row with blanks between them, float64 [rows, width].
-
-    Args:
-        path: of the file, for messages.
-        data: what it holds.
-        width: number of columns.
-        either_way: whether a matrix with so many rows, and another number of columns, is transposed.
 
     Raises:
         SettingError: it is none.

@@ -93,11 +93,6 @@ def is_parquet(path: Path) -> bool:
 def csv_batches(path: Path, wanted: Wanted, *, header: bool) -> Iterator[Batch]:
     """Yield the rows of a CSV file in UTF-8: the same values as row by row, or none.
 
-    Args:
-        path: the file, packed or not.
-        wanted: the columns.
-        header: whether the first row names them.
-
     Raises:
         UnfitError: quotation marks, blank lines, NUL or other line ends; a cell that is not plainly what it must be.
     """
@@ -287,11 +282,6 @@ def parquet_rows(path: Path, many: int) -> Iterator[tuple[int, list[str]]]:
 def parquet_batches(path: Path, wanted: Wanted, parse: Parse) -> Iterator[Batch]:
     """Yield the rows of a Parquet file.
 
-    Args:
-        path: the file.
-        wanted: the columns.
-        parse: (texts, the first one's row, column) → numbers, for sensors that are columns of texts.
-
     Raises:
         SettingError: it cannot be read, or a column is of a type that it cannot be; the message names row and column.
     """
@@ -341,11 +331,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _numbers(column: Any, where: str) -> Floats:
-    """Return a column's numbers, NaN for none.
-
-    Raises:
-        SettingError: it holds something else.
-    """
+    """Return a column's numbers, NaN for none."""
     import pyarrow as pa
 
     kind = column.type

@@ -50,12 +50,6 @@ def classes_of(
 ) -> tuple[str, ...]:
     """Return the class names: those that are wanted, or else those that occur.
 
-    Args:
-        labels: of the samples.
-        wanted: the only ones allowed; empty for any.
-        place: sample number → where it stands, in words.
-        least: how many classes must occur.
-
     Raises:
         SettingError: a label that is not wanted, or the same for all samples; the message names where.
     """
@@ -77,10 +71,6 @@ class MeasureError(SettingError):
 
 def check_no_measure(labels: Sequence[str], where: str) -> None:
     """Refuse labels that are the values of a measure rather than classes: fractions, or very many numbers.
-
-    Args:
-        labels: of the samples, as they stand in a column.
-        where: the file and the column, in words.
 
     Raises:
         MeasureError: they are numbers, and one has a fraction or there are more than :data:`MOST_NUMBERS`.
@@ -111,10 +101,6 @@ def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
 def qualified(device: Sequence[str], factory: Sequence[str] | None) -> list[str]:
     """Return the devices' names; where two factories have a device of the same name, each with its factory's.
 
-    Args:
-        device: of each sample or file.
-        factory: of each of them; None where there are none.
-
     >>> qualified(["press", "press", "mill"], ["north", "south", "north"])
     ['north/press', 'south/press', 'north/mill']
     """
@@ -141,12 +127,6 @@ def binned(
     texts: Sequence[str], edges: Sequence[float], names: Sequence[str], place: Callable[[int], str]
 ) -> list[str]:
     """Return the class of each number: class c holds edge c−1 ≤ v < edge c.
-
-    Args:
-        texts: the numbers as they stand in a table, a comma or a point as the decimal mark.
-        edges: between classes, ascending.
-        names: of the classes.
-        place: row → where it stands, in words.
 
     Raises:
         SettingError: one is no finite number; the message names where.
@@ -233,12 +213,6 @@ def encoded(sheets: Sequence[Sheet], categories: Categories | None, *, known: bo
 
     One-hot: x_v = 1 where the text is v, else 0, for each value v in its order; ordinal: the place 0, 1, … in the list.
     A missing text is missing in all its columns.
-
-    Args:
-        sheets: with the texts.
-        categories: column → how; with all values listed.
-        known: whether a model or a park fixed the values before: then an unseen text is 0 in all columns of a one-hot
-            one and missing in an ordinal one, and stated, rather than refused.
 
     Raises:
         SettingError: a text that is not listed; the message names file, row and column.

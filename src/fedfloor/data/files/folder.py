@@ -29,12 +29,6 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     Which of them it is must be plain from the files, or stand in ``[data] layout``.
     Where the folder holds ``train`` and ``test`` and nothing else, each of them is such a folder.
 
-    Args:
-        root: the folder. Nothing outside it is read.
-        reading: classes, split, and how pictures or tables become samples.
-        seed: of random splits.
-        device: whose folder it is, where it is a single one's: then it holds what a DEVICE's folder does.
-
     Raises:
         SettingError: nothing in it, a file that is neither, or in the wrong place, a link that leads out, or a mistake
             in a file; the message names it.
@@ -73,11 +67,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
 
 
 def _with_tests(found: Sequence[Found], root: Path, said: str) -> list[Found]:
-    """Return the files of a folder for training, and those of another one for testing.
-
-    Raises:
-        SettingError: it is no folder, lies in the other one, or the data come split already.
-    """
+    """Return the files of a folder for training, and those of another one for testing."""
     test = expanded(said)
     if not test.is_dir():
         raise SettingError(f"[data] test = '{said}': no folder. The test samples of a folder lie in a folder like it.")
@@ -95,9 +85,6 @@ def _owned(files: Sequence[Found], reading: Reading) -> tuple[Reading, list[Foun
     """Return what tells the devices of tables, and the tables in the folders that matter then.
 
     Where the device is a column there are none, or the factory's; where it is the file, its name stands for a folder.
-
-    Raises:
-        SettingError: folders that mean nothing, or a factory's folder that is not there.
     """
     way = reading.device or ("folder" if any(one.folders for one in files) else "column")
     if way == "folder":
@@ -117,11 +104,7 @@ def _owned(files: Sequence[Found], reading: Reading) -> tuple[Reading, list[Foun
 
 
 def _device(one: Found, reading: Reading) -> str:
-    """Return the name of the device that a table belongs to by its own name.
-
-    Raises:
-        SettingError: the table's name is not of the form that was given.
-    """
+    """Return the name of the device that a table belongs to by its own name."""
     device = of_file(one.path.name, reading.file_name)
     if device is None:
         raise SettingError(
@@ -136,11 +119,7 @@ def _is(one: Found, suffixes: tuple[str, ...]) -> bool:
 
 
 def _depth(files: Sequence[Found], allowed: range, what: str, own: bool) -> int:
-    """Return how many folders all files lie in.
-
-    Raises:
-        SettingError: too few or too many, or not as many as others.
-    """
+    """Return how many folders all files lie in."""
     above = "" if own else "[FACTORY/]DEVICE/"
     wanted = f"{above}LABEL/FILE" + (f" or {above}FILE" if 1 in allowed else "")
     for one in files:
@@ -189,17 +168,6 @@ def _load_tables(root: Path, files: Sequence[Found], reading: Reading, seed: int
     it says in every file what the folder is called; without such a column ``[data] layout`` must tell. A
     split by time takes the end of what a device recorded, by the files' first times; where there are no times, or a
     folder per label, the end of each file.
-
-    Args:
-        root: the data folder.
-        files: the tables, all in one folder (device), two or three (factory, device, label).
-        reading: columns, windows, split, missing values.
-        seed: of random splits.
-        own: whether it is a single device's folder, in which folders are labels.
-
-    Raises:
-        SettingError: a mistake in a table, a table that says otherwise than its folder, or folders that can be read in
-            two ways.
     """
     reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
     paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"

@@ -42,11 +42,6 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
     Images are uint8: [N, H, W], or [N, C, H, W] with C = 1 or 3; where the second axis is neither and the last one is,
     they are [N, H, W, C] and turned. Floats are sensors: rows [N, C], or ready-made windows [N, C, L].
 
-    Args:
-        file: its name, for messages.
-        name: the array's.
-        x: the array.
-
     Returns:
         uint8 [N, C, H, W], float32 [N, C] or float32 [N, C, L]; NaN where a value is missing.
 
@@ -102,10 +97,6 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
     """Return arrays of an .npz file by name.
 
     Nothing is executed (no pickles), and nothing is allocated before its size agrees with the archive's.
-
-    Args:
-        path: the file, as ``np.savez`` or ``np.savez_compressed`` write it.
-        choose: the names that are in it → those to read; it may refuse the file.
 
     Raises:
         SettingError: not an .npz file, a damaged or hostile one, or an array of Python objects.
@@ -190,11 +181,6 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """Read ``x`` and ``y``, and whatever else of :data:`KNOWN` is there.
 
     What ``x`` may be is said by :func:`~fedfloor.data.files.npz.samples`.
-
-    Args:
-        path: the .npz file.
-        reading: classes, split, and for rows of sensors windows and missing values.
-        seed: of random splits.
 
     Raises:
         SettingError: a mistake in the file; the message names the array and the row, counted from 0.

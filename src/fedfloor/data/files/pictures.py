@@ -35,11 +35,6 @@ def read_picture(path: Path, name: str, size: tuple[int, int] | None = None) -> 
     It is turned as its EXIF data say. Pictures of a palette count as colour; black and white become 0 and 255; 16 bits
     of grey become 8, v ↦ round(v/257); CMYK and the like become red, green, blue.
 
-    Args:
-        path: its file: PNG, JPEG, BMP, TIFF, WebP, PGM or PPM, as its content says, whatever its name.
-        name: what messages call it.
-        size: (height, width) it is scaled to, bilinear and antialiased, as ``predict`` does.
-
     Raises:
         SettingError: no picture, a damaged one, one of too many pixels, several in one file, transparent pixels, or
             numbers of 32 bits.
@@ -115,12 +110,6 @@ MEANT = ("classes", "split", "small", "size", "layout", "test")
 def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dataset:
     """Read pictures: their devices are the natural owners, in the order of their names.
 
-    Args:
-        root: the data folder.
-        files: the pictures, all in two folders (device, label) or in three (factory, device, label).
-        reading: classes, split, size.
-        seed: of random splits.
-
     Raises:
         SettingError: a file is no picture, pictures differ in size or colour, or a setting does not fit.
     """
@@ -173,11 +162,7 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[
 
 
 def _write_pixels(files: Sequence[Found], reading: Reading, writer: Writer) -> hashlib._Hash:
-    """Write x, a picture at a time, and return the hash of the pixels.
-
-    Raises:
-        SettingError: a picture cannot be read, differs from the first one, or 16 bits are used badly.
-    """
+    """Write x, a picture at a time, and return the hash of the pixels."""
     digest, first = hashlib.sha256(), None
     wide, brightest = "", 0
     for one in files:

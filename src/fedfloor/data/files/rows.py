@@ -56,11 +56,6 @@ def place(path: Path, line: int, column: str | None = None) -> str:
 def decoded(path: Path, given: str | None, read: Callable[[str | None], Result]) -> Result:
     """Return what is read from a table in the encoding that it has: UTF-8 or, if no encoding was given, Windows-1252.
 
-    Args:
-        path: the table.
-        given: ``[data] encoding``.
-        read: reads it in an encoding.
-
     Raises:
         SettingError: as ``read``, or it is no text.
     """
@@ -134,11 +129,6 @@ def delimiter_of(head: str, decimal: str = ".", given: str | None = None) -> str
     It is the one of ``, ; tab |`` that the first row has most of, cells in quotes aside; a blank, for runs of them,
     where it has none. A comma gives way to another one that is there where commas are the decimal mark: as it is told,
     or as the cells between the others show.
-
-    Args:
-        head: the first row.
-        decimal: the decimal mark.
-        given: ``[data] delimiter``, which needs no row.
 
     >>> delimiter_of('"Temp, inside";"Temp, outside";label'), delimiter_of("unit  cycle label")
     (';', ' ')
@@ -265,11 +255,6 @@ def opened_workbook(path: Path, sheet: str | None, decimal: str = ".") -> Iterat
     """Open a workbook; yield the rows of a sheet that are not empty, with the numbers that Excel gives them.
 
     Formulas count as the values that were saved with them; dates become ISO 8601.
-
-    Args:
-        path: an Excel file.
-        sheet: its sheet; needed where several hold something.
-        decimal: the mark that fractions are written with.
 
     Raises:
         SettingError: it cannot be read, or it is open which sheet.

@@ -134,13 +134,6 @@ def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
 
     Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
 
-    Args:
-        path: the file.
-        reading: the names of the columns and the decimal mark.
-        required: roles (device, factory, time, label, id) that must be there; the others may.
-        lenient: for a model that is there already: no role need be there or filled in, and errors do not advise to
-            change ``[data]``.
-
     Raises:
         SettingError: not a table, a column is missing, or a cell cannot be what it must be; file, row and column named.
     """
@@ -180,11 +173,6 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
 
 def head(path: Path, many: int, told: Mapping[str, Any]) -> list[list[str]]:
     """Return the first rows of a table as texts, for a look at them.
-
-    Args:
-        path: the file.
-        many: rows.
-        told: keys of ``[data]``.
 
     Raises:
         SettingError: it cannot be read.

@@ -122,11 +122,7 @@ class Joined:
             yield self.rows(order[start : start + many])
 
     def missing(self, categories: Collection[str] = ()) -> dict[str, int]:
-        """Return how many values of each sensor are missing, where any are; a text counts once for all its columns.
-
-        Args:
-            categories: the columns of texts that are sensors, see :func:`~fedfloor.data.files.encode.sources`.
-        """
+        """Return how many values of each sensor are missing, where any are; a text counts once for all its columns."""
         found: dict[str, int] = {}
         names = sources(self.columns, categories)
         for sheet in self.sheets if self.sheets[0].x.dtype.kind == "f" else ():
@@ -248,11 +244,6 @@ MEANT = (
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """Read one table: its devices are the natural owners, in the order of their names.
 
-    Args:
-        path: a CSV file, packed or not.
-        reading: what its columns are called, windows, split, missing values.
-        seed: of random splits.
-
     Raises:
         SettingError: a mistake in the table; the message names file, row and column.
     """
@@ -266,16 +257,7 @@ def of_entry(
     name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], reading: Reading, seed: int,
     inputs: Inputs | None = None, **more: Any,
 ) -> Dataset:  # fmt: skip
-    """Make a data set of what :func:`write` has written.
-
-    Args:
-        name: the data set's name.
-        arrays, facts: what was written.
-        reading: window, split, missing values.
-        seed: of random splits.
-        inputs: what a sample is made of; told by the reading if None.
-        more: for :class:`~fedfloor.data.split.Rows`.
-    """
+    """Make a data set of what :func:`write` has written."""
     rows = Rows(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
         arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"),
@@ -323,11 +305,7 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
 
 
 def _test_table(path: Path, said: str) -> Path:
-    """Return the table of the test samples.
-
-    Raises:
-        SettingError: it is the other table, or no file.
-    """
+    """Return the table of the test samples."""
     test = expanded(said)
     if not test.is_file():
         raise SettingError(
@@ -433,11 +411,7 @@ def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
 def _factory_of(
     rows: Joined, owner: NDArray[np.int32], devices: Sequence[str], factory: Sequence[str] | None, column: str
 ) -> tuple[list[str], list[int] | None]:
-    """Return the factories' names and the factory of each device.
-
-    Raises:
-        SettingError: a device is in two of them.
-    """
+    """Return the factories' names and the factory of each device."""
     if factory is None:
         return [], None
     names = natural_order(factory)

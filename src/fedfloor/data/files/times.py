@@ -155,12 +155,6 @@ def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]
 def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: str) -> tuple[Form, Moments]:
     """Read the times of some rows.
 
-    Args:
-        cells: as they stand in the column, without blanks around them.
-        form: of the rows before; None for the first ones.
-        given: ``[data] time_format``.
-        decimal: the decimal mark of numbers.
-
     Raises:
         CellError: a cell that is no time, or not of the form.
     """

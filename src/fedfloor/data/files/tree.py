@@ -48,9 +48,6 @@ def walk(root: Path) -> list[Found]:
     Hidden files (``.…``) and what file managers leave (``Thumbs.db``, ``desktop.ini``, ``__MACOSX``) are passed over.
     A link is followed only within the folder; nothing but plain files and folders is ever opened.
 
-    Args:
-        root: the folder; it may be a link itself. With ``train`` and ``test`` and nothing else in it, it comes split.
-
     Raises:
         SettingError: a link that leads out of the folder or nowhere, a pipe or device, a folder that cannot be listed,
             or names that are no Unicode text.
@@ -145,11 +142,6 @@ class Naming:
     def devices(self, path: Path, column: Sequence[str] | None, rows: int) -> Sequence[str] | None:
         """Return the device of each row of a table; None where neither its place nor a column names one.
 
-        Args:
-            path: of the table, which may lie anywhere.
-            column: what its column for the device holds; None where it has none.
-            rows: how many there are.
-
         >>> Naming("folder").devices(Path("north/lathe-1/june.csv"), None, 1)
         ['lathe-1']
         >>> Naming("file", file_name="DEVICE_*", factory=True).devices(Path("north/lathe-1_june.csv"), None, 1)
@@ -204,11 +196,6 @@ def check_layout(files: Sequence[Found], reading: Reading, *, images: bool) -> N
     them stands in several devices; otherwise they might as well be devices, parts or days. ``[data] classes`` and
     ``layout`` settle it.
 
-    Args:
-        files: all in equally many folders.
-        reading: layout and classes.
-        images: whether they are pictures.
-
     Raises:
         SettingError: ``layout`` has another number of levels, or nothing shows that the last ones are labels.
     """
@@ -234,11 +221,6 @@ def check_layout(files: Sequence[Found], reading: Reading, *, images: bool) -> N
 
 def are_labels(files: Sequence[Found], reading: Reading, columns: Sequence[str]) -> bool:
     """Return whether the last folders of tables without a column for the label are labels.
-
-    Args:
-        files: the tables, all in two folders.
-        reading: layout and classes.
-        columns: of the tables.
 
     Raises:
         SettingError: neither says so: the folders may be factories and devices.

@@ -81,11 +81,6 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
     The archive is read as a stream and none of its members is written to disk. Krizhevsky 2009, Learning Multiple
     Layers of Features from Tiny Images.
 
-    Args:
-        name: the data set's name.
-        folder: holds the archive, or the unpacked files, or the folder of them.
-        layout: which of the two.
-
     Raises:
         SettingError: nothing there, or a file that is missing, cut short, damaged, or not as published.
     """

@@ -25,11 +25,6 @@ CLOTHES = (
 def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
     """Read a data set of four idx files, packed (``.gz``) or plain.
 
-    Args:
-        name: the data set's name.
-        folder: where the files of :data:`FILES` lie.
-        classes: the names of the labels 0, 1, ….
-
     Raises:
         SettingError: a file is missing, cut short, damaged, or disagrees with its neighbour.
     """

@@ -153,10 +153,6 @@ def load(name: str, folder: Path) -> Dataset:
     only (a split by writers) come after the others. Pixels v ∈ [0, 1] become round(255·v), 1 = paper, 0 = ink. The
     files are read as streams: an image at a time becomes bytes.
 
-    Args:
-        name: the data set's name.
-        folder: the folder that holds ``train`` and ``test``.
-
     Raises:
         SettingError: no files, or one that is cut short, damaged or contradicts itself.
     """
