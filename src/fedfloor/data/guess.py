@@ -16,68 +16,29 @@ from fedfloor.data.files.times import READ, moment
 from fedfloor.data.reading import Columns
 from fedfloor.errors import SettingError
 
+# names of columns that hold the label of failures and faults
 ANSWERS = (
-    "anomaly",
-    "failure",
-    "machine_failure",
-    "defect",
-    "outlier",
-    "changepoint",
-    "rul",
-    "remaining_life",
-    "life",
-    "ttf",
-    "time_to_failure",
-    "cycles_left",
-    "restlebensdauer",
-    "fault_code",
-    "error_code",
-    "maintenance",
-    "störung",
-    "störcode",
-    "fehler",
-    "fehlercode",
-    "ausfall",
-    "wartung",
-)  # what a model is to find out
+    "anomaly", "failure", "machine_failure", "defect", "outlier", "changepoint", "rul", "remaining_life", "life", "ttf",
+    "time_to_failure", "cycles_left", "restlebensdauer", "fault_code", "error_code", "maintenance", "störung",
+    "störcode", "fehler", "fehlercode", "ausfall", "wartung",
+)  # fmt: skip
 LOOKED_AT = 200  # rows
 COUNTED = 20_000  # rows that texts are counted in
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # after a number
 FEW = 20  # different texts that are categories
 CALLED = {
     "device": (
-        "device",
-        "machine",
-        "unit",
-        "asset",
-        "station",
-        "equipment",
-        "device_id",
-        "machine_id",
-        "unit_id",
-        "unit_number",
-        "engine",
-        "maschine",
-        "anlage",
+        "device", "machine", "unit", "asset", "station", "equipment", "device_id", "machine_id", "unit_id",
+        "unit_number", "engine", "maschine", "anlage",
     ),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
     "time": (
-        "time",
-        "timestamp",
-        "datetime",
-        "date",
-        "date_time",
-        "ts",
-        "zeit",
-        "zeitpunkt",
-        "zeitstempel",
-        "datum",
-        "cycle",
-        "zyklus",
+        "time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
+        "cycle", "zyklus",
     ),
     "run": ("run", "run_id", "recording", "simulationrun", "trial", "lauf", "messung"),
     "label": ("label", "class", "condition", "state", "status", "fault", "target", "zustand", "klasse"),
-}
+}  # fmt: skip
 
 
 def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def walk(root: Path) -> list[Found]:
     """Return the files of a folder in the order of their names, and its empty folders.
 
     Hidden files (``.…``) and what file managers leave (``Thumbs.db``, ``desktop.ini``, ``__MACOSX``) are passed over.
-    A link is followed only within the folder; nothing but plain files and folders is ever opened.
+    A link is followed only within the folder; nothing but plain files and folders is ever opened. Where the
+    folder holds ``train`` and ``test`` and nothing else, its files come split.
 
     Raises:
         SettingError: a link that leads out of the folder or nowhere, a pipe or device, a folder that cannot be listed,
