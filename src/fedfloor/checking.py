@@ -31,7 +31,7 @@ WORDS: dict[Any, str] = {
 _SCALARS = (str, int, float)  # what Literal holds
 
 
-def toml(path: Path, said: str) -> Table:
+def toml(path: Path, noun: str) -> Table:
     """Return the tables of a TOML file.
 
     Raises:
@@ -42,13 +42,13 @@ def toml(path: Path, said: str) -> Table:
         text = path.read_text(encoding="utf-8-sig")
         return tomllib.loads(text)
     except OSError as error:
-        beside = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        beside = [neighbour.name for neighbour in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         near = "" if path.exists() else nearest(path.name, beside)
-        raise SettingError(f"{said} {path}: {error.strerror or error}.{near}") from error
+        raise SettingError(f"{noun} {path}: {error.strerror or error}.{near}") from error
     except ValueError as error:  # no TOML, no UTF-8, a number of 5,000 digits
-        raise SettingError(f"{said} {path} is not valid TOML: {error}{quoted(text, error)}") from error
+        raise SettingError(f"{noun} {path} is not valid TOML: {error}{quoted(text, error)}") from error
     except RecursionError as error:
-        raise SettingError(f"{said} {path}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
+        raise SettingError(f"{noun} {path}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
 
 
 def checked(kind: type[T], table: Table, where: str) -> T:

@@ -62,17 +62,17 @@ class Comparison:
         return page.write(self.folders, Path(out) if out is not None else self.folder / "report.html")
 
     def _repr_html_(self) -> str:
-        of = judged(reading.collect(self.folders))
+        figure = judged(reading.collect(self.folders))
         cells = [
             (spoken(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
-             interval(row[of.key], row["half_width"]), interval(row["loss"], None, 3))
+             interval(row[figure.key], row["half_width"]), interval(row["loss"], None, 3))
             for row in self.rows
         ]  # fmt: skip
-        head = "".join(f"<th>{escape(name)}</th>" for name in ("method", "seeds", "rounds", of.name, "loss"))
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("method", "seeds", "rounds", figure.name, "loss"))
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-        told = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.story)
+        paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.story)
         where = f"<p>folder: <code>{escape(str(self.folder))}</code></p>"
-        return f"<div>{told}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{where}</div>"
+        return f"<div>{paragraphs}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{where}</div>"
 
 
 def compare(
@@ -138,5 +138,5 @@ def write_report(runs: Run | Path | str | Iterable[Run | Path | str], out: Path 
         SettingError: a folder holds no run, or a file in it is damaged.
     """
     several = [runs] if isinstance(runs, (Run, Path, str)) else list(runs)
-    folders = [one.folder if isinstance(one, Run) else Path(one) for one in several]
+    folders = [item.folder if isinstance(item, Run) else Path(item) for item in several]
     return page.write(folders, Path(out) if out is not None else folders[0] / "report.html")

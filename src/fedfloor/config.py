@@ -63,7 +63,7 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
 def _read(path: Path, changes: Sequence[str]) -> Experiment:
     document = toml(path, "experiment file")
     document.setdefault("name", path.stem)
-    if "provenance" in document and any(keys(one.partition("=")[0].strip()) == NETWORK for one in changes):
+    if "provenance" in document and any(keys(setting.partition("=")[0].strip()) == NETWORK for setting in changes):
         document["network"] = {}  # a run's file states every value, and each would replace the new profile's
     for change in changes:
         apply(document, change)
@@ -106,7 +106,7 @@ def value(text: str) -> Any:
         return text.strip()
 
 
-def put(document: Table, path: Sequence[str], new: Any, said: str) -> None:
+def put(document: Table, path: Sequence[str], new: Any, typed: str) -> None:
     """Put a value into a document, in place.
 
     Raises:
@@ -117,7 +117,7 @@ def put(document: Table, path: Sequence[str], new: Any, said: str) -> None:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
             more = ' Write a part that has settings as a table, such as { kind = "krum", outliers = 1 }.'
-            raise SettingError(f"{said}: '{name}' is a value, not a table.{more if name in EXCHANGED else ''}")
+            raise SettingError(f"{typed}: '{name}' is a value, not a table.{more if name in EXCHANGED else ''}")
     table[path[-1]] = new
 
 
@@ -176,7 +176,9 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     """
     name = name or experiment.method.name
     kind = kind_of(experiment, name)
-    table = {key: one for key, one in experiment.methods.get(name, {}).items() if key not in ("method", *EXCHANGED)}
+    table = {
+        key: setting for key, setting in experiment.methods.get(name, {}).items() if key not in ("method", *EXCHANGED)
+    }
     where = f"methods.{name}"
     if "work" not in {f.name for f in dataclasses.fields(kind)}:  # type: ignore[arg-type]
         with _inside(where):
@@ -215,27 +217,27 @@ def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, st
         SettingError: unknown method or setting.
     """
     name = name or experiment.method.name
-    own = {key: one for key, one in experiment.methods.get(name, {}).items() if key in ("method", *EXCHANGED)}
+    own = {key: setting for key, setting in experiment.methods.get(name, {}).items() if key in ("method", *EXCHANGED)}
     tables = {
         "model": experiment.model.name, "method": {**_plain(experiment.method), "name": ""},
         "methods": own, "settings": _plain(method_of(experiment, name)),
     }  # fmt: skip
-    found: list[tuple[str, str]] = []
+    collected: list[tuple[str, str]] = []
 
     def collect(key: str, value: Any) -> None:
         if isinstance(value, str) and value:
-            found.append((key, value))
+            collected.append((key, value))
         elif isinstance(value, Mapping):
             for inner in sorted(value):
                 collect(key if inner == "kind" else inner, value[inner])
 
     collect("", tables)
-    return found
+    return collected
 
 
 def _parts(table: Mapping[str, Any], where: str) -> Parts:
-    said = {part: _part(part, table[part], f"{where}.{part}") for part in EXCHANGED if table.get(part) is not None}
-    return Parts(**said)
+    parts = {part: _part(part, table[part], f"{where}.{part}") for part in EXCHANGED if table.get(part) is not None}
+    return Parts(**parts)
 
 
 def _part(part: str, value: Any, where: str) -> Any:
@@ -245,7 +247,7 @@ def _part(part: str, value: Any, where: str) -> Any:
         raise SettingError(
             f'{where} = {shown(value)}: must be a name, or a table such as {{ kind = "{min(EXCHANGED[part])}" }}.'
         )
-    name, own = settings["kind"], {key: one for key, one in settings.items() if key != "kind"}
+    name, own = settings["kind"], {key: setting for key, setting in settings.items() if key != "kind"}
     if "weights" in own:
         own["weights"] = _listed(own["weights"])
     with _inside(where):
@@ -256,7 +258,7 @@ def _part(part: str, value: Any, where: str) -> Any:
 
 def _listed(value: Any) -> Any:
     """Return a list of class weights as a plan writes it down: numbers separated by blanks."""
-    several = isinstance(value, (list, tuple)) and all(type(one) in (int, float) for one in value)
+    several = isinstance(value, (list, tuple)) and all(type(weight) in (int, float) for weight in value)
     return " ".join(map(str, value)) if several and value else value
 
 
@@ -282,13 +284,15 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
 
     body = _plain(experiment if folder is None else placed(experiment, folder))
     name = experiment.method.name
-    said = experiment.methods.get(name, {})
-    own = {key: said[key] for key in ("method", *EXCHANGED) if key in said}
+    given = experiment.methods.get(name, {})
+    own = {key: given[key] for key in ("method", *EXCHANGED) if key in given}
     body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
     body["data"] = _with_effect(experiment.data, body["data"])
     network = settings.network(experiment.network)
     if network is not None:
-        whole = body["network"] | {key: one for key, one in _plain(network).items() if key not in ("name", "about")}
+        whole = body["network"] | {
+            key: setting for key, setting in _plain(network).items() if key not in ("name", "about")
+        }
         body["network"] = dict(sorted(whole.items(), key=lambda item: (isinstance(item[1], dict), item[0])))
     order = sorted(body, key=lambda key: isinstance(body[key], dict))
     return tomlkit.dumps({key: body[key] for key in order if body[key] != {}})
@@ -331,7 +335,7 @@ def _inline(value: Any) -> Any:
         table = tomlkit.inline_table()
         table.update(value)
         return table
-    inner = {key: _inline(one) for key, one in value.items() if one != {}}
+    inner = {key: _inline(setting) for key, setting in value.items() if setting != {}}
     return dict(sorted(inner.items(), key=lambda item: type(item[1]) is dict))  # what follows a table belongs to it
 
 
@@ -346,8 +350,8 @@ def _plain(value: Any) -> Any:
 
 def looked_for(given: Path, folder: Path) -> Path:
     """Return where a path in an experiment file leads: beside the file, or else from the working folder on."""
-    there = folder / given
-    return given if is_there(given) and not is_there(there) else there
+    beside = folder / given
+    return given if is_there(given) and not is_there(beside) else beside
 
 
 def placed(experiment: Experiment, folder: Path) -> Experiment:
@@ -365,7 +369,9 @@ def with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experi
 
     def changed(table: Any, *keys: str) -> Any:
         given = {key: getattr(table, key) for key in keys}
-        return dataclasses.replace(table, **{key: str(change(expanded(one))) for key, one in given.items() if one})
+        return dataclasses.replace(
+            table, **{key: str(change(expanded(setting))) for key, setting in given.items() if setting}
+        )
 
     data, model = changed(experiment.data, "path", "root", "test"), changed(experiment.model, "init_from")
     network = experiment.network

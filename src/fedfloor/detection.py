@@ -47,20 +47,20 @@ class Detection:
                 yield slice(first, end)
 
 
-def f1(found: Detection) -> float | None:
+def f1(detection: Detection) -> float | None:
     """Return 2·TP / (2·TP + FP + FN) over rows; None without an abnormal row."""
-    right = int((found.odd & found.alarm).sum())
-    return 2 * right / int(found.odd.sum() + found.alarm.sum()) if found.odd.any() else None
+    right = int((detection.odd & detection.alarm).sum())
+    return 2 * right / int(detection.odd.sum() + detection.alarm.sum()) if detection.odd.any() else None
 
 
-def false_alarms(found: Detection) -> float | None:
+def false_alarms(detection: Detection) -> float | None:
     """Return the share of normal rows with an alarm; None without any."""
-    return float(found.alarm[~found.odd].mean()) if not found.odd.all() else None
+    return float(detection.alarm[~detection.odd].mean()) if not detection.odd.all() else None
 
 
-def missed(found: Detection) -> float | None:
+def missed(detection: Detection) -> float | None:
     """Return the share of abnormal rows without an alarm; None without any."""
-    return float(1 - found.alarm[found.odd].mean()) if found.odd.any() else None
+    return float(1 - detection.alarm[detection.odd].mean()) if detection.odd.any() else None
 
 
 def changes(flags: Flags) -> NDArray[np.int64]:
@@ -119,20 +119,20 @@ def nab_score(points: float, many: int) -> float | None:
     return 100 * (points + many) / (2 * many) if many else None
 
 
-def nab(found: Detection) -> float | None:
+def nab(detection: Detection) -> float | None:
     """Return NAB's score over the recordings: changes are where labels switch, detections where alarms switch.
 
     The windows of a recording have a tenth of its rows together.
     """
     sums, many = 0.0, 0
-    for part in found.recordings():
-        points = changes(found.odd[part])
+    for part in detection.recordings():
+        points = changes(detection.odd[part])
         window = max(1.0, WINDOWS * (part.stop - part.start) / max(1, len(points)))
-        sums, many = sums + nab_points(switched(found.alarm[part]), points, window), many + len(points)
+        sums, many = sums + nab_points(switched(detection.alarm[part]), points, window), many + len(points)
     return nab_score(sums, many)
 
 
-def vus_pr(found: Detection) -> float | None:
+def vus_pr(detection: Detection) -> float | None:
     r"""Return the volume under the surface of precision and recall over thresholds and buffers ℓ = 0 … L.
 
     A buffer makes a row d ≤ ℓ/2 rows beside an anomaly abnormal by √(1 − d/ℓ). With these labels y and alarms a of a
@@ -147,15 +147,15 @@ def vus_pr(found: Detection) -> float | None:
     >>> vus_pr(Detection(odd, odd.astype(float), odd, np.zeros(6, int), buffer=2)) > 0.8
     True
     """
-    if not found.odd.any():
+    if not detection.odd.any():
         return None
-    most = found.buffer if found.buffer > 1 else BUFFER
-    order = np.argsort(-found.score, kind="stable")
-    last = np.append(np.flatnonzero(np.diff(found.score[order])), len(order) - 1)  # of equal scores
-    starts, ends, bounds = _segments(found)
+    most = detection.buffer if detection.buffer > 1 else BUFFER
+    order = np.argsort(-detection.score, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(detection.score[order])), len(order) - 1)  # of equal scores
+    starts, ends, bounds = _segments(detection)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    plain = found.odd.astype(np.float64)
+    plain = detection.odd.astype(np.float64)
     areas = []
     for buffer in range(most + 1):
         label, reach = plain.copy(), buffer // 2
@@ -168,17 +168,17 @@ def vus_pr(found: Detection) -> float | None:
             for start, end, (low, high) in zip(starts, ends, bounds, strict=True)
         ])  # fmt: skip
         hits = np.cumsum(label[order])[last]
-        there = np.searchsorted(first, last, "right") / len(first)
-        recall = np.minimum(1.0, hits / ((plain.sum() + label.sum()) / 2)) * there
+        detected_share = np.searchsorted(first, last, "right") / len(first)
+        recall = np.minimum(1.0, hits / ((plain.sum() + label.sum()) / 2)) * detected_share
         areas.append(float((np.diff(recall, prepend=0.0) * hits / (last + 1)).sum()))
     return float(np.mean(areas))
 
 
-def _segments(found: Detection) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+def _segments(detection: Detection) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     """Return first row, end and recording's bounds of each anomaly."""
     starts, ends, bounds = list[int](), list[int](), list[tuple[int, int]]()
-    for part in found.recordings():
-        flags = np.concatenate([[False], found.odd[part], [False]])
+    for part in detection.recordings():
+        flags = np.concatenate([[False], detection.odd[part], [False]])
         edges = changes(flags) - 1
         for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             starts.append(part.start + start)

@@ -106,14 +106,14 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     for change in changes:
         config.apply(document, change)
     config.from_table(document)  # what was told must be right before anything is guessed beside it
-    data, there = document["data"], expanded(path)
-    notes = _guess(data, there)
+    data, source = document["data"], expanded(path)
+    notes = _guess(data, source)
     note = _mend(document, notes)
-    park, split = _proposed(document, there, notes)
+    park, split = _proposed(document, source, notes)
     if park.dataset.task == CLASSIFICATION:
         _check_classes(data, park.dataset, path.name)
-    if there.is_dir():
-        notes[:0] = proposals.folder_words(park.dataset, there, data)
+    if source.is_dir():
+        notes[:0] = proposals.folder_words(park.dataset, source, data)
     notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
     notes += [*_suspects(data, park.dataset), *_alike(park.dataset)]
     for sentence in notes:
@@ -142,7 +142,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     """Fill in what a table's columns probably are, and return that in words."""
     table, folder = path, path.is_dir()
     if folder:
-        files = [one for one in walk(path) if not one.empty and one.path.name.casefold().endswith(TABLES)]
+        files = [file for file in walk(path) if not file.empty and file.path.name.casefold().endswith(TABLES)]
         if not files:
             return []
         table = files[0].path
@@ -155,9 +155,9 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
         needed = ("device", *needed)
     guessed = guess.guess(table, data, needed)
-    said = guess.words(guessed, data)
+    sentences = guess.words(guessed, data)
     data.update(guessed)
-    return said
+    return sentences
 
 
 def _mend(document: dict[str, Any], notes: list[str]) -> str:
@@ -167,12 +167,12 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
         data["window"] = {"length": WINDOW, "step": 1}
         notes.append(f"windows of {WINDOW} rows are what is forecast from; other ones: --set data.window.length=N")
     for _ in range(3):
-        found: Experiment = config.from_table(document)
+        experiment: Experiment = config.from_table(document)
         try:
-            load_data(found)
+            load_data(experiment)
             return note
         except EmptySensorsError as empty:
-            if found.data.columns.values:
+            if experiment.data.columns.values:
                 raise
             columns = data.setdefault("columns", {})
             columns["ignore"] = [*columns.get("ignore", ()), *empty.columns]
@@ -195,51 +195,51 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
 
 def _task(data: Mapping[str, Any]) -> Task:
     """Return the task that was told, as far as its kind says; a classification where none was."""
-    told = data.get("task")
-    told = told if isinstance(told, Mapping) else {"kind": told}
-    kind = told.get("kind") or "classification"
+    given = data.get("task")
+    given = given if isinstance(given, Mapping) else {"kind": given}
+    kind = given.get("kind") or "classification"
     return TASKS[kind]() if kind in TASKS else CLASSIFICATION
 
 
-def _asked(data: Mapping[str, Any], found: Dataset) -> list[str]:
+def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on what is predicted, and on the settings of it that are usual; nothing of classes."""
-    if not found.task.targets:
+    if not dataset.task.targets:
         return []
-    names, told = ", ".join(found.task.called()[:8]), data.get("task")
-    told = told if isinstance(told, Mapping) else {}
+    names, given = ", ".join(dataset.task.called()[:8]), data.get("task")
+    given = given if isinstance(given, Mapping) else {}
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
-    if found.task.ahead:
-        return [f"forecast are the next {found.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
+    if dataset.task.ahead:
+        return [f"forecast are the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
                 "'data.task.sensors=[…]'"]  # fmt: skip
     wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
-    left = [f"--set {text}" for key, text in wishes.items() if key not in told]
+    left = [f"--set {text}" for key, text in wishes.items() if key not in given]
     return [f"predicted is {names}" + (f"; useful settings: {', '.join(left)}" if left else "")]
 
 
 def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> tuple[Park, str]:
     """Return the park with the split that fits, and its kind where it was not told; write both down."""
-    found, data = config.from_table(document), document["data"]
+    experiment, data = config.from_table(document), document["data"]
 
     def read(split: Mapping[str, Any]) -> Dataset:
         return load_data(config.from_table(document | {"data": data | {"split": dict(split)}}))
 
-    proposal = proposals.propose(load_data(found), data, path, read)
+    proposal = proposals.propose(load_data(experiment), data, path, read)
     notes += proposal.words()
     if proposal.kind:
         data["split"] = {"kind": proposal.kind}
     return build_park(config.from_table(document)), proposal.kind
 
 
-def _check_classes(data: Mapping[str, Any], found: Dataset, name: str) -> None:
+def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
     """Refuse labels that are many different numbers, unless somebody listed them or gave edges."""
-    if data.get("classes") or data.get("bins") or len(found.classes) <= MOST_NUMBERS:
+    if data.get("classes") or data.get("bins") or len(dataset.classes) <= MOST_NUMBERS:
         return
     try:
-        numbers = sorted(float(label.replace(",", ".", 1)) for label in found.classes)
+        numbers = sorted(float(label.replace(",", ".", 1)) for label in dataset.classes)
     except ValueError:
         return
     low, high = (f"{edge:.3g}" for edge in np.quantile(numbers, (1 / 3, 2 / 3)))
-    listed = "[" + ", ".join(f'"{label}"' for label in found.classes[:2]) + ", …]"
+    listed = "[" + ", ".join(f'"{label}"' for label in dataset.classes[:2]) + ", …]"
     raise SettingError(
         f"{name}: the label is one of {len(numbers)} different numbers from {numbers[0]:g} to {numbers[-1]:g}: a "
         f"measure, or codes? If a measure, make classes of its ranges: --set 'data.bins=[{low}, {high}]' (below {low}, "
@@ -248,29 +248,29 @@ def _check_classes(data: Mapping[str, Any], found: Dataset, name: str) -> None:
     )
 
 
-def _columns(data: Mapping[str, Any], found: Dataset) -> list[str]:
+def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return in one sentence what the columns of tables were taken for."""
-    inputs, path = found.inputs, expanded(data["path"])
+    inputs, path = dataset.inputs, expanded(data["path"])
     folder = path.is_dir()
     if inputs.kind != "table" or (not folder and (data.get("format") or own.format_of(path)) == "npz"):
         return []
-    labelled = found.task.labelled and not data.get("remaining")
-    there = {
-        "device": found.owner is not None and not folder, "factory": bool(found.owned.factories) and not folder,
-        "time": found.time is not None, "run": "run" in inputs.names,
-        "label": labelled and not (folder and _last_is_label(found, path, data)),
+    labelled = dataset.task.labelled and not data.get("remaining")
+    present = {
+        "device": dataset.owner is not None and not folder, "factory": bool(dataset.owned.factories) and not folder,
+        "time": dataset.time is not None, "run": "run" in inputs.names,
+        "label": labelled and not (folder and _last_is_label(dataset, path, data)),
     }  # fmt: skip
-    said = [f"{role} is '{inputs.names[role]}'" for role, is_there in there.items() if is_there]
-    if found.time is not None:
-        first, last = (_moment(time, data.get("time_format")) for time in (found.time.min(), found.time.max()))
+    sentences = [f"{role} is '{inputs.names[role]}'" for role, is_there in present.items() if is_there]
+    if dataset.time is not None:
+        first, last = (_moment(time, data.get("time_format")) for time in (dataset.time.min(), dataset.time.max()))
         zone = ", in UTC, or as written where no time zone is given" if "-" in first[1:] else ""
-        said[said.index(f"time is '{inputs.names['time']}'")] += f" (training: {first} to {last}{zone})"
-    none = [role for role in ("time", "run") if not there[role]]
-    shown = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
+        sentences[sentences.index(f"time is '{inputs.names['time']}'")] += f" (training: {first} to {last}{zone})"
+    none = [role for role in ("time", "run") if not present[role]]
+    excerpt = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
     lacking = f"; no column for {' or '.join(none)}" if none else ""
     return [
-        f"columns: {', '.join(said)}{lacking}; {count(len(inputs.columns), 'sensor')}: {shown}; another one: --set "
-        "data.columns.ROLE=NAME"
+        f"columns: {', '.join(sentences)}{lacking}; {count(len(inputs.columns), 'sensor')}: {excerpt}; another one: "
+        "--set data.columns.ROLE=NAME"
     ]
 
 
@@ -280,59 +280,65 @@ def _moment(time: float, form: str | None) -> str:
     return f"{np.datetime64(int(time), 's')}".replace("T", " ") if dated else f"{time:g}"
 
 
-def _last_is_label(found: Dataset, path: Path, data: Mapping[str, Any]) -> bool:
-    files = [one for one in walk(path) if not one.empty]
-    return "label" in proposals.layout_of(found, files, data)
+def _last_is_label(dataset: Dataset, path: Path, data: Mapping[str, Any]) -> bool:
+    files = [file for file in walk(path) if not file.empty]
+    return "label" in proposals.layout_of(dataset, files, data)
 
 
-def _suspects(data: Mapping[str, Any], found: Dataset) -> list[str]:
+def _suspects(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence for each sensor that is probably none, and the setting that leaves them out."""
-    suspects = findings(found)
+    suspects = findings(dataset)
     columns = data.get("columns", {})
-    categories = found.inputs.coding.get("categories", {})
-    said = [f"'{one.sensor}' {one.text}" for one in suspects]
+    categories = dataset.inputs.coding.get("categories", {})
+    sentences = [f"'{finding.sensor}' {finding.text}" for finding in suspects]
     many = {text: len(how["values"]) for text, how in categories.items() if how["kind"] == "one-hot"}
-    said += [
+    sentences += [
         f"'{text}' becomes {count} sensors, one for each text in it" for text, count in many.items() if count > FEW
     ]
-    suspects = [one for one in suspects if one.leave]
+    suspects = [finding for finding in suspects if finding.leave]
     if not suspects:
-        return said
+        return sentences
     texts = {f"{text}={value}": text for text, how in categories.items() for value in how.get("values", ())}
-    left = [*columns.get("ignore", ()), *dict.fromkeys(texts.get(one.sensor, one.sensor) for one in suspects)]
+    left = [
+        *columns.get("ignore", ()),
+        *dict.fromkeys(texts.get(finding.sensor, finding.sensor) for finding in suspects),
+    ]
     how = f"--set 'data.columns.ignore={json.dumps(left, ensure_ascii=False)}'"
     if columns.get("values"):
         how = "out of data.columns.values"
-    return [*said, f"proposed: leave {'them' if len(suspects) > 1 else 'it'} out, {how}"]
+    return [*sentences, f"proposed: leave {'them' if len(suspects) > 1 else 'it'} out, {how}"]
 
 
-def _rare(document: Mapping[str, Any], found: Dataset) -> list[str]:
+def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on the rarest class and the settings that heed it, where these leave it unheeded."""
-    if found.task != CLASSIFICATION:
+    if dataset.task != CLASSIFICATION:
         return []
-    evaluate, shares = document.get("evaluate", {}), np.bincount(found.y, minlength=len(found.classes)) / len(found.y)
-    held = {found.classes[c]: float(shares[c]) for c in np.unique(found.y_test) if shares[c]}
+    evaluate, shares = (
+        document.get("evaluate", {}),
+        np.bincount(dataset.y, minlength=len(dataset.classes)) / len(dataset.y),
+    )
+    held = {dataset.classes[c]: float(shares[c]) for c in np.unique(dataset.y_test) if shares[c]}
     name, share = min(held.items(), key=lambda item: item[1], default=("", 1.0))
-    if share >= min(RARE, 0.5 / len(found.classes)) or "headline" in evaluate or "decide" in document:
+    if share >= min(RARE, 0.5 / len(dataset.classes)) or "headline" in evaluate or "decide" in document:
         return []
-    said = json.dumps(name, ensure_ascii=False)
+    quoted = json.dumps(name, ensure_ascii=False)
     return [
         f"class '{name}' has {100 * share:.2g} % of the samples to train on, which the accuracy hardly shows: judge by "
         f"[evaluate] headline = {json.dumps(f'F1 of {name}', ensure_ascii=False)}; train with [method] objective = "
-        f'"weighted"; or decide by a threshold, [decide] positive = {said} with [evaluate] on = "both"'
+        f'"weighted"; or decide by a threshold, [decide] positive = {quoted} with [evaluate] on = "both"'
     ]
 
 
 def _alike(data: Dataset) -> list[str]:
     """Return a sentence for each pair of classes or devices whose names differ in capitals or blanks alone."""
-    found = []
-    for what, names in (("classes", data.classes), ("devices", data.owned.names)):
+    pairs = []
+    for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
         first: dict[str, str] = {}
         for name in names:
             other = first.setdefault("".join(name.casefold().split()), name)
             if other != name:
-                found.append(f"{what} '{other}' and '{name}' count as two: if they are one, write its name in one way")
-    return found
+                pairs.append(f"{noun} '{other}' and '{name}' count as two: if they are one, write its name in one way")
+    return pairs
 
 
 def _network(data: Dataset, *, detects: bool = False) -> str:
@@ -371,51 +377,51 @@ def summary(park: Park) -> str:
     """Return in one line what a park holds."""
     data = park.dataset
     if data.inputs.kind == "image":
-        what = f"pictures of {data.shape[1]}×{data.shape[2]} pixels, {'grey' if data.shape[0] == 1 else 'colour'}"
+        holdings = f"pictures of {data.shape[1]}×{data.shape[2]} pixels, {'grey' if data.shape[0] == 1 else 'colour'}"
     else:
-        what = count(data.shape[0], "sensor")
-        what += f", windows of {count(data.shape[1], 'row')}" if len(data.shape) > 1 else ""
+        holdings = count(data.shape[0], "sensor")
+        holdings += f", windows of {count(data.shape[1], 'row')}" if len(data.shape) > 1 else ""
     if data.target is not None:
         ahead = f"the next {data.task.ahead} rows of " if data.task.ahead else ""
         low, high, unit = data.target[:, 0].min(), data.target[:, 0].max(), getattr(data.task, "unit", "")
         span = "" if ahead else f" from {low:.4g} to {high:.4g}{f' {unit}' if unit else ''}"
-        return _held(park, f"{what}; {ahead}{', '.join(data.task.called()[:8])}{span}")
+        return _held(park, f"{holdings}; {ahead}{', '.join(data.task.called()[:8])}{span}")
     share = np.bincount(data.y, minlength=len(data.classes)) / len(data.y)
     most = ", ".join(f"{name} {100 * part:.0f} %" for name, part in list(zip(data.classes, share, strict=True))[:8])
     more = f", … ({len(data.classes)} classes)" if len(data.classes) > 8 else ""
-    return _held(park, f"{what}; {most}{more}")
+    return _held(park, f"{holdings}; {most}{more}")
 
 
-def _held(park: Park, what: str) -> str:
+def _held(park: Park, holdings: str) -> str:
     data = park.dataset
     return (
         f"{count(park.devices, 'device')} in {count(park.factories, 'factory', 'factories')}, {len(data.y):,} training "
-        f"and {count(len(data.y_test), 'test sample')}: {what}"
+        f"and {count(len(data.y_test), 'test sample')}: {holdings}"
     )
 
 
 def skew(text: str, park: Park) -> LabelSkew | None:
     """Return a park's label skew, and warn where the drafted experiment's method has nothing to choose devices by."""
-    found = label_skew(park)
-    warn(config.from_table(tomllib.loads(text)), found)
-    return found
+    measured = label_skew(park)
+    warn(config.from_table(tomllib.loads(text)), measured)
+    return measured
 
 
 def rows(park: Park) -> list[dict[str, Any]]:
     """Return a row per factory: its devices, their samples from the smallest to the largest, and its classes."""
-    found = []
+    factories = []
     table = park.counts()
     for factory in range(park.factories):
         members = list(park.members(factory))
         sizes, counts = park.sizes[members], table[members].sum(axis=0)
         order = np.argsort(-counts, kind="stable")
-        shown = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order[:6] if counts[c])
-        found.append({
+        excerpt = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order[:6] if counts[c])
+        factories.append({
             "factory": _factory(park, factory), "devices": len(members),
             "samples": int(sizes.sum()), "smallest": int(sizes.min()), "largest": int(sizes.max()),
-            "classes" if park.dataset.target is None else "ranges": shown + (", …" if (counts > 0).sum() > 6 else ""),
+            "classes" if park.dataset.target is None else "ranges": excerpt + (", …" if (counts > 0).sum() > 6 else ""),
         })  # fmt: skip
-    return found
+    return factories
 
 
 def _factory(park: Park, number: int) -> str | None:
@@ -429,10 +435,10 @@ def check_free(out: Path, *, force: bool) -> None:
     Raises:
         SettingError: it is there, or it is a folder, or its folder is not there.
     """
-    there = is_there(out)
+    exists = is_there(out)
     if out.is_dir():
         raise SettingError(f"{out} is a folder. Give the name of a file with --out.")
-    if there and not force:
+    if exists and not force:
         raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
         raise SettingError(f"{out}: {out.parent} is no folder that can be written in. Give another place with --out.")

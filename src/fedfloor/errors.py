@@ -54,10 +54,10 @@ def shown(got: object, most: int = SHOWN) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def unknown(what: str, got: str, allowed: Iterable[str]) -> SettingError:
+def unknown(noun: str, got: str, allowed: Iterable[str]) -> SettingError:
     """Build the error for a name that does not exist, naming the nearest one that does."""
     names = sorted(allowed)
-    return SettingError(f"unknown {what} {shown(got)}.{nearest(got, names)} Known: {', '.join(names)}.")
+    return SettingError(f"unknown {noun} {shown(got)}.{nearest(got, names)} Known: {', '.join(names)}.")
 
 
 def quoted(text: str, error: Exception) -> str:
@@ -70,7 +70,7 @@ def quoted(text: str, error: Exception) -> str:
     return f": {text.split(chr(10))[int(number[1]) - 1].strip()[:80]}" if number else ""
 
 
-def require(ok: bool, what: str, got: object, allowed: str) -> None:
+def require(ok: bool, noun: str, got: object, allowed: str) -> None:
     """Raise a :class:`SettingError` unless ``ok``.
 
     >>> require(False, "rounds", 0, "a whole number of at least 1")
@@ -78,7 +78,7 @@ def require(ok: bool, what: str, got: object, allowed: str) -> None:
     fedfloor.errors.SettingError: rounds = 0: must be a whole number of at least 1.
     """
     if not ok:
-        raise SettingError(f"{what} = {shown(got)}: must be {allowed}.")
+        raise SettingError(f"{noun} = {shown(got)}: must be {allowed}.")
 
 
 def disk_error(path: Path, error: OSError) -> RunError:

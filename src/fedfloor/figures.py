@@ -20,8 +20,8 @@ Unit = Literal["share", "nats", "units of the target", "points", "naive errors",
 STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
 OWN: Unit = "units of the target"
 ROUNDING = 1e-6  # of numbers in single precision, relative to the largest
-NATS = tuple(one * 10.0**power for power in range(3, -7, -1) for one in (5, 2, 1))  # of a loss, from the easiest
-HALVES = tuple(one / 2 * 10.0**power for power in range(6, -7, -1) for one in range(19, 1, -1))  # of other numbers
+NATS = tuple(value * 10.0**power for power in range(3, -7, -1) for value in (5, 2, 1))  # of a loss, from the easiest
+HALVES = tuple(value / 2 * 10.0**power for power in range(6, -7, -1) for value in range(19, 1, -1))  # of other numbers
 SPELT = ("F1", "RMSE", "R2", "MAE")  # names whose first letter is spoken with a vowel: "eff", "ar", "em"
 
 
@@ -64,7 +64,7 @@ def ranking(scores: NDArray[np.floating[Any]], own: NDArray[np.bool_]) -> Rankin
     (0.75, 0.8333)
     """
     distinct, at = np.unique(scores, return_inverse=True)
-    counts = [np.bincount(at[of], minlength=len(distinct)) for of in (own, ~own)]
+    counts = [np.bincount(at[label], minlength=len(distinct)) for label in (own, ~own)]
     return Ranking(*counts)
 
 
@@ -164,18 +164,18 @@ def recalls(table: Counts) -> NDArray[np.float64]:
     return share
 
 
-def _recall(tested: Predictions, of: int) -> float | None:
-    share = float(recalls(tested.table)[of])
+def _recall(tested: Predictions, label: int) -> float | None:
+    share = float(recalls(tested.table)[label])
     return None if math.isnan(share) else share
 
 
-def _precision(tested: Predictions, of: int) -> float:
-    taken = tested.table[:, of].sum()
-    return float(tested.table[of, of] / taken) if taken else 0.0
+def _precision(tested: Predictions, label: int) -> float:
+    taken = tested.table[:, label].sum()
+    return float(tested.table[label, label] / taken) if taken else 0.0
 
 
-def _f1(tested: Predictions, of: int) -> float | None:
-    share = float(f1s(tested.table)[of])
+def _f1(tested: Predictions, label: int) -> float | None:
+    share = float(f1s(tested.table)[label])
     return None if math.isnan(share) else share
 
 
@@ -195,13 +195,13 @@ def macro_f1(table: Counts) -> float:
     >>> round(macro_f1(np.array([[1, 1], [0, 1]])), 4)
     0.6667
     """
-    found = f1s(table)
-    return float(found[~np.isnan(found)].mean())
+    scores = f1s(table)
+    return float(scores[~np.isnan(scores)].mean())
 
 
 def _ranked(read: Callable[[Ranking], float | None]) -> Value:
     def value(tested: Predictions, _: int) -> float | None:
-        known = [one for rank in tested.rankings.values() if (one := read(rank)) is not None]
+        known = [figure for rank in tested.rankings.values() if (figure := read(rank)) is not None]
         return sum(known) / len(known) if known else None
 
     return value
@@ -290,7 +290,7 @@ KINDS = (
     Kind("reconstruction error", lambda tested, _: tested.loss, unit="variances", better="lower", tasks=ODD),
     Kind("MASE", _of_errors(mase), unit="naive errors", better="lower", tasks=("forecasting",)),
     Kind("RMSE", _of_errors(rmse), unit=OWN, better="lower", tasks=NUMBERS),
-    Kind("MAE", _of_errors(lambda found: float(np.abs(found.away).mean())), unit=OWN, better="lower", tasks=NUMBERS),
+    Kind("MAE", _of_errors(lambda errors: float(np.abs(errors.away).mean())), unit=OWN, better="lower", tasks=NUMBERS),
     Kind("R2", _of_errors(r_squared), unit="", tasks=NUMBERS),
     Kind("NASA score", _of_errors(nasa_score), unit="points", better="lower", tasks=("regression",)),
     Kind("RMSE uncapped", _of_errors(_uncapped), unit=OWN, better="lower", tasks=("regression",)),
@@ -382,12 +382,12 @@ class Figure:
     def read(self, line: Any) -> float | None:
         """Return the figure of a ledger line or an evaluation, an object or JSON; None without it."""
         row = line if isinstance(line, Mapping) else {name: getattr(line, name, None) for name in (*COLUMNS, "figures")}
-        found = row.get(self.kind.column) if self.kind.column else (row.get("figures") or {}).get(self.name)
-        return None if found is None else float(found)
+        value = row.get(self.kind.column) if self.kind.column else (row.get("figures") or {}).get(self.name)
+        return None if value is None else float(value)
 
-    def gain(self, one: float, other: float) -> float:
+    def gain(self, value: float, other: float) -> float:
         """Return by how much the first of two values is better than the second; negative where it is worse."""
-        return one - other if self.kind.better == "higher" else other - one
+        return value - other if self.kind.better == "higher" else other - value
 
     def worst(self, values: Iterable[float]) -> float:
         """Return the worst of several values."""
@@ -403,7 +403,7 @@ class Figure:
 
     def round_target(self, reached: Iterable[float]) -> float | None:
         """Return the best round figure that is no better than the best of several values; None if there is none."""
-        best = max((self.gain(one, 0.0) for one in reached), default=-math.inf)
+        best = max((self.gain(value, 0.0) for value in reached), default=-math.inf)
         every = STEPS if self.share or not self.kind.unit else NATS if self.kind.unit == "nats" else HALVES
         steps = [step for step in every if self.gain(step, 0.0) <= best]
         return self.best(steps) if steps else None
@@ -433,7 +433,7 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
     >>> named("Macro_F1").name, named("recall of fault").of, named("loss").kind.better
     ('macro-F1', 'fault', 'lower')
     """
-    head, of, label = text.partition(" of ")
+    head, chosen, label = text.partition(" of ")
     names = {_plain(kind.name): kind for kind in KINDS}
     kind = names.get(_plain(head))
     if kind is None:
@@ -441,9 +441,9 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
         for plain, known in names.items():
             hint = hint.replace(f"'{plain}'", f"'{known.name}'")
         raise SettingError(f"{option} = {shown(text)}: there is no such figure.{hint} Known: {', '.join(FIGURES)}.")
-    if kind.of_class == "all" and of:
+    if kind.of_class == "all" and chosen:
         raise SettingError(f"{option} = {shown(text)}: {kind.name} is of all classes. Write '{kind.name}'.")
-    if (kind.of_class == "one" or of) and not label.strip():
+    if (kind.of_class == "one" or chosen) and not label.strip():
         raise SettingError(f"{option} = {shown(text)}: of which class? Write '{kind.name} of CLASS'.")
     return Figure(kind, label.strip())
 
@@ -471,7 +471,7 @@ ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-
 
 def of_task(kind: str) -> tuple[Figure, ...]:
     """Return the figures that a kind of task has of its own."""
-    return tuple(Figure(one) for one in KINDS if kind in (*one.tasks, *one.shown))
+    return tuple(Figure(entry) for entry in KINDS if kind in (*entry.tasks, *entry.shown))
 
 
 ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # what every run's ledger has
@@ -497,7 +497,7 @@ def fits(
         SettingError: it would never be defined.
     """
     if figure.kind.tasks and task not in figure.kind.tasks:
-        known = ", ".join(_example(one) for one in KINDS if not one.tasks or task in one.tasks)
+        known = ", ".join(_example(value) for value in KINDS if not value.tasks or task in value.tasks)
         raise SettingError(
             f"{option} = '{figure.name}': it judges tasks of the kind {' or '.join(figure.kind.tasks)}, and data.task "
             f"is '{task}'. Figures of it: {known}."

@@ -21,7 +21,7 @@ def free_bytes() -> float:
     return min(_machine_bytes(), _cgroup_bytes(), _limit_bytes())
 
 
-def require_memory(what: str, needed_bytes: float, advice: str) -> None:
+def require_memory(settings: str, needed_bytes: float, advice: str) -> None:
     """Refuse a size whose arrays do not fit into memory.
 
     Raises:
@@ -32,7 +32,7 @@ def require_memory(what: str, needed_bytes: float, advice: str) -> None:
     free = free_bytes()
     if needed_bytes > free:
         raise SettingError(
-            f"{what}: needs {_gigabytes(needed_bytes)} of memory or more, and {_gigabytes(free)} are free. {advice}"
+            f"{settings}: needs {_gigabytes(needed_bytes)} of memory or more, and {_gigabytes(free)} are free. {advice}"
         )
 
 

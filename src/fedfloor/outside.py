@@ -20,12 +20,12 @@ SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _LOADED: dict[str, Any] = {}  # as sys.modules: what this process has imported by name
 
 
-def load(spec: str, what: str) -> Any:
+def load(spec: str, role: str) -> Any:
     """Return what ``module:name`` points to; the working folder is searched first.
 
     Args:
         spec: such as ``my_module:MyMethod``.
-        what: what it is to be, for the error message.
+        role: what it is to be, for the error message.
 
     Raises:
         SettingError: no such module or name, or the module fails when it is imported.
@@ -42,15 +42,15 @@ def load(spec: str, what: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and module_name.startswith(error.name):
             raise SettingError(
-                f"{what} '{spec}': no module '{module_name}'. Looked in the current folder and the installed packages; "
+                f"{role} '{spec}': no module '{module_name}'. Looked in the current folder and the installed packages; "
                 "start fedfloor in the folder that holds the file, or set PYTHONPATH."
             ) from error
-        raise SettingError(f"{what} '{spec}': importing it failed: {error}") from error
+        raise SettingError(f"{role} '{spec}': importing it failed: {error}") from error
     except Exception as error:
-        raise SettingError(f"{what} '{spec}': importing it failed: {type(error).__name__}: {error}") from error
+        raise SettingError(f"{role} '{spec}': importing it failed: {type(error).__name__}: {error}") from error
     if not name or not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
-        raise SettingError(f"{what} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
+        raise SettingError(f"{role} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
     _LOADED[spec] = getattr(module, name)
     return _LOADED[spec]
 
@@ -65,8 +65,8 @@ def blamed(error: BaseException) -> RunError | None:
         return None
     homes = [str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))]
     frames = [
-        one for one in traceback.extract_tb(error.__traceback__)
-        if Path(one.filename).is_file() and not any(Path(one.filename).is_relative_to(home) for home in homes)
+        frame for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_file() and not any(Path(frame.filename).is_relative_to(home) for home in homes)
     ]  # fmt: skip
     if not frames or not _LOADED:
         return None
@@ -82,7 +82,7 @@ def name_of(kind: type[Any]) -> str:
     return spec
 
 
-def loaded(spec: str, what: str) -> Any:
+def loaded(spec: str, role: str) -> Any:
     """Return what :func:`load` has imported before; nothing is imported here.
 
     Raises:
@@ -90,7 +90,7 @@ def loaded(spec: str, what: str) -> Any:
     """
     if spec not in _LOADED:
         raise SettingError(
-            f"{what} '{spec}' is not loaded: a plan names parts of your own only where the experiment file or the "
+            f"{role} '{spec}' is not loaded: a plan names parts of your own only where the experiment file or the "
             "method's module names them, too. Name it under [method], or import it in the method's module."
         )
     return _LOADED[spec]

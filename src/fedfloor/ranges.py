@@ -38,7 +38,7 @@ def of(reason: str) -> Iterator[None]:
         raise RefusedError(reason if error.reason == "range" else error.reason, error.text) from error
 
 
-def whole(value: object, low: int, high: int, what: str) -> int:
+def whole(value: object, low: int, high: int, noun: str) -> int:
     """Return a whole number from ``low`` to ``high``.
 
     Raises:
@@ -46,10 +46,10 @@ def whole(value: object, low: int, high: int, what: str) -> int:
     """
     if type(value) is int and low <= value <= high:
         return value
-    raise RefusedError("range", f"{what} is no whole number from {low} to {high}.")
+    raise RefusedError("range", f"{noun} is no whole number from {low} to {high}.")
 
 
-def number(value: object, low: float, high: float, what: str) -> float:
+def number(value: object, low: float, high: float, noun: str) -> float:
     """Return a number from ``low`` to ``high``.
 
     Raises:
@@ -57,10 +57,10 @@ def number(value: object, low: float, high: float, what: str) -> float:
     """
     if type(value) in (int, float) and low <= value <= high:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
-    raise RefusedError("range", f"{what} is no number from {low:g} to {high:g}.")
+    raise RefusedError("range", f"{noun} is no number from {low:g} to {high:g}.")
 
 
-def rows(value: object, length: int | None, what: str) -> list[Any]:
+def rows(value: object, length: int | None, noun: str) -> list[Any]:
     """Return a list of a given length, or of any that a park may have devices.
 
     Raises:
@@ -68,10 +68,10 @@ def rows(value: object, length: int | None, what: str) -> list[Any]:
     """
     if isinstance(value, list) and (len(value) <= DEVICES if length is None else len(value) == length):
         return value
-    raise RefusedError("range", f"{what} is no list of {DEVICES if length is None else length}.")
+    raise RefusedError("range", f"{noun} is no list of {DEVICES if length is None else length}.")
 
 
-def table(value: object, most: int, what: str) -> dict[str, Any]:
+def table(value: object, most: int, noun: str) -> dict[str, Any]:
     """Return a table of at most so many entries.
 
     Raises:
@@ -79,10 +79,10 @@ def table(value: object, most: int, what: str) -> dict[str, Any]:
     """
     if isinstance(value, dict) and len(value) <= most:
         return value
-    raise RefusedError("range", f"{what} is no table of at most {most}.")
+    raise RefusedError("range", f"{noun} is no table of at most {most}.")
 
 
-def vector(values: NDArray[Any], what: str) -> None:
+def vector(values: NDArray[Any], noun: str) -> None:
     """Refuse numbers that are not finite or far too large.
 
     Raises:
@@ -90,7 +90,7 @@ def vector(values: NDArray[Any], what: str) -> None:
     """
     size = math.sqrt(float(np.square(values, dtype=np.float64).mean())) if values.size else 0.0
     if not size <= RATIO:
-        raise RefusedError("range", f"the root mean square of {what} is {size:.3g}; at most {RATIO:g} is taken.")
+        raise RefusedError("range", f"the root mean square of {noun} is {size:.3g}; at most {RATIO:g} is taken.")
 
 
 def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0) -> list[int]:
@@ -99,10 +99,10 @@ def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0) 
     Raises:
         RefusedError: it is something else.
     """
-    found = [whole(one, least, held + noise, "a count of its classes") for one in rows(value, bins, "its census")]
-    if sum(found) > held + bins * noise:
-        raise RefusedError("range", f"its census counts {sum(found)} samples; it holds {held} at most.")
-    return found
+    numbers = [whole(item, least, held + noise, "a count of its classes") for item in rows(value, bins, "its census")]
+    if sum(numbers) > held + bins * noise:
+        raise RefusedError("range", f"its census counts {sum(numbers)} samples; it holds {held} at most.")
+    return numbers
 
 
 def noise(epsilon: float | None) -> int:

@@ -30,11 +30,11 @@ class Follow(Protocol):
         ...
 
 
-def both(one: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
+def both(first: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
     """Let two follow one run."""
 
     def follow(line: Line) -> None:
-        one(line)
+        first(line)
         other(line)
 
     return follow
@@ -63,19 +63,19 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
 @contextmanager
 def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
     """Show how far quiet work is: all the time on a terminal, elsewhere a line a minute, as most is over before."""
-    shown = sys.stderr.isatty()
-    began = told = time.monotonic()
+    on_terminal = sys.stderr.isatty()
+    began = last_update = time.monotonic()
 
     def step(number: int) -> None:
-        nonlocal told
-        if number and time.monotonic() - told > (0.2 if shown else LINE_S):
-            told = time.monotonic()
-            left = f"{label}: round {number}/{last}, {seconds((told - began) / number * (last - number))} left"
-            start, end = ("\r", " \x1b[K") if shown else ("", "\n")
+        nonlocal last_update
+        if number and time.monotonic() - last_update > (0.2 if on_terminal else LINE_S):
+            last_update = time.monotonic()
+            left = f"{label}: round {number}/{last}, {seconds((last_update - began) / number * (last - number))} left"
+            start, end = ("\r", " \x1b[K") if on_terminal else ("", "\n")
             print(f"{start}{left}", end=end, file=sys.stderr, flush=True)
 
     yield step
-    if shown:
+    if on_terminal:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
@@ -141,12 +141,12 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _plain_downloads() -> Callable[[str, int, int], None]:
-    said: dict[str, float] = {}
+    last_line: dict[str, float] = {}
 
     def follow(file: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if done == total or now - said.setdefault(file, now) >= QUIET_S:
-            said[file] = now
+        if done == total or now - last_line.setdefault(file, now) >= QUIET_S:
+            last_line[file] = now
             print(f"{file}: {done:,} of {total:,} bytes", file=sys.stderr, flush=True)
 
     return follow
@@ -228,8 +228,8 @@ def log_to_stderr() -> None:
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Escaped("note: %(message)s"))
-    shown: set[str] = set()
-    handler.addFilter(lambda record: _is_new(record, shown))
+    messages: set[str] = set()
+    handler.addFilter(lambda record: _is_new(record, messages))
     logger = logging.getLogger("fedfloor")
     logger.handlers = [handler]
     logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
@@ -240,8 +240,8 @@ class _Escaped(logging.Formatter):
         return printable(super().format(record))
 
 
-def _is_new(record: logging.LogRecord, shown: set[str]) -> bool:
+def _is_new(record: logging.LogRecord, messages: set[str]) -> bool:
     text = record.msg if getattr(record, "once", False) else record.getMessage()
-    new = text not in shown or record.name.startswith("fedfloor.deploy")
-    shown.add(text)
+    new = text not in messages or record.name.startswith("fedfloor.deploy")
+    messages.add(text)
     return new

@@ -166,8 +166,8 @@ class Writer:
         with _writing(self._folder):
             sizes = {}
             for name, (file, dtype, shape) in self._open.items():
-                told = {"descr": dtype.str, "fortran_order": False, "shape": (self._lengths[name], *shape)}
-                text = repr(told).encode().ljust(HEADER - 11) + b"\n"
+                header = {"descr": dtype.str, "fortran_order": False, "shape": (self._lengths[name], *shape)}
+                text = repr(header).encode().ljust(HEADER - 11) + b"\n"
                 sizes[f"{name}.npy"] = file.tell()
                 file.seek(0)
                 file.write(b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + text)
@@ -213,13 +213,13 @@ def remember(
     stamps = [_stamp(path) for path in files]
     key = _key(recipe, files, root)
     place = cache_root() / key[:2] / key[2:34]
-    found = _open(place)
-    if found is not None:
-        return found
+    entry = _open(place)
+    if entry is not None:
+        return entry
     with workshop(place) as folder:
-        found = None if folder.parent != place.parent else _open(place)  # made while this process waited
-        if found is not None:
-            return found
+        entry = None if folder.parent != place.parent else _open(place)  # made while this process waited
+        if entry is not None:
+            return entry
         made = _made(folder, make)
         changed = [path for path, stamp in zip(files, stamps, strict=True) if _stamp(path) != stamp]
         if changed:
@@ -258,16 +258,16 @@ def content_hash(path: Path) -> str:
 
 def _key(recipe: str, files: Sequence[Path], root: Path | None) -> str:
     names = [Path(os.path.relpath(path, root)).as_posix() if root else path.name for path in files]
-    told = json.dumps([recipe, *([name, content_hash(path)] for name, path in zip(names, files, strict=True))])
-    return hashlib.sha256(told.encode()).hexdigest()
+    parts = json.dumps([recipe, *([name, content_hash(path)] for name, path in zip(names, files, strict=True))])
+    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextmanager

@@ -240,5 +240,5 @@ def drawn_counts(
 ) -> NDArray[np.int64]:
     """Return the counts of a batch of each of some owners, different ones where there are enough [F, devices]."""
     owners = rng.choice(len(labels), devices, replace=devices > len(labels))
-    held = [rng.choice(labels[one], size, replace=labels[one].size < size) for one in owners]
-    return np.stack([np.bincount(one, minlength=classes) for one in held], axis=1)
+    held = [rng.choice(labels[number], size, replace=labels[number].size < size) for number in owners]
+    return np.stack([np.bincount(number, minlength=classes) for number in held], axis=1)

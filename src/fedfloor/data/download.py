@@ -65,26 +65,26 @@ def get(
     if name not in catalog:
         raise unknown("data set", name, catalog)
     root = expanded(root) if root is not None else sources.data_root()
-    what, folder = catalog[name], root / name
-    if not what.files:
-        raise SettingError(f"data set '{name}' cannot be downloaded. {what.by_hand.format(folder=folder)}")
-    places = _mirror(name, mirror) or what.places
-    there = {file: _there(folder, file) for file in what.files}
-    others = [file for file, path in there.items() if path is not None and not _same(path, file)]
+    published, folder = catalog[name], root / name
+    if not published.files:
+        raise SettingError(f"data set '{name}' cannot be downloaded. {published.by_hand.format(folder=folder)}")
+    places = _mirror(name, mirror) or published.places
+    present = {file: _there(folder, file) for file in published.files}
+    others = [file for file, path in present.items() if path is not None and not _same(path, file)]
     if force:
-        _can_replace([(there[file], file) for file in others])
-    elif folder.is_dir() and not any(there.values()) and _problem(load, name, root) is None:
+        _can_replace([(present[file], file) for file in others])
+    elif folder.is_dir() and not any(present.values()) and _problem(load, name, root) is None:
         log.info("%s holds %s in another form (unpacked?): left alone.", folder, name)
-        return [_row(file, "left alone", folder / file.name) for file in what.files]
+        return [_row(file, "left alone", folder / file.name) for file in published.files]
     rows = []
-    for file, path in there.items():
+    for file, path in present.items():
         if path is None or (force and file in others):
-            source = _fetch(file, folder, places, what.page, follow)
+            source = _fetch(file, folder, places, published.page, follow)
             rows.append(_row(file, "downloaded", folder / file.name, source))
         else:
             rows.append(_row(file, "left alone" if file in others else "kept", path))
     if others and not force:
-        _say_others([there[file] or folder for file in others], _problem(load, name, root), name)
+        _say_others([present[file] or folder for file in others], _problem(load, name, root), name)
     return rows
 
 
@@ -213,9 +213,9 @@ def _stream(url: str, target: str, _: object, *, file: File, follow: Follow) -> 
     from urllib3.exceptions import HTTPError
 
     # bytes as they are: many servers declare .gz files as an encoding, which clients would then unpack
-    asked = partial(requests.get, headers={"Accept-Encoding": "identity"}, stream=True, timeout=PATIENCE_S)
+    request = partial(requests.get, headers={"Accept-Encoding": "identity"}, stream=True, timeout=PATIENCE_S)
     try:
-        with asked(url) as answer:
+        with request(url) as answer:
             if not answer.ok:
                 raise _NoFileError(f"answered {answer.status_code} {answer.reason}")
             _copy(answer.raw.stream(CHUNK, decode_content=False), Path(target), file, follow)

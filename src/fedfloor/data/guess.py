@@ -41,7 +41,7 @@ CALLED = {
 }  # fmt: skip
 
 
-def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:
+def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:
     """Return keys of ``[data]`` that a table probably needs, beside those that were told.
 
     A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
@@ -56,15 +56,15 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
             another form, or in two columns.
     """
 
-    rows = head(path, LOOKED_AT, told)
+    rows = head(path, LOOKED_AT, given)
     if not rows:
         return {}
-    check_header(path, rows[0], told.get("header"))
-    _check_names(path, rows[0], told)
-    rows = [list(told["header"]), *rows] if told.get("header") else rows
+    check_header(path, rows[0], given.get("header"))
+    _check_names(path, rows[0], given)
+    rows = [list(given["header"]), *rows] if given.get("header") else rows
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0]) and row != rows[0]]
-    columns: dict[str, Any] = dict(told.get("columns", {}))
-    form = told.get("time_format")
+    columns: dict[str, Any] = dict(given.get("columns", {}))
+    form = given.get("time_format")
     roles = _roles(names, body, columns, form)
     if not {"device", "label"} & {*needed}:
         roles = {role: name for role, name in roles.items() if role not in ("device", "factory", "label")}
@@ -73,7 +73,7 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
         known = {role: name for role, name in roles.items() if name in names and name != Columns().roles().get(role)}
         return {"columns": columns | known} if known else {}
-    found: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
+    named: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
     taken = {
         *Columns().roles().values(),
         *roles.values(),
@@ -84,9 +84,9 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
     }
     free = [i for i, name in enumerate(names) if name not in taken]
     measured = [i for i, name in enumerate(names) if i in free or name in columns.get("values", ())]
-    comma = told.get("decimal", ",") == "," and _commas(body, measured)
+    comma = given.get("decimal", ",") == "," and _commas(body, measured)
     decimal = "," if comma else "."
-    mark = told.get("thousands") or _thousands(body, measured, decimal)
+    mark = given.get("thousands") or _thousands(body, measured, decimal)
     texts = [names[i] for i in free if _is_text([row[i].replace(mark, "") for row in body], decimal)]
     if texts and not columns.get("values"):
         if "time" not in columns:
@@ -94,26 +94,26 @@ def guess(path: Path, told: Mapping[str, Any], needed: Sequence[str] = ("device"
             _check_times(path.name, cells, form, has_time="time" in roles)
         for name in texts:
             _check_numbers(path.name, name, [row[names.index(name)] for row in body], decimal)
-        more = head(path, COUNTED + 1, told)
-        few = _categories(names, more[not told.get("header") :], texts, roles["label"] if "label" in names else "")
+        more = head(path, COUNTED + 1, given)
+        few = _categories(names, more[not given.get("header") :], texts, roles["label"] if "label" in names else "")
         if few:
-            found["categories"] = {**columns.get("categories", {}), **dict.fromkeys(few, "one-hot")}
+            named["categories"] = {**columns.get("categories", {}), **dict.fromkeys(few, "one-hot")}
         if len(few) < len(texts):
-            found["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
-    guessed: dict[str, Any] = {"columns": columns | found} if found else {}
-    guessed |= {"thousands": mark} if mark and "thousands" not in told else {}
-    return guessed | ({"decimal": ","} if comma and "decimal" not in told else {})
+            named["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
+    guessed: dict[str, Any] = {"columns": columns | named} if named else {}
+    guessed |= {"thousands": mark} if mark and "thousands" not in given else {}
+    return guessed | ({"decimal": ","} if comma and "decimal" not in given else {})
 
 
-def _check_names(path: Path, names: Sequence[str], told: Mapping[str, Any]) -> None:
+def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels."""
     numbers = numbers_of(names)
-    columns = told.get("columns", {})
+    columns = given.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
     named = any(name.casefold().replace(" ", "_") in known or name in columns.values() for name in names)
     named = named or any(name in columns.get(role, ()) for role in ("values", "ignore", "categories") for name in names)
     ordered = numbers in (sorted({*numbers}), sorted({*numbers}, reverse=True))
-    if told.get("header") or is_parquet(path) or named or ordered or 2 * len(numbers) < len(names):
+    if given.get("header") or is_parquet(path) or named or ordered or 2 * len(numbers) < len(names):
         return
     raise SettingError(
         f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the {len(names)} "
@@ -124,7 +124,7 @@ def _check_names(path: Path, names: Sequence[str], told: Mapping[str, Any]) -> N
 def _categories(names: Sequence[str], body: Sequence[Sequence[str]], texts: Sequence[str], label: str) -> list[str]:
     """Return those columns of texts that hold a few values again and again, but are no copy of the label."""
     rows = [row for row in body if len(row) == len(names)]
-    found = []
+    categories = []
     for name in texts:
         cells = [row[names.index(name)] for row in rows]
         many = len({cell for cell in cells if cell.casefold() not in MISSING})
@@ -132,15 +132,15 @@ def _categories(names: Sequence[str], body: Sequence[Sequence[str]], texts: Sequ
             label in names and len({(a, row[names.index(label)]) for a, row in zip(cells, rows, strict=True)}) == many
         )
         if 2 <= many <= FEW and many * FEW <= max(len(cells), FEW * 2) and not copy:
-            found.append(name)
-    return found
+            categories.append(name)
+    return categories
 
 
 def _roles(
-    names: Sequence[str], body: Sequence[Sequence[str]], told: Mapping[str, Any], form: str | None
+    names: Sequence[str], body: Sequence[Sequence[str]], given: Mapping[str, Any], form: str | None
 ) -> dict[str, str]:
     """Return role → column, as told, as the default is, or by the first common name that there is."""
-    roles = {role: str(told[role]) for role in CALLED if role in told}
+    roles = {role: str(given[role]) for role in CALLED if role in given}
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
             match = [name for name in names if name.casefold().replace(" ", "_") == word and name not in roles.values()]
@@ -151,12 +151,12 @@ def _roles(
                 break
     if "label" not in roles:
         free = [
-            name for name in names if name not in {*roles.values(), *told.get("values", ()), *told.get("ignore", ())}
+            name for name in names if name not in {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
         ]
         answers = [name for word in ANSWERS for name in free if name.casefold().replace(" ", "_") == word]
         roles |= {"label": answers[0]} if answers else {}
     if "time" not in roles:
-        known = {*roles.values(), *told.get("values", ()), *told.get("ignore", ()), told.get("id", "id")}
+        known = {*roles.values(), *given.get("values", ()), *given.get("ignore", ()), given.get("id", "id")}
         dates = [
             name
             for i, name in enumerate(names)
@@ -234,8 +234,8 @@ def _thousands(body: Sequence[Sequence[str]], columns: Sequence[int], decimal: s
 
 def _is_text(cells: Sequence[str], decimal: str) -> bool:
     """Say whether a column holds no number at all, but something."""
-    there = [cell for cell in cells if cell.casefold() not in MISSING]
-    return bool(there) and not any(_is_number(cell.replace(decimal, ".")) for cell in there)
+    filled = [cell for cell in cells if cell.casefold() not in MISSING]
+    return bool(filled) and not any(_is_number(cell.replace(decimal, ".")) for cell in filled)
 
 
 def _is_number(text: str) -> bool:
@@ -253,22 +253,24 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
     'Timestamp' is read as a sensor. If it is the time: --set data.columns.time=Timestamp; or leave it out: --set \
 'data.columns.ignore=["Timestamp"]'
     """
-    said = []
+    sentences = []
     for role, called in (CALLED | {"label": (*CALLED["label"], *ANSWERS)}).items():
         for name in sensors:
             if name.casefold().replace(" ", "_") in called:
-                said.append(
+                sentences.append(
                     f"'{name}' is read as a sensor. If it is the {role}: --set data.columns.{role}={name}; or leave it "
                     f"out: --set 'data.columns.ignore=[\"{name}\"]'"
                 )
-    return said
+    return sentences
 
 
-def words(guessed: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     """Return in words what was guessed, a sentence each."""
-    before, columns = told.get("columns", {}), guessed.get("columns", {})
-    said = [f"'{columns[role]}' is taken for the {role}" for role in CALLED if role in columns and role not in before]
-    said += [
+    before, columns = given.get("columns", {}), guessed.get("columns", {})
+    sentences = [
+        f"'{columns[role]}' is taken for the {role}" for role in CALLED if role in columns and role not in before
+    ]
+    sentences += [
         f"'{name}' holds a few texts: a sensor for each (one-hot); in an order: --set "
         f'\'data.columns.categories.{json.dumps(name, ensure_ascii=False)}=["low", "high"]\'; or leave it out: --set '
         f"'data.columns.ignore={json.dumps([*columns.get('ignore', ()), name], ensure_ascii=False)}'"
@@ -276,6 +278,6 @@ def words(guessed: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
         if name not in before.get("categories", ())
     ]
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
-    said += [f"'{name}' holds no numbers and is ignored" for name in new]
-    said += [f"'{guessed['thousands']}' stands between thousands"] if "thousands" in guessed else []
-    return said + (["fractions are written with commas"] if "decimal" in guessed else [])
+    sentences += [f"'{name}' holds no numbers and is ignored" for name in new]
+    sentences += [f"'{guessed['thousands']}' stands between thousands"] if "thousands" in guessed else []
+    return sentences + (["fractions are written with commas"] if "decimal" in guessed else [])

@@ -52,22 +52,22 @@ def findings(data: Dataset) -> list[Finding]:
     every = np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST)
     x, y = _last_row(data, every), data.y[every]
     counted = _counters(data)
-    told: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     texts = _texts(data)
     for i in range(x.shape[1]):
         column = x[:, i]
         known = column[~np.isnan(column)]
         if len(known) and known.min() == known.max() and not texts[i]:
-            told[i] = f"is {known[0]:g} in every row looked at: it tells nothing"
+            reasons[i] = f"is {known[0]:g} in every row looked at: it tells nothing"
         elif i in counted:
-            told[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
+            reasons[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
         else:
             text = _tells(column, y, data.classes)
             if text:
-                told[i] = text
-    told |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in told}
-    marks = {i: text for i in range(x.shape[1]) if i not in told and (text := _missing_mark(x[:, i]))}
-    return [Finding(data.inputs.columns[i], (told | marks)[i], leave=i in told) for i in sorted(told | marks)]
+                reasons[i] = text
+    reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
+    marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := _missing_mark(x[:, i]))}
+    return [Finding(data.inputs.columns[i], (reasons | marks)[i], leave=i in reasons) for i in sorted(reasons | marks)]
 
 
 def values_beyond(data: Dataset) -> dict[str, float]:
@@ -142,8 +142,8 @@ def _missing_mark(column: NDArray[np.float64]) -> str:
 def _texts(data: Dataset) -> list[str]:
     """Return for each sensor the column of texts that it stands for a value of; empty for others."""
     columns = data.inputs.columns
-    found = sources(columns, data.inputs.coding.get("categories", ()))
-    return ["" if text == name else text for name, text in zip(columns, found, strict=True)]
+    texts = sources(columns, data.inputs.coding.get("categories", ()))
+    return ["" if text == name else text for name, text in zip(columns, texts, strict=True)]
 
 
 def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
@@ -153,17 +153,17 @@ def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) 
     length = np.sqrt((centred**2).sum(axis=0))
     unit = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
     alike = np.abs(unit.T @ unit)
-    told: dict[int, str] = {}
+    copies: dict[int, str] = {}
     for i in range(1, len(names)):
         before = [
             j for j in range(i)
-            if j not in told and alike[i, j] > 1 - SAME and length[i] > 0 and not (texts[i] and texts[i] == texts[j])
+            if j not in copies and alike[i, j] > 1 - SAME and length[i] > 0 and not (texts[i] and texts[i] == texts[j])
         ]  # fmt: skip
         if before:
             same = np.array_equal(filled[:, i], filled[:, before[0]])
             how = "holds the same as" if same else "is a multiple of (and perhaps a constant more than)"
-            told[i] = f"{how} '{names[before[0]]}'"
-    return told
+            copies[i] = f"{how} '{names[before[0]]}'"
+    return copies
 
 
 OTHERS = {
@@ -182,8 +182,8 @@ def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
     >>> dated(["pump_1_2026-01.csv", "pump_1_2026-02.csv"]), dated(["a.csv", "b.csv"])
     (('DEVICE_20*', ['pump_1']), None)
     """
-    found = [re.fullmatch(r"(.+?)([_ .-]+)(?:19|20)\d\d(?:\D?\d\d?){0,2}(?:\D.*)?", stem_of(name)) for name in names]
-    known = [match for match in found if match]
+    matches = [re.fullmatch(r"(.+?)([_ .-]+)(?:19|20)\d\d(?:\D?\d\d?){0,2}(?:\D.*)?", stem_of(name)) for name in names]
+    known = [match for match in matches if match]
     devices = natural_order([match[1] for match in known])
     signs = {match[2] for match in known}
     if len(known) < len(names) or len(signs) != 1 or len(devices) == len(names):
@@ -192,20 +192,20 @@ def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
     return f"{DEVICE}{sign}{'20' if any(sign in name for name in devices) else ''}*", devices
 
 
-def check_levels(files: Sequence[Found], told: Mapping[str, Any]) -> None:
+def check_levels(files: Sequence[Found], given: Mapping[str, Any]) -> None:
     """Check that files in a folder each are recordings of that device, where nothing else may be read from them.
 
     Raises:
         SettingError: several folders hold several files, no name of which stands in two: each may be a device.
     """
-    folders = [one.folders for one in files]
-    names = [one.path.name for one in files]
-    if told.get("device") or told.get("layout") or any(len(one) != 1 for one in folders):
+    folders = [file.folders for file in files]
+    names = [file.path.name for file in files]
+    if given.get("device") or given.get("layout") or any(len(levels) != 1 for levels in folders):
         return
     days = all(looks_like_time(name.split(".")[0].replace("_", "-")) for name in names)
     if len({*folders}) < 2 or len({*folders}) == len(folders) or len({*names}) < len(names) or days:
         return
-    where = natural_order([one[0] for one in folders])
+    where = natural_order([levels[0] for levels in folders])
     by_date = dated(names)
     several = ""
     if by_date is not None:
@@ -220,13 +220,13 @@ def check_levels(files: Sequence[Found], told: Mapping[str, Any]) -> None:
     )
 
 
-def layout_of(data: Dataset, files: Sequence[Found], told: Mapping[str, Any]) -> str:
+def layout_of(data: Dataset, files: Sequence[Found], given: Mapping[str, Any]) -> str:
     """Return the layout that a folder was read with."""
-    if told.get("device", "folder") != "folder":
+    if given.get("device", "folder") != "folder":
         return ""
     depth, factories = len(files[0].folders), bool(data.owned.factories)
-    if told.get("layout"):
-        return str(told["layout"])
+    if given.get("layout"):
+        return str(given["layout"])
     if depth == 1:
         return "device/file"
     if depth == 2:
@@ -234,31 +234,31 @@ def layout_of(data: Dataset, files: Sequence[Found], told: Mapping[str, Any]) ->
     return "factory/device/label/file"
 
 
-def folder_words(data: Dataset, path: Path, told: Mapping[str, Any]) -> list[str]:
+def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list[str]:
     """Return a sentence per level of a folder, and one on what it might be instead."""
-    files = [one for one in walk(path) if not one.empty]
-    if told.get("device", "folder") != "folder":
-        each = "files of one name are a device" if told.get("file_name") else "each file is a device"
-        where = {"file": each, "column": "a column names the devices"}[told["device"]]
-        above = ", its folder is its factory" if told.get("factory") == "folder" else ""
-        said = [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
-        by_date = dated([one.path.name for one in files])
-        if told["device"] == "file" and by_date is not None and not told.get("file_name"):
-            said.append(
+    files = [file for file in walk(path) if not file.empty]
+    if settings.get("device", "folder") != "folder":
+        each = "files of one name are a device" if settings.get("file_name") else "each file is a device"
+        where = {"file": each, "column": "a column names the devices"}[settings["device"]]
+        above = ", its folder is its factory" if settings.get("factory") == "folder" else ""
+        sentences = [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
+        by_date = dated([file.path.name for file in files])
+        if settings["device"] == "file" and by_date is not None and not settings.get("file_name"):
+            sentences.append(
                 f"if these files are several of each device ({named(by_date[1])}): --set 'data.file_name={by_date[0]}'"
             )
-        return said
+        return sentences
     if not files or not files[0].folders:
         return []
-    layout, given = layout_of(data, files, told), "layout" in told
-    said = [f"layout: folders are read as {layout}{', as given' if given else ''}"]
+    layout, given = layout_of(data, files, settings), "layout" in settings
+    sentences = [f"layout: folders are read as {layout}{', as given' if given else ''}"]
     for level, role in enumerate(layout.split("/")[: len(files[0].folders)]):
-        names = natural_order([one.folders[level] for one in files])
+        names = natural_order([file.folders[level] for file in files])
         plural = {"factory": "factories", "device": "devices", "label": "labels"}[role]
-        said[0] += f"; {plural} {named(names)}"
+        sentences[0] += f"; {plural} {named(names)}"
     if OTHERS.get(layout) and not given:
-        said.append(f"layout alternatives: {OTHERS[layout]}; --layout LAYOUT is one of {', '.join(OTHERS)}")
-    return said
+        sentences.append(f"layout alternatives: {OTHERS[layout]}; --layout LAYOUT is one of {', '.join(OTHERS)}")
+    return sentences
 
 
 RARE = 10  # times smaller a class's share of the training samples than of the test samples, or the other way round
@@ -296,18 +296,18 @@ class Proposal:
 
 
 def propose(
-    data: Dataset, told: Mapping[str, Any], path: Path, read: Callable[[Mapping[str, Any]], Dataset]
+    data: Dataset, given: Mapping[str, Any], path: Path, read: Callable[[Mapping[str, Any]], Dataset]
 ) -> Proposal:
     """Return the split that fits data best.
 
     Whole recordings where devices have several; whole devices, or else rows of every class, where the default would
     train or test without a class or with hardly any of it; else the default.
     """
-    if told.get("split") is not None:
-        return Proposal("", f"{_spoken(told['split'])}, as it was given.")
-    if told.get("test") is not None or _comes_split(path):
+    if given.get("split") is not None:
+        return Proposal("", f"{_spoken(given['split'])}, as it was given.")
+    if given.get("test") is not None or _comes_split(path):
         return Proposal("", "the data come with test samples of their own, which are kept.")
-    if data.inputs.kind == "table" and (several := _recordings(told, path)):
+    if data.inputs.kind == "table" and (several := _recordings(given, path)):
         with_runs = _tried(read, "run")
         if with_runs is not None and not gaps(with_runs):
             return Proposal("run", f"{several}: rows of one recording resemble each other.")
@@ -331,15 +331,15 @@ def gaps(data: Dataset) -> list[str]:
     """Return in words which classes training or testing lacks, or has hardly any samples of."""
     train, test = (np.bincount(y, minlength=len(data.classes)) for y in (data.y, data.y_test))
     expected = train.sum() / max(1, test.sum())
-    told = []
+    lacking = []
     for name, a, b in zip(data.classes, train.tolist(), test.tolist(), strict=True):
         if not a and b:
-            told.append(f"no training sample is '{name}', but {b:,} test samples are")
+            lacking.append(f"no training sample is '{name}', but {b:,} test samples are")
         elif not b and a:
-            told.append(f"no test sample is '{name}', but {a:,} training samples are")
+            lacking.append(f"no test sample is '{name}', but {a:,} training samples are")
         elif a and b >= RARE and a * RARE < b * expected:
-            told.append(f"{a:,} training samples are '{name}' for {b:,} test samples")
-    return told
+            lacking.append(f"{a:,} training samples are '{name}' for {b:,} test samples")
+    return lacking
 
 
 def _tried(read: Callable[[Mapping[str, Any]], Dataset], kind: str) -> Dataset | None:
@@ -355,23 +355,25 @@ def _spoken(split: Any) -> str:
 
 def _comes_split(path: Path) -> bool:
     if path.is_dir():
-        return any(one.part is not None for one in walk(path))
+        return any(file.part is not None for file in walk(path))
     if path.suffix.casefold() == ".npz":
         with np.load(path) as arrays:
             return "x_test" in arrays
     return False
 
 
-def _recordings(told: Mapping[str, Any], path: Path) -> str:
+def _recordings(given: Mapping[str, Any], path: Path) -> str:
     """Return in words that devices have several recordings; nothing where few do, or recordings have one class each."""
-    run = told.get("columns", {}).get("run")
+    run = given.get("columns", {}).get("run")
     if run:
         return f"column '{run}' names recordings"
-    way, form = told.get("device", "folder"), told.get("file_name")
-    if not path.is_dir() or "label" in told.get("layout", "") or way == "column":
+    way, form = given.get("device", "folder"), given.get("file_name")
+    if not path.is_dir() or "label" in given.get("layout", "") or way == "column":
         return ""
-    found = [one for one in walk(path) if not one.empty]
-    files = Counter((*one.folders, of_file(one.path.name, form)) if way == "file" else one.folders for one in found)
+    tables = [file for file in walk(path) if not file.empty]
+    files = Counter(
+        (*file.folders, of_file(file.path.name, form)) if way == "file" else file.folders for file in tables
+    )
     if () in files:  # tables in no folder: a column names their devices
         return ""
     many = sum(count > 1 for count in files.values())

@@ -82,8 +82,10 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> Address:
     values = [value(match) for match in VARIABLE.finditer(url)]
     values += [text for _, text in parse_qsl(parts.query)]
     whole = VARIABLE.sub(lambda match: quote(value(match), safe=""), url)
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return Address(whole, VARIABLE.sub("…", shown), tuple({*values, *(quote(one, safe="") for one in values)} - {""}))
+    public_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return Address(
+        whole, VARIABLE.sub("…", public_url), tuple({*values, *(quote(text, safe="") for text in values)} - {""})
+    )
 
 
 def statement(text: str) -> str:
@@ -194,8 +196,8 @@ def _sql(where: Address, text: str) -> Iterator[Iterator[Record]]:
 def _check_names(names: Sequence[str]) -> None:
     odd = next((name for name in names if names.count(name) > 1 or not name), None)
     if odd is not None:
-        what = f"two columns are called '{odd}'" if odd else "a column has no name"
-        raise SettingError(f"the query's answer: {what}. Name them with AS.")
+        problem = f"two columns are called '{odd}'" if odd else "a column has no name"
+        raise SettingError(f"the query's answer: {problem}. Name them with AS.")
 
 
 @contextmanager
@@ -265,12 +267,12 @@ def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
         with parquet.ParquetWriter(path, schema) as writer:
             for each in blocks:
                 table = parquet.read_table(each)
-                none = [pa.field(one.name, pa.null()) for one in schema if one.name not in table.column_names]
-                for one in none:
-                    table = table.append_column(one, pa.nulls(len(table)))
+                none = [pa.field(column.name, pa.null()) for column in schema if column.name not in table.column_names]
+                for column in none:
+                    table = table.append_column(column, pa.nulls(len(table)))
                 writer.write_table(table.select(schema.names).cast(schema))
                 each.unlink()
-    return rows, {one.name: str(one.type) for one in schema}
+    return rows, {column.name: str(column.type) for column in schema}
 
 
 def _table(block: Sequence[Record], before: int) -> Any:

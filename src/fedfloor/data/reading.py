@@ -74,13 +74,15 @@ class Columns:
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "ignore", tuple(self.ignore))
         if self.categories is not None:
-            how = {key: tuple(one) if isinstance(one, list | tuple) else one for key, one in self.categories.items()}
+            how = {
+                key: tuple(item) if isinstance(item, list | tuple) else item for key, item in self.categories.items()
+            }
             object.__setattr__(self, "categories", how or None)
             for values in how.values():
                 if isinstance(values, tuple):
                     _check_values(values)
-        said = (*self.roles().values(), *self.values, *self.ignore, *(self.categories or ()))
-        names = [name for name in said if name]
+        named = (*self.roles().values(), *self.values, *self.ignore, *(self.categories or ()))
+        names = [name for name in named if name]
         twice = next((name for name in names if names.count(name) > 1), None)
         require(twice is None, "data.columns", twice, "names that are given once each")
 
@@ -296,10 +298,10 @@ class Reading:
         if self.bins is not None:
             object.__setattr__(self, "bins", tuple(self.bins))
             check_bins(self.bins, self.classes)
-        told = self.bins is not None or self.number is not None
-        if self.remaining and (not told or self.test is not None):
+        has_ranges = self.bins is not None or self.number is not None
+        if self.remaining and (not has_ranges or self.test is not None):
             why = "set data.bins, too, or data.task = 'regression'"
-            why = "the rows for testing would have to run to failure as well" if told else why
+            why = "the rows for testing would have to run to failure as well" if has_ranges else why
             raise SettingError(f"data.remaining = true: {why}.")
         if self.size is not None:
             object.__setattr__(self, "size", tuple(self.size))
@@ -315,8 +317,8 @@ class Reading:
     def recipe(self) -> str:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
         after = ("format", "window", "split", "small")
-        said = [(name, value) for name, value in self.settings().items() if name not in after]
-        kept = [(name, value) for name, value in said if name not in LATER or value is not None]
+        named = [(name, value) for name, value in self.settings().items() if name not in after]
+        kept = [(name, value) for name, value in named if name not in LATER or value is not None]
         short = {"test": True, "task": self.number is not None or self.asked.kind}
         return repr([(name, short.get(name, value)) for name, value in kept] + self.columns.optional())
 
@@ -338,19 +340,19 @@ class Reading:
         """Return how tables are written, as far as it is set."""
         return {key: getattr(self, key) for key in DIALECT if getattr(self, key) is not None}
 
-    def only(self, keys: Collection[str], what: str) -> None:
+    def only(self, keys: Collection[str], noun: str) -> None:
         """Check that nothing is set which would do nothing.
 
         Args:
             keys: those that say something about the data.
-            what: the data in words.
+            noun: the data in words.
 
         Raises:
             SettingError: another key is set.
         """
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
             if key not in (*keys, "format") and got != usual:
-                raise SettingError(f"[data] {key} says nothing about {what}. Leave it out.")
+                raise SettingError(f"[data] {key} says nothing about {noun}. Leave it out.")
 
 
 def _is_encoding(name: str | None) -> bool:

@@ -107,7 +107,7 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
                 f"{', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}."
             )
         return classes.index(task.normal)
-    known = [i for i, one in enumerate(classes) if one.strip().lower() in NORMAL]
+    known = [i for i, name in enumerate(classes) if name.strip().lower() in NORMAL]
     if len(classes) == 1:
         return 0
     if len(known) != 1:
@@ -133,11 +133,11 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         target = rows.target[cut.last]
         if reading.whole:  # a device's own samples: its task is that of all devices
             return Asked(task, classes, np.zeros(len(target), np.int64), target)
-        found = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
-        called, y = names_of(found.edges, reading.classes), found.bin(target)
+        fitted = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
+        called, y = names_of(fitted.edges, reading.classes), fitted.bin(target)
         _check_falls(name, task, rows)
         _check_ranges(name, reading, called, y, target[:, 0])
-        return Asked(found, called, y, target)
+        return Asked(fitted, called, y, target)
     if isinstance(task, Forecasting):
         return _forecast(name, task, rows, cut, reading, inputs)
     y = rows.y[cut.last].astype(np.int64)
@@ -167,9 +167,11 @@ def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
     """Refuse recordings in which no sensor ever changes."""
     x = rows.x
     if rows.noun == "rows" and x.ndim == 2 and len(x) > 1 and (x[1:100] == x[0]).all() and (x == x[0]).all():
-        shown = ", ".join(f"{one} = {value:g}" for one, value in zip(inputs.columns[:5], x[0].tolist(), strict=False))
+        excerpt = ", ".join(
+            f"{sensor} = {value:g}" for sensor, value in zip(inputs.columns[:5], x[0].tolist(), strict=False)
+        )
         raise SettingError(
-            f"{name}: no sensor ever changes ({shown}{', …' if len(inputs.columns) > 5 else ''}), so that there is "
+            f"{name}: no sensor ever changes ({excerpt}{', …' if len(inputs.columns) > 5 else ''}), so that there is "
             "nothing to learn from. Look at which columns are sensors ([data] columns) and how numbers are written "
             "([data] decimal)."
         )
@@ -203,14 +205,14 @@ def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Label
 def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
     if rows.x.ndim != 2 or rows.x.dtype != np.float32:
         raise SettingError(f"{name}: pictures and ready-made windows have no rows ahead of them to forecast.")
-    unknown = next((one for one in task.sensors if one not in inputs.columns), None)
+    unknown = next((sensor for sensor in task.sensors if sensor not in inputs.columns), None)
     if unknown is not None:
         known = f"{', '.join(inputs.columns[:20])}{', …' if len(inputs.columns) > 20 else ''}"
         raise SettingError(
             f"data.task.sensors: no sensor is called '{unknown}'.{nearest(unknown, inputs.columns)} Sensors: {known}."
         )
     sensors = task.sensors or inputs.columns
-    channels = [inputs.columns.index(one) for one in sensors]
+    channels = [inputs.columns.index(sensor) for sensor in sensors]
     values = rows.x[:, channels].astype(np.float32, copy=False)
     first = cut.start + cut.length - task.horizon
     target = np.stack([values[first + h] for h in range(task.horizon)], 2)  # [n, S, H]
@@ -231,9 +233,9 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
             "data.task.sensors, or leave it out of the table (data.columns.ignore)."
         )
     naive = np.repeat(_naive(values, rows, cut, task.season or 1), task.horizon)
-    found = task.fitted(flat[~cut.test], naive=naive.tolist())
-    found = replace(found, sensors=tuple(sensors))
-    return Asked(found, names_of(found.edges), found.bin(flat), flat)
+    fitted = task.fitted(flat[~cut.test], naive=naive.tolist())
+    fitted = replace(fitted, sensors=tuple(sensors))
+    return Asked(fitted, names_of(fitted.edges), fitted.bin(flat), flat)
 
 
 def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> NDArray[np.float64]:
@@ -314,25 +316,25 @@ def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, m
 
 
 def _dataset(
-    name: str, what: Asked, rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str
+    name: str, targets: Asked, rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str
 ) -> Dataset:  # fmt: skip
     train, start, start_test = ~cut.test, cut.start[~cut.test], cut.start[cut.test]
     last, last_test = cut.last[train], cut.last[cut.test]
     x, length = rows.x, inputs.length if rows.x.ndim == 2 else None
     overlap = length is not None and inputs.step is not None and inputs.step < cut.length
-    apart = rows.apart if rows.time is not None else overlap or (what.task.calibrates and rows.ordered)
+    apart = rows.apart if rows.time is not None else overlap or (targets.task.calibrates and rows.ordered)
     owner = None if rows.owner is None else rows.owner[last].astype(np.int32)
     tested = None if rows.owner is None else rows.owner[last_test].astype(np.int32)
     return Dataset(
-        name, what.classes, x.shape[1:] if length is None else (x.shape[1], length),
-        what.y[train], what.y[cut.test], owner, tested, digest,
+        name, targets.classes, x.shape[1:] if length is None else (x.shape[1], length),
+        targets.y[train], targets.y[cut.test], owner, tested, digest,
         lambda indices, device: _gather(x, start[indices], length),  # noqa: ARG005
         lambda indices: _gather(x, start_test[indices], length),
         scale=1 / 255 if x.dtype == np.uint8 else 1.0, time=None if rows.time is None else rows.time[last],
         first=start if overlap else None, first_test=start_test if overlap else None,
-        through=_through(rows.segment)[last] if apart else None, owned=owned, inputs=inputs, task=what.task,
-        target=None if what.target is None else what.target[train],
-        target_test=None if what.target is None else what.target[cut.test],
+        through=_through(rows.segment)[last] if apart else None, owned=owned, inputs=inputs, task=targets.task,
+        target=None if targets.target is None else targets.target[train],
+        target_test=None if targets.target is None else targets.target[cut.test],
         recording_test=rows.segment[last_test].astype(np.int32) if rows.noun == "rows" and rows.ordered else None,
     )  # fmt: skip
 

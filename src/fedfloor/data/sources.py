@@ -410,21 +410,21 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)
     source, folder = SOURCES[name], _folder(name, root)
-    found, where, how = True, str(folder), ""
+    available, where, how = True, str(folder), ""
     counts: tuple[int, int] | None = None
     if name in MADE_HERE:
         where, how = "made here", "needs no download: set [park] devices and [data] samples_per_device"
     elif not folder.is_dir():
-        found, how = False, _how(name, folder)
+        available, how = False, _how(name, folder)
     else:
         try:
             counts = source.counted(folder)
         except SettingError as error:
-            found, how = False, f"{error} Or: {_how(name, folder)}"
+            available, how = False, f"{error} Or: {_how(name, folder)}"
     train, test = counts or (None, None)
     return {
         "name": name, "kind": source.kind, "classes": source.classes or None, "samples": train, "test_samples": test,
-        "found": found, "where": where, "how": how,
+        "found": available, "where": where, "how": how,
     }  # fmt: skip
 
 

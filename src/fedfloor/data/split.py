@@ -176,8 +176,8 @@ def runs(segment: Owners, part: NDArray[np.int8] | None) -> list[tuple[int, int]
 
 
 def _starts(pieces: list[tuple[int, int]], length: int, stride: int) -> Indices:
-    found = [np.arange(first, end - length + 1, stride) for first, end in pieces]
-    return np.concatenate([*found, np.empty(0, np.int64)]).astype(np.int64)
+    starts = [np.arange(first, end - length + 1, stride) for first, end in pieces]
+    return np.concatenate([*starts, np.empty(0, np.int64)]).astype(np.int64)
 
 
 def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
@@ -275,12 +275,12 @@ def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.
 
 def _of_each_class(mine: Indices, y: Labels, share: float, rng: np.random.Generator) -> Indices:
     """Return min(n − 1, max(1, ⌊share·n⌉)) of the n samples of each class."""
-    found = [np.empty(0, np.int64)]
+    chosen = [np.empty(0, np.int64)]
     for label in np.unique(y).tolist():
         of_class = mine[y == label]
         many = min(max(1, round(share * len(of_class))), len(of_class) - 1)
-        found.append(rng.choice(of_class, many, replace=False))
-    return np.concatenate(found)
+        chosen.append(rng.choice(of_class, many, replace=False))
+    return np.concatenate(chosen)
 
 
 def _without_missing(name: str, rows: Rows, cut: Cut) -> Cut:
@@ -300,14 +300,14 @@ def _large_enough(
     mine = owner[cut.last]
     train = np.bincount(mine[~cut.test], minlength=most)
     test = np.bincount(mine[cut.test], minlength=most)
-    there = np.unique(owner)
-    small = there[((train == 0) | (test == 0) if both else train + test == 0)[there]]
+    present = np.unique(owner)
+    small = present[((train == 0) | (test == 0) if both else train + test == 0)[present]]
     if not len(small):
         return cut
     names = [owned.names[k] if owned.names else str(k) for k in small]
     if reading.small == "drop":
-        told = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-        log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), told)
+        excerpt = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), excerpt)
         keep = ~np.isin(mine, small)
         return replace(cut, start=cut.start[keep], test=cut.test[keep])
     longest = _longest(rows, part, int(small[0])) if cut.length > 1 else 0
@@ -338,8 +338,8 @@ def _too_small(
 
 
 def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | None, *, whole: bool) -> None:
-    for what, many in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
-        if not many and not (whole and what == "test"):
+    for part_name, many in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
+        if not many and not (whole and part_name == "test"):
             made = f"windows of {cut.length} rows" if cut.length > 1 else rows.noun
             longest = _longest(rows, part, None) if cut.length > 1 else 0
             fits = (
@@ -348,5 +348,6 @@ def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | N
                 else ""
             )
             raise SettingError(
-                f"{name}: no {what} samples are left ({made}).{fits} Look at [data] window, split, missing and small."
+                f"{name}: no {part_name} samples are left ({made}).{fits} Look at [data] window, split, missing and "
+                "small."
             )

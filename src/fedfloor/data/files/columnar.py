@@ -317,7 +317,7 @@ def _of_parquet(path: Path, batch: Any, wanted: Wanted, before: int, parse: Pars
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.null_count:
-            row = next(i for i, one in enumerate(column) if not one.is_valid)
+            row = next(i for i, cell in enumerate(column) if not cell.is_valid)
             raise SettingError(f"{place(path, before + row + 1, wanted.names[wanted.time])}: no time.")
         time = _moments(column, worded=wanted.worded)
     return Batch(x, text, time)

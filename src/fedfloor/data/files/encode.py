@@ -117,10 +117,10 @@ def names_of(edges: Sequence[float], classes: Sequence[str] = ()) -> tuple[str, 
     """
     if classes:
         return tuple(classes)
-    shown = [f"{edge:g}" for edge in edges]
+    labels = [f"{edge:g}" for edge in edges]
     mark = " to " if min(edges) < 0 else "-"
-    middle = [f"{low}{mark}{high}" for low, high in pairwise(shown)]
-    return (f"<{shown[0]}", *middle, f">={shown[-1]}")
+    middle = [f"{low}{mark}{high}" for low, high in pairwise(labels)]
+    return (f"<{labels[0]}", *middle, f">={labels[-1]}")
 
 
 def binned(
@@ -178,16 +178,16 @@ def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Re
         SettingError: a label is no number.
     """
     if reading.number is not None and reading.remaining:
-        return [replace(one, text=one.text | {"label": list(map(str, _left(one)))}) for one in sheets], reading
+        return [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)))}) for sheet in sheets], reading
     if reading.bins is None or reading.number is not None:
         return list(sheets), reading
     names = names_of(reading.bins, reading.classes)
-    told = []
+    binned_sheets = []
     for sheet in sheets:
         texts = list(map(str, _left(sheet))) if reading.remaining else sheet.text.get("label", [])
         label = binned(texts, reading.bins, names, lambda row: sheet.place(row, reading.columns.label))  # noqa: B023
-        told.append(replace(sheet, text=sheet.text | ({"label": label} if texts else {})))
-    return told, replace(reading, classes=names)
+        binned_sheets.append(replace(sheet, text=sheet.text | ({"label": label} if texts else {})))
+    return binned_sheets, replace(reading, classes=names)
 
 
 def _left(sheet: Sheet) -> list[int]:
@@ -230,10 +230,10 @@ def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories
     """
     if categories is None:
         return None
-    found: dict[str, OneHot | tuple[str, ...]] = {}
+    result: dict[str, OneHot | tuple[str, ...]] = {}
     for name, how in categories.items():
         if not isinstance(how, str):
-            found[name] = how
+            result[name] = how
             continue
         texts = {text for sheet in sheets for text in sheet.text[CATEGORY + name] if text.casefold() not in NO_LABEL}
         if not 1 < len(texts) <= MOST:
@@ -243,8 +243,8 @@ def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories
                 f"{sheets[0].title}, column '{name}': {many}: no categories. Leave the column out: [data] columns = "
                 f'{{ ignore = ["{name}"] }}; or list those that count: {name} = {{ kind = "one-hot", values = […] }}.'
             )
-        found[name] = OneHot(tuple(natural_order(list(texts))))
-    return found
+        result[name] = OneHot(tuple(natural_order(list(texts))))
+    return result
 
 
 def columns_of(categories: Categories) -> tuple[str, ...]:
@@ -277,35 +277,35 @@ def scales(categories: Categories) -> tuple[NDArray[np.float32], NDArray[np.floa
     >>> scales({"grade": ("low", "high"), "material": OneHot(("alu", "steel"))})
     (array([0.5, 0. , 0. ], dtype=float32), array([0.5, 1. , 1. ], dtype=float32))
     """
-    found: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     for how in categories.values():
         many = len(how.values) if isinstance(how, OneHot) else len(how)
         places = ((many - 1) / 2, ((many**2 - 1) / 12) ** 0.5 or 1.0)
-        found += [(0.0, 1.0)] * many if isinstance(how, OneHot) else [places]
-    mean, deviation = np.array(found, np.float32).reshape(-1, 2).T
+        pairs += [(0.0, 1.0)] * many if isinstance(how, OneHot) else [places]
+    mean, deviation = np.array(pairs, np.float32).reshape(-1, 2).T
     return mean, deviation
 
 
 def describe(categories: Categories | None) -> dict[str, Any]:
     """Return categories as JSON, for a model's header."""
-    told: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for name, how in (categories or {}).items():
         kind, values = ("one-hot", how.values) if isinstance(how, OneHot) else ("ordinal", tuple(how))
-        told[name] = {"kind": kind, "values": list(values)}
-    return told
+        table[name] = {"kind": kind, "values": list(values)}
+    return table
 
 
-def described(told: Mapping[str, Any]) -> Categories | None:
+def described(table: Mapping[str, Any]) -> Categories | None:
     """Return categories as :func:`describe` wrote them; None for none.
 
     >>> described({"grade": {"kind": "ordinal", "values": ["low", "high"]}})
     {'grade': ('low', 'high')}
     """
-    found: dict[str, OneHot | tuple[str, ...]] = {}
-    for name, how in told.items():
+    result: dict[str, OneHot | tuple[str, ...]] = {}
+    for name, how in table.items():
         values = tuple(map(str, how["values"]))
-        found[name] = OneHot(values) if how["kind"] == "one-hot" else values
-    return found or None
+        result[name] = OneHot(values) if how["kind"] == "one-hot" else values
+    return result or None
 
 
 def _encoded(sheet: Sheet, categories: Categories, *, known: bool) -> Sheet:

@@ -33,32 +33,32 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         SettingError: nothing in it, a file that is neither, or in the wrong place, a link that leads out, or a mistake
             in a file; the message names it.
     """
-    found = [replace(one, folders=(device, *one.folders)) if device else one for one in walk(root)]
+    entries = [replace(file, folders=(device, *file.folders)) if device else file for file in walk(root)]
     if reading.test is not None:
-        found = _with_tests(found, root, reading.test)
-    files = [one for one in found if not one.empty]
+        entries = _with_tests(entries, root, reading.test)
+    files = [file for file in entries if not file.empty]
     if not files:
         holds = "pictures in a folder per label, or tables" if device else "a folder per device"
         raise SettingError(f"{root}: no files in it. A folder of data holds {holds}.")
-    odd = next((one for one in files if not _is(one, SUFFIXES) and not _is(one, TABLES)), None)
+    odd = next((file for file in files if not _is(file, SUFFIXES) and not _is(file, TABLES)), None)
     if odd is not None:
         raise SettingError(
             f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(TABLES)}). Take it out of "
             "the folder."
         )
     images = _is(files[0], SUFFIXES)
-    other = next((one for one in files if _is(one, SUFFIXES) != images), None)
+    other = next((file for file in files if _is(file, SUFFIXES) != images), None)
     if other is not None:
         raise SettingError(f"{files[0].name} and {other.name}: pictures and tables in one folder. Keep them apart.")
     if not images and not device:
         reading, files = _owned(files, reading)
         if reading.device != "folder":
-            _check_empty(found, 2)
+            _check_empty(entries, 2)
             return _load_tables(root, files, reading, seed)
         reading = replace(reading, device=None)
     deepest = 2 if device else 3
     depth = _depth(files, range(2 if images else 1, deepest + 1), "pictures" if images else "tables", bool(device))
-    _check_empty(found, depth)
+    _check_empty(entries, depth)
     if not device:
         check_layout(files, reading, images=images)
     if images:
@@ -66,18 +66,18 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     return _load_tables(root, files, reading, seed, own=bool(device))
 
 
-def _with_tests(found: Sequence[Found], root: Path, said: str) -> list[Found]:
+def _with_tests(entries: Sequence[Found], root: Path, given: str) -> list[Found]:
     """Return the files of a folder for training, and those of another one for testing."""
-    test = expanded(said)
+    test = expanded(given)
     if not test.is_dir():
-        raise SettingError(f"[data] test = '{said}': no folder. The test samples of a folder lie in a folder like it.")
+        raise SettingError(f"[data] test = '{given}': no folder. The test samples of a folder lie in a folder like it.")
     inside = test.resolve().is_relative_to(root.resolve()) or root.resolve().is_relative_to(test.resolve())
     tests = walk(test)
-    if inside or any(one.part is not None for one in (*found, *tests)):
+    if inside or any(file.part is not None for file in (*entries, *tests)):
         why = "one of the two folders lies in the other" if inside else "one of the folders holds train and test"
-        raise SettingError(f"[data] test = '{said}': {why}. Keep training and test samples apart, or leave test out.")
-    return [replace(one, part=0) for one in found] + [
-        replace(one, name=f"{test.name}/{one.name}", part=1) for one in tests
+        raise SettingError(f"[data] test = '{given}': {why}. Keep training and test samples apart, or leave test out.")
+    return [replace(file, part=0) for file in entries] + [
+        replace(file, name=f"{test.name}/{file.name}", part=1) for file in tests
     ]
 
 
@@ -86,65 +86,65 @@ def _owned(files: Sequence[Found], reading: Reading) -> tuple[Reading, list[Foun
 
     Where the device is a column there are none, or the factory's; where it is the file, its name stands for a folder.
     """
-    way = reading.device or ("folder" if any(one.folders for one in files) else "column")
+    way = reading.device or ("folder" if any(file.folders for file in files) else "column")
     if way == "folder":
         return replace(reading, device=way), list(files)
     placed = []
-    for one in files:
-        if reading.factory == "folder" and len(one.folders) != 1:
-            raise SettingError(f'{one.name}: with [data] factory = "folder" each table lies in a folder: its factory.')
-        if way == "file" and one.folders and reading.factory != "folder":
+    for file in files:
+        if reading.factory == "folder" and len(file.folders) != 1:
+            raise SettingError(f'{file.name}: with [data] factory = "folder" each table lies in a folder: its factory.')
+        if way == "file" and file.folders and reading.factory != "folder":
             raise SettingError(
-                f"{one.name}: [data] device = \"file\", but the file lies in a folder. If '{one.folders[0]}' is its "
+                f"{file.name}: [data] device = \"file\", but the file lies in a folder. If '{file.folders[0]}' is its "
                 "factory: --set data.factory=folder. If the folder is the device: --set data.device=folder."
             )
-        factory = one.folders if reading.factory == "folder" else ()
-        placed.append(replace(one, folders=(*factory, _device(one, reading)) if way == "file" else factory))
+        factory = file.folders if reading.factory == "folder" else ()
+        placed.append(replace(file, folders=(*factory, _device(file, reading)) if way == "file" else factory))
     return replace(reading, device=way), placed
 
 
-def _device(one: Found, reading: Reading) -> str:
+def _device(file: Found, reading: Reading) -> str:
     """Return the name of the device that a table belongs to by its own name."""
-    device = of_file(one.path.name, reading.file_name)
+    device = of_file(file.path.name, reading.file_name)
     if device is None:
         raise SettingError(
-            f"{one.name}: its name is not of the form '{reading.file_name}' ({DEVICE} the device's name, * anything). "
+            f"{file.name}: its name is not of the form '{reading.file_name}' ({DEVICE} the device's name, * anything). "
             "Set data.file_name to one that all files have, or rename the file."
         )
     return device
 
 
-def _is(one: Found, suffixes: tuple[str, ...]) -> bool:
-    return one.path.name.casefold().endswith(suffixes)
+def _is(file: Found, suffixes: tuple[str, ...]) -> bool:
+    return file.path.name.casefold().endswith(suffixes)
 
 
-def _depth(files: Sequence[Found], allowed: range, what: str, own: bool) -> int:
+def _depth(files: Sequence[Found], allowed: range, noun: str, own: bool) -> int:
     """Return how many folders all files lie in."""
     above = "" if own else "[FACTORY/]DEVICE/"
     wanted = f"{above}LABEL/FILE" + (f" or {above}FILE" if 1 in allowed else "")
-    for one in files:
-        depth = len(one.folders)
+    for file in files:
+        depth = len(file.folders)
         if depth not in allowed:
             hint = ""
-            if depth == 1 and what == "pictures" and not own:
+            if depth == 1 and noun == "pictures" and not own:
                 hint = (
-                    f" If '{one.folders[0]}' is a device, it needs a folder per label; if it is a label, put it into a "
-                    "folder named for the device."
+                    f" If '{file.folders[0]}' is a device, it needs a folder per label; if it is a label, put it "
+                    "into a folder named for the device."
                 )
-            raise SettingError(f"{one.name}: in the wrong place. {what.capitalize()} lie in {wanted}.{hint}")
+            raise SettingError(f"{file.name}: in the wrong place. {noun.capitalize()} lie in {wanted}.{hint}")
         if depth != len(files[0].folders):
             raise SettingError(
-                f"{files[0].name} and {one.name}: not equally deep. All {what} lie in {wanted}, with a factory for all "
-                "devices or for none."
+                f"{files[0].name} and {file.name}: not equally deep. All {noun} lie in {wanted}, with a factory for "
+                "all devices or for none."
             )
     return len(files[0].folders)
 
 
-def _check_empty(found: Sequence[Found], depth: int) -> None:
+def _check_empty(entries: Sequence[Found], depth: int) -> None:
     """Refuse empty folders of devices and factories; a label that a device has no sample of is no mistake."""
-    for one in found:
-        if one.empty and (len(one.folders) < depth or depth == 1):
-            raise SettingError(f"{one.name}: an empty folder. Put the device's files into it, or remove it.")
+    for file in entries:
+        if file.empty and (len(file.folders) < depth or depth == 1):
+            raise SettingError(f"{file.name}: an empty folder. Put the device's files into it, or remove it.")
 
 
 RECIPE = "recordings 4"
@@ -170,7 +170,7 @@ def _load_tables(root: Path, files: Sequence[Found], reading: Reading, seed: int
     folder per label, the end of each file.
     """
     reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
-    paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"
+    paths, recipe = [file.path for file in files], f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse_tables(files, reading, writer, own=own), root)
     return of_entry(
         root.name or root.resolve().name, entry.arrays, entry.facts, reading, seed, apart=entry.facts["apart"]
@@ -178,15 +178,15 @@ def _load_tables(root: Path, files: Sequence[Found], reading: Reading, seed: int
 
 
 def _parse_tables(files: Sequence[Found], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:
-    rank = {name: i for i, name in enumerate(natural_order([one.name for one in files]))}
-    ordered = sorted(files, key=lambda one: rank[one.name])
+    rank = {name: i for i, name in enumerate(natural_order([file.name for file in files]))}
+    ordered = sorted(files, key=lambda file: rank[file.name])
     depth, columns = len(files[0].folders), reading.device == "column"
     required: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     if reading.device in ("column", "file"):
         required = ("label", *(("device",) if columns else ()), *(("factory",) if reading.factory == "column" else ()))
     if reading.remaining or not reading.asked.labelled:
         required = tuple(role for role in required if role != "label")
-    sheets, reading = labelled(settled([_read(one, reading, required) for one in ordered], reading), reading)
+    sheets, reading = labelled(settled([_read(file, reading, required) for file in ordered], reading), reading)
     categories = listed(sheets, reading.columns.categories)
     sheets = encoded(sheets, categories, known=reading.whole)
     by_folder = reading.device is None and (
@@ -196,11 +196,11 @@ def _parse_tables(files: Sequence[Found], reading: Reading, writer: Writer, *, o
         check_labels(sheets, reading)
     naming = Naming(reading.device or "folder", by_folder, reading.file_name)
     taken = _placed(ordered, sheets, depth, naming)
-    apart = by_folder or any(one.sheet.time is None for one in taken)
-    for one in taken:
-        _check_agreement(one, reading)
+    apart = by_folder or any(recording.sheet.time is None for recording in taken)
+    for recording in taken:
+        _check_agreement(recording, reading)
     factory = _factories(taken, reading)
-    device = [text for one in taken for text in _texts(one.device, one.sheet, "device")]
+    device = [text for recording in taken for text in _texts(recording.device, recording.sheet, "device")]
     if columns and reading.factory == "folder":
         device = qualified(unqualified := device, factory)
         naming = replace(naming, factory=device != unqualified)
@@ -208,22 +208,28 @@ def _parse_tables(files: Sequence[Found], reading: Reading, writer: Writer, *, o
         both = zip(taken, ordered, strict=True)
         naming = replace(naming, factory=any(a.device != b.folders[naming.place] for a, b in both))
     label = None
-    if reading.asked.labelled or all(one.label is not None or "label" in one.sheet.text for one in taken):
-        label = [text for one in taken for text in _texts(one.label, one.sheet, "label")]
-    part = [one.part or 0 for one in taken for _ in one.sheet.line] if taken[0].part is not None else None
+    if reading.asked.labelled or all(
+        recording.label is not None or "label" in recording.sheet.text for recording in taken
+    ):
+        label = [text for recording in taken for text in _texts(recording.label, recording.sheet, "label")]
+    part = (
+        [recording.part or 0 for recording in taken for _ in recording.sheet.line]
+        if taken[0].part is not None
+        else None
+    )
     split = None if part is None else np.array(part, np.int8)
     return {
-        **write(writer, [one.sheet for one in taken], device, factory, label, reading, split),
+        **write(writer, [recording.sheet for recording in taken], device, factory, label, reading, split),
         "apart": apart,
         "categories": describe(categories),
         "device_of": {} if own or (columns and not naming.factory) else asdict(naming),
     }
 
 
-def _read(one: Found, reading: Reading, required: Sequence[str]) -> Sheet:
-    above = one.name.removesuffix(one.path.name)
+def _read(file: Found, reading: Reading, required: Sequence[str]) -> Sheet:
+    above = file.name.removesuffix(file.path.name)
     try:
-        return replace(scan(one.path, reading, required), name=one.name)
+        return replace(scan(file.path, reading, required), name=file.name)
     except SettingError as error:  # which names the file, but not its folder
         alone = reading.device == "column" and f"no column '{reading.columns.device}'" in str(error)
         hint = " Or if each file is a device: --set data.device=file." if alone else ""
@@ -234,35 +240,36 @@ def _are_labels(files: Sequence[Found], sheets: Sequence[Sheet], reading: Readin
     """Return whether the last of two folders is a label."""
     if not _has_label(sheets, reading):
         return own or are_labels(files, reading, sheets[0].columns)
-    same = all({*sheet.text["label"]} == {one.folders[-1]} for one, sheet in zip(files, sheets, strict=True))
+    same = all({*sheet.text["label"]} == {file.folders[-1]} for file, sheet in zip(files, sheets, strict=True))
     return same or "label" in (reading.layout or "")
 
 
 def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:
     """Return whether tables have a column for the label: all, or none."""
     column = reading.columns.label
-    there = ["label" in sheet.text for sheet in sheets]
-    if any(there) and not all(there):
+    has_column = ["label" in sheet.text for sheet in sheets]
+    if any(has_column) and not all(has_column):
         raise SettingError(
-            f"{sheets[there.index(True)].title} has a column '{column}', but {sheets[there.index(False)].title} has "
-            "none. Give all tables one (in FACTORY/DEVICE/), or none (in DEVICE/LABEL/)."
+            f"{sheets[has_column.index(True)].title} has a column '{column}', but "
+            f"{sheets[has_column.index(False)].title} has none. Give all tables one (in FACTORY/DEVICE/), "
+            "or none (in DEVICE/LABEL/)."
         )
-    return all(there)
+    return all(has_column)
 
 
 def _placed(files: Sequence[Found], sheets: Sequence[Sheet], depth: int, naming: Naming) -> list[_Recording]:
     if naming.device == "column":
         return [
-            _Recording(sheet, None, one.folders[0] if depth else None, None, one.part)
-            for one, sheet in zip(files, sheets, strict=True)
+            _Recording(sheet, None, file.folders[0] if depth else None, None, file.part)
+            for file, sheet in zip(files, sheets, strict=True)
         ]
     own = naming.place
-    factory = [one.folders[0] for one in files] if depth + own + 1 == 2 else None
-    names = qualified([one.folders[own] for one in files], factory)
+    factory = [file.folders[0] for file in files] if depth + own + 1 == 2 else None
+    names = qualified([file.folders[own] for file in files], factory)
     return [
-        _Recording(sheet, names[i], None if factory is None else factory[i], label, one.part)
-        for i, (one, sheet) in enumerate(zip(files, sheets, strict=True))
-        for label in [one.folders[-1] if naming.labelled else None]
+        _Recording(sheet, names[i], None if factory is None else factory[i], label, file.part)
+        for i, (file, sheet) in enumerate(zip(files, sheets, strict=True))
+        for label in [file.folders[-1] if naming.labelled else None]
     ]
 
 
@@ -273,25 +280,25 @@ def _texts(name: str | None, sheet: Sheet, role: str) -> list[str]:
 def _factories(taken: Sequence[_Recording], reading: Reading) -> list[str] | None:
     """Return the factory of each row of all tables; None where there is none."""
     if taken[0].factory is None:
-        there = ["factory" in one.sheet.text for one in taken]
-        if not all(there) or reading.device not in ("column", "file"):
-            if any(there) and reading.device in ("column", "file"):
+        has_column = ["factory" in recording.sheet.text for recording in taken]
+        if not all(has_column) or reading.device not in ("column", "file"):
+            if any(has_column) and reading.device in ("column", "file"):
                 raise SettingError(
-                    f"{taken[there.index(True)].sheet.title} has a column '{reading.columns.factory}', but "
-                    f"{taken[there.index(False)].sheet.title} has none. Give all tables one, or none."
+                    f"{taken[has_column.index(True)].sheet.title} has a column '{reading.columns.factory}', but "
+                    f"{taken[has_column.index(False)].sheet.title} has none. Give all tables one, or none."
                 )
             return None
-    return [text for one in taken for text in _texts(one.factory, one.sheet, "factory")]
+    return [text for recording in taken for text in _texts(recording.factory, recording.sheet, "factory")]
 
 
-def _check_agreement(one: _Recording, reading: Reading) -> None:
+def _check_agreement(recording: _Recording, reading: Reading) -> None:
     """Refuse a table with a column that says otherwise than its folder."""
-    device = None if one.device is None else one.device.removeprefix(f"{one.factory}/")
-    for role, said in (("device", device), ("factory", one.factory), ("label", one.label)):
+    device = None if recording.device is None else recording.device.removeprefix(f"{recording.factory}/")
+    for role, given in (("device", device), ("factory", recording.factory), ("label", recording.label)):
         column = reading.columns.roles()[role]
         where = "the file's name" if role == "device" and reading.device == "file" else "the folder"
-        for row, text in enumerate(one.sheet.text.get(role, ())):
-            if said is not None and text != said:
+        for row, text in enumerate(recording.sheet.text.get(role, ())):
+            if given is not None and text != given:
                 raise SettingError(
-                    f"{one.sheet.place(row, column)}: '{text}', but {where} says '{said}'. Correct one of them."
+                    f"{recording.sheet.place(row, column)}: '{text}', but {where} says '{given}'. Correct one of them."
                 )

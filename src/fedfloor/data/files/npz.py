@@ -129,10 +129,10 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _check_size(path: Path, members: Collection[zipfile.ZipInfo]) -> None:
-    unpacked, there = sum(info.file_size for info in members), path.stat().st_size
-    if unpacked > LARGE and unpacked > RATIO * there:
+    unpacked, available = sum(info.file_size for info in members), path.stat().st_size
+    if unpacked > LARGE and unpacked > RATIO * available:
         raise SettingError(
-            f"{path}: {there:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. If "
+            f"{path}: {available:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. If "
             "that is so, write it with np.savez, which does not pack."
         )
 
@@ -147,9 +147,9 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
             )
         if not dtype.itemsize:
             raise ValueError(f"array '{name}' has elements of no length")  # any number of them would fit
-        stated, there = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
-        if stated != there:
-            raise ValueError(f"array '{name}' {shape} needs {stated:,} bytes, but there are {there:,}")
+        stated, available = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
+        if stated != available:
+            raise ValueError(f"array '{name}' {shape} needs {stated:,} bytes, but there are {available:,}")
     with archive.open(info) as stream:
         return np.asarray(npy.read_array(stream, allow_pickle=False))
 
@@ -186,8 +186,8 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
         SettingError: a mistake in the file; the message names the array and the row, counted from 0.
     """
     recipe = f"{RECIPE} {reading.recipe()}"
-    found = remember(recipe, [path], lambda writer: _parse(path, reading, writer))
-    x, facts = found.arrays["x"], found.facts
+    entry = remember(recipe, [path], lambda writer: _parse(path, reading, writer))
+    x, facts = entry.arrays["x"], entry.facts
     image, ready = x.dtype == np.uint8, x.ndim == 3
     kind = IMAGES if image else WINDOWS if ready else ROWS
     reading.only(kind, f"{path.name}, whose x are {'images' if image else 'windows' if ready else 'rows'}")
@@ -201,7 +201,7 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
             )  # fmt: skip
         inputs = Inputs("table", tuple(facts["columns"]), length, length, reading.missing, COLUMNS.roles())
     return of_entry(
-        path.name, found.arrays, facts, replace(reading, columns=COLUMNS), seed, inputs,
+        path.name, entry.arrays, facts, replace(reading, columns=COLUMNS), seed, inputs,
         noun="samples", ordered=not image and not ready and reading.window is not None,
     )  # fmt: skip
 
@@ -220,8 +220,8 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(sheet.line) for sheet in sheets])
     if factory is not None and device is not None and len(parts) == 2:
         factory = _with_tests(path, device, factory)
-    told = replace(reading, columns=COLUMNS, classes=classes)
-    return write(writer, sheets, device, factory, label, told, split if len(parts) == 2 else None)
+    own_reading = replace(reading, columns=COLUMNS, classes=classes)
+    return write(writer, sheets, device, factory, label, own_reading, split if len(parts) == 2 else None)
 
 
 def _known(path: Path, names: Sequence[str]) -> Sequence[str]:
@@ -245,9 +245,9 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
     ):  # fmt: skip
         for need in needs:
             if (not name or name in arrays) and need not in arrays:
-                there = ", ".join(arrays) or "nothing"
+                available = ", ".join(arrays) or "nothing"
                 also = f", which '{name}' needs" if name else ""
-                raise SettingError(f"{path.name}: no array '{need}'{also}. There are: {there}.")
+                raise SettingError(f"{path.name}: no array '{need}'{also}. There are: {available}.")
     if "x_test" in arrays and "device" in arrays and "device_test" not in arrays:
         raise SettingError(f"{path.name}: no array 'device_test'. Say whose the test samples are, as 'device' does.")
     if "x_test" in arrays and "time" in arrays:
@@ -311,7 +311,7 @@ def _asked(
 
 def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """Return the targets of a regression, float32 [N, T], of training samples and then of test samples."""
-    found = []
+    targets = []
     for part in parts:
         name, y = f"y{part}", arrays[f"y{part}"]
         if y.dtype.kind not in "iuf":
@@ -322,10 +322,10 @@ def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> tuple[NDArray[np.f
         odd = np.argwhere(~np.isfinite(rows))
         if len(odd):
             raise SettingError(f"{path.name}, row {odd[0][0]}, array '{name}': {y[odd[0][0]]} is not finite.")
-        found.append(rows)
-    if len({rows.shape[1] for rows in found}) > 1:
+        targets.append(rows)
+    if len({rows.shape[1] for rows in targets}) > 1:
         raise SettingError(f"{path.name}: 'y' and 'y_test' have different numbers of columns.")
-    return np.concatenate(found), ()
+    return np.concatenate(targets), ()
 
 
 def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> tuple[list[str], tuple[str, ...]]:
@@ -368,10 +368,10 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
 
 def _with_tests(path: Path, device: list[str], factory: list[str]) -> list[str]:
     """Return the factory of each sample, of test samples by their devices."""
-    of = dict(zip(device, factory, strict=False))
-    strange = next((name for name in device[len(factory) :] if name not in of), None)
+    factory_by_device = dict(zip(device, factory, strict=False))
+    strange = next((name for name in device[len(factory) :] if name not in factory_by_device), None)
     if strange is not None:
         raise SettingError(
             f"{path.name}, array 'device_test': '{strange}' is not in 'device', so its factory is unknown."
         )
-    return [*factory, *(of[name] for name in device[len(factory) :])]
+    return [*factory, *(factory_by_device[name] for name in device[len(factory) :])]

@@ -33,7 +33,7 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     if device:
         reading = replace(reading, device=None, factory=None)  # it is known whose they are
     if not is_there(path):
-        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        beside = [neighbour.name for neighbour in path.parent.iterdir()] if path.parent.is_dir() else []
         raise SettingError(
             f"[data] path: looked for {path.absolute()}, which does not exist.{nearest(path.name, beside)} Data that "
             "were moved need another [data] path (--set data.path=PATH)."
@@ -42,8 +42,8 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         raise SettingError(f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device).")
     kind = reading.format or format_of(path)
     if (kind == "folder") != path.is_dir():
-        what = "a folder" if path.is_dir() else "a file"
-        raise SettingError(f"[data] format = {kind}, but {path} is {what}. Leave format out, or correct the path.")
+        noun = "a folder" if path.is_dir() else "a file"
+        raise SettingError(f"[data] format = {kind}, but {path} is {noun}. Leave format out, or correct the path.")
     if kind == "folder":
         return folder.load(path, reading, seed, device)
     return (table.load if kind == "table" else npz.load)(path, reading, seed)

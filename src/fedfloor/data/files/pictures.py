@@ -123,7 +123,7 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dat
             '{ kind = "random" }, { kind = "stratified" } or { kind = "device" }, or put the '
             "pictures into the folders train and test."
         )
-    paths, recipe = [one.path for one in files], f"{RECIPE} {reading.recipe()}"
+    paths, recipe = [file.path for file in files], f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer), root)
     return of_entry(
         root.name or root.resolve().name,
@@ -138,20 +138,20 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dat
 
 
 def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    factory = [one.folders[0] for one in files] if len(files[0].folders) == 3 else None
-    device = qualified([one.folders[-2] for one in files], factory)
-    label = [one.folders[-1] for one in files]
+    factory = [file.folders[0] for file in files] if len(files[0].folders) == 3 else None
+    device = qualified([file.folders[-2] for file in files], factory)
+    label = [file.folders[-1] for file in files]
     classes = classes_of(label, reading.classes, lambda i: files[i].name, 1 if reading.whole else 2)
     devices = natural_order(device)
     owner = codes(device, devices)
     order = np.argsort(owner, kind="stable")
     digest = _write_pixels([files[i] for i in order], reading, writer)
-    digest.update("\0".join([*classes, *(one.name for one in files)]).encode())
+    digest.update("\0".join([*classes, *(file.name for file in files)]).encode())
     writer.append("y", codes(label, classes)[order].astype(np.int64))
     for name in ("owner", "segment", "file"):
         writer.append(name, owner[order])
     if files[0].part is not None:
-        writer.append("part", np.array([one.part for one in files], np.int8)[order])
+        writer.append("part", np.array([file.part for file in files], np.int8)[order])
     _, first = np.unique(owner, return_index=True)
     factories = [] if factory is None else natural_order(factory)
     return {
@@ -165,14 +165,14 @@ def _write_pixels(files: Sequence[Found], reading: Reading, writer: Writer) -> h
     """Write x, a picture at a time, and return the hash of the pixels."""
     digest, first = hashlib.sha256(), None
     wide, brightest = "", 0
-    for one in files:
-        x, is_wide = decode(one.path, one.name, reading.size)
+    for file in files:
+        x, is_wide = decode(file.path, file.name, reading.size)
         if first is None:
-            first = one.name, x.shape
+            first = file.name, x.shape
             digest.update(repr(x.shape).encode())
-        _check_alike(*first, one.name, x)
+        _check_alike(*first, file.name, x)
         if is_wide:
-            wide, brightest = wide or one.name, max(brightest, int(x.max()))
+            wide, brightest = wide or file.name, max(brightest, int(x.max()))
         writer.append("x", x[None])
         digest.update(x.data)
     if wide and brightest < DARK:

@@ -180,14 +180,16 @@ def _member(path: Path) -> BinaryIO:
     """Open the only file in a zip archive; what systems add of their own is passed over."""
     archive = zipfile.ZipFile(path)
     names = [
-        one.filename for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")
+        member.filename
+        for member in archive.infolist()
+        if not member.is_dir() and not member.filename.startswith("__MACOSX/")
     ]
     try:
         if len(names) != 1:
-            shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+            excerpt = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
             raise SettingError(
-                f"{path.name}: {len(names)} files in the archive ({shown or 'none'}); a table lies in it alone. Unpack "
-                "it into a folder, and give that."
+                f"{path.name}: {len(names)} files in the archive ({excerpt or 'none'}); a table lies in it alone. "
+                "Unpack it into a folder, and give that."
             )
         return cast(BinaryIO, archive.open(names[0]))
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
@@ -198,12 +200,12 @@ def _member(path: Path) -> BinaryIO:
 
 def _parsed(path: Path, text: io.TextIOWrapper, decimal: str, given: str | None) -> Iterator[Row]:
     head, line = [text.readline()], 1
-    told = TOLD.fullmatch(head[0].strip())
-    if told:
+    stated = TOLD.fullmatch(head[0].strip())
+    if stated:
         head, line = [text.readline()], 2
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
         head.append(text.readline())
-    delimiter = told[1] if told and given is None else delimiter_of("".join(head), decimal, given)
+    delimiter = stated[1] if stated and given is None else delimiter_of("".join(head), decimal, given)
     lines, blanks = chain(head, text), delimiter == " "
     if blanks:  # runs of them are one delimiter, those at a line's ends none
         lines = (line.strip() + "\n" for line in lines)  # type: ignore[assignment]
@@ -236,9 +238,9 @@ def _undecodable(path: Path, encoding: str | None, decimal: str, given: str | No
             cells = line.decode("utf-8", "surrogateescape").rstrip("\r\n").split(delimiter)
             for column, cell in enumerate(cells, start=1):
                 if any("\udc80" <= letter <= "\udcff" for letter in cell):
-                    shown = cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                    excerpt = cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
                     where = f"{place(path, number)}, column {column}"
-                    return EncodingError(f"{where}: '{shown}' is not UTF-8 text. {advice}")
+                    return EncodingError(f"{where}: '{excerpt}' is not UTF-8 text. {advice}")
     return EncodingError(f"{path.name}: not UTF-8 text. {advice}")
 
 
@@ -287,10 +289,10 @@ def _damaged_workbook(path: Path, error: Exception) -> SettingError:
 
 
 def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
-    sheets = {one.title: one for one in book.worksheets}
+    sheets = {sheet.title: sheet for sheet in book.worksheets}
     if wanted in sheets:
         return sheets[wanted]
-    filled = [name for name, one in sheets.items() if next(_whole(path, _sheet_rows(one, ".")), None) is not None]
+    filled = [name for name, sheet in sheets.items() if next(_whole(path, _sheet_rows(sheet, ".")), None) is not None]
     if wanted is not None:
         near = nearest(wanted, sheets)
         raise SettingError(f"{path.name}: no sheet '{wanted}'.{near} There are: {', '.join(sheets)}.")

@@ -171,7 +171,7 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         return gathered.sheet()
 
 
-def head(path: Path, many: int, told: Mapping[str, Any]) -> list[list[str]]:
+def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
     """Return the first rows of a table as texts, for a look at them.
 
     Raises:
@@ -179,12 +179,12 @@ def head(path: Path, many: int, told: Mapping[str, Any]) -> list[list[str]]:
     """
 
     def first(encoding: str | None) -> list[list[str]]:
-        with _rows(path, encoding, told.get("sheet"), told.get("decimal", "."), told.get("delimiter")) as rows:
+        with _rows(path, encoding, given.get("sheet"), given.get("decimal", "."), given.get("delimiter")) as rows:
             return [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
 
     if columnar.is_parquet(path):
         return [cells for _, cells in columnar.parquet_rows(path, many)]
-    return decoded(path, told.get("encoding"), first)
+    return decoded(path, given.get("encoding"), first)
 
 
 def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None) -> None:
@@ -368,9 +368,9 @@ class _Layout:
         often = Counter(names)
         for number, name in enumerate(names, start=1):
             if not name or often[name] > 1:
-                what = f"the name '{name}' is given twice" if name else "has no name"
+                problem = f"the name '{name}' is given twice" if name else "has no name"
                 raise SettingError(
-                    f"{place(path, 1)} (the header): column {number}: {what}. Give each column a name of its own."
+                    f"{place(path, 1)} (the header): column {number}: {problem}. Give each column a name of its own."
                     f"{_no_header(names)}"
                 )
         where = {name: number for number, name in enumerate(names)}
@@ -417,17 +417,17 @@ class _Layout:
     def numbers(self, block: list[Row]) -> NDArray[np.float64]:
         """Return [rows, C]: whole columns at a time, and only where that fails cell by cell, for the error."""
         columns = [self.quick([cells[i] for _, cells in block]) for i in self.values]
-        found = [column for column in columns if column is not None]
-        if len(found) == len(columns):
-            return np.stack(found, axis=1) if found else np.empty((len(block), 0))
+        values = [column for column in columns if column is not None]
+        if len(values) == len(columns):
+            return np.stack(values, axis=1) if values else np.empty((len(block), 0))
         return np.array([[self.number(line, cells[i], i) for i in self.values] for line, cells in block])
 
     def column(self, cells: list[str], first: int, column: int) -> NDArray[np.float64]:
         """Return [rows] of a column of texts whose first row is ``first``."""
-        found = self.quick(cells)
-        if found is None:
-            found = np.array([self.number(line, cell, column) for line, cell in enumerate(cells, first)])
-        return found
+        values = self.quick(cells)
+        if values is None:
+            values = np.array([self.number(line, cell, column) for line, cell in enumerate(cells, first)])
+        return values
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
         """Return what :meth:`number` makes of cells, or None where one of them must be looked at by itself."""
@@ -494,19 +494,19 @@ class _Layout:
 
     def words(self, block: list[Row], role: str) -> list[str]:
         column = self.text[role]
-        found = [cells[column].strip() for _, cells in block]
-        self.check_words([line for line, _ in block], found, role)
-        return found
+        values = [cells[column].strip() for _, cells in block]
+        self.check_words([line for line, _ in block], values, role)
+        return values
 
-    def check_words(self, lines: Sequence[int] | NDArray[np.int64], found: Sequence[str], role: str) -> None:
+    def check_words(self, lines: Sequence[int] | NDArray[np.int64], values: Sequence[str], role: str) -> None:
         """Refuse rows without a word for a role, but not for a model that is there already."""
-        bad = {text for text in {*found} if not text or (role == "label" and text.casefold() in NO_LABEL)}
+        bad = {text for text in {*values} if not text or (role == "label" and text.casefold() in NO_LABEL)}
         if self.lenient or role.startswith(CATEGORY) or not bad:
             return
-        row = next(row for row, text in enumerate(found) if text in bad)
-        what = f"'{found[row]}' is no label" if found[row] else "empty"
+        row = next(row for row, text in enumerate(values) if text in bad)
+        problem = f"'{values[row]}' is no label" if values[row] else "empty"
         where = place(self.path, int(lines[row]), self.header[self.text[role]])
-        raise SettingError(f"{where}: {what}. Every row needs a {role}.")
+        raise SettingError(f"{where}: {problem}. Every row needs a {role}.")
 
     def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
         """Return how times are written and what each row's may be; all must be written in one way."""
@@ -558,7 +558,7 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter
     if not role and delimiter is not None:
         advice += f" The tables of the training have the delimiter '{delimiter}'."
     if role == "label":
-        offers = [f"--set data.task={kind} {one.offers}" for kind, one in TASKS.items() if one.offers]
+        offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
         rows = "--set data.task=regression --set data.remaining=true predicts the rows left of recordings to failure"
         offers.append(rows)
         advice += f" Or without labels: {'; '.join(offers)}."

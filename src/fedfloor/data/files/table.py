@@ -123,15 +123,15 @@ class Joined:
 
     def missing(self, categories: Collection[str] = ()) -> dict[str, int]:
         """Return how many values of each sensor are missing, where any are; a text counts once for all its columns."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         names = sources(self.columns, categories)
         for sheet in self.sheets if self.sheets[0].x.dtype.kind == "f" else ():
             count = np.isnan(sheet.x).sum(axis=(0, *range(2, sheet.x.ndim)))
             for channel in np.flatnonzero(count).tolist():
                 name = names[channel] if channel < len(names) else str(channel)
                 if name not in names[:channel]:
-                    found[name] = found.get(name, 0) + int(count[channel])
-        return found
+                    counts[name] = counts.get(name, 0) + int(count[channel])
+        return counts
 
     def first_hole(self) -> tuple[int, int]:
         """Return the row and the column of the first missing value."""
@@ -225,8 +225,8 @@ class Joined:
         arrays = [
             array for array in (*(sheet.x for sheet in self.sheets), self.line, self.time, part) if array is not None
         ]
-        told = [reading.recipe(), self.columns, [(array.shape, array.dtype.str) for array in arrays]]
-        digest = hashlib.sha256(repr(told).encode())
+        header = [reading.recipe(), self.columns, [(array.shape, array.dtype.str) for array in arrays]]
+        digest = hashlib.sha256(repr(header).encode())
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
         for number, piece in enumerate(iter(lambda: list(islice(words, PIECE)), [])):
@@ -297,23 +297,23 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
     part = None
     if len(sheets) > 1:
         part = np.repeat(np.arange(2, dtype=np.int8), [len(sheet.line) for sheet in sheets])
-        odd = next((one for one in sheets if "factory" in one.text and "factory" not in texts), None)
+        odd = next((sheet for sheet in sheets if "factory" in sheet.text and "factory" not in texts), None)
         if odd is not None:
             raise SettingError(f"{odd.title} has a column '{reading.columns.factory}', the other table has none.")
     facts = write(writer, sheets, texts.get("device"), texts.get("factory"), texts.get("label"), reading, part)
     return {**facts, "categories": describe(categories)}
 
 
-def _test_table(path: Path, said: str) -> Path:
+def _test_table(path: Path, given: str) -> Path:
     """Return the table of the test samples."""
-    test = expanded(said)
+    test = expanded(given)
     if not test.is_file():
         raise SettingError(
-            f"[data] test = '{said}': {'a folder' if test.is_dir() else 'no such file'}. The test samples of a table "
+            f"[data] test = '{given}': {'a folder' if test.is_dir() else 'no such file'}. The test samples of a table "
             f"lie in a table like {path.name}."
         )
     if test.resolve() == path.resolve():
-        raise SettingError(f"[data] test = '{said}': that is [data] path itself. Give another table, or a split.")
+        raise SettingError(f"[data] test = '{given}': that is [data] path itself. Give another table, or a split.")
     return test
 
 

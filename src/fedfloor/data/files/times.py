@@ -160,7 +160,7 @@ def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: st
     """
     if form is not None and form.kind == "ISO" and (quick := _iso(cells, zone=form.zone)) is not None:
         return form, quick
-    found: list[tuple[float, ...]] = []
+    values: list[tuple[float, ...]] = []
     for row, text in enumerate(cells):
         each = _moment(text, given, decimal)
         if each is None:
@@ -173,8 +173,8 @@ def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: st
                     row, f"'{text}' belongs to {each[0]}, but the first row to {form}. Write all times in one way."
                 )
             form = both
-        found.append(each[1])
-    return form or NUMBERS, np.array(found, np.float64)
+        values.append(each[1])
+    return form or NUMBERS, np.array(values, np.float64)
 
 
 def shared(forms: Sequence[Form]) -> Form | int:
@@ -285,12 +285,12 @@ def _iso(cells: Sequence[str], *, zone: bool) -> Moments | None:
     if any(len(cell) == 8 for cell in cells):  # 20260301 is a number
         return None
     try:
-        found = [datetime.fromisoformat(cell) for cell in cells]
+        values = [datetime.fromisoformat(cell) for cell in cells]
     except ValueError:
         return None
-    if any((when.tzinfo is not None) != zone for when in found):
+    if any((when.tzinfo is not None) != zone for when in values):
         return None
-    return np.array([[(when if zone else when.replace(tzinfo=UTC)).timestamp()] for when in found])
+    return np.array([[(when if zone else when.replace(tzinfo=UTC)).timestamp()] for when in values])
 
 
 def _same(form: Form, other: Form) -> Form | None:

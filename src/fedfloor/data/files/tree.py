@@ -212,7 +212,7 @@ def check_layout(files: Sequence[Found], reading: Reading, *, images: bool) -> N
     if (not images and depth < 3) or reading.classes or _repeats(files):
         return
     levels = "factory/device/label" if depth == 3 else "device/label"
-    last = natural_order([one.folders[-1] for one in files])
+    last = natural_order([file.folders[-1] for file in files])
     raise SettingError(
         f"{files[0].name}: read as {levels}/file the labels are {named(last)}, but none of them stands in two "
         f"devices. If that is right: --set data.layout={levels}/file. If these are devices (factory/device/file): "
@@ -226,7 +226,7 @@ def are_labels(files: Sequence[Found], reading: Reading, columns: Sequence[str])
     Raises:
         SettingError: neither says so: the folders may be factories and devices.
     """
-    first, last = (natural_order([one.folders[level] for one in files]) for level in (0, 1))
+    first, last = (natural_order([file.folders[level] for file in files]) for level in (0, 1))
     if reading.layout is not None or (reading.classes and {*last} <= {*reading.classes}):
         return "label" in (reading.layout or "label")
     raise SettingError(
@@ -239,12 +239,12 @@ def are_labels(files: Sequence[Found], reading: Reading, columns: Sequence[str])
 
 def _known_layouts(depth: int, *, images: bool) -> list[str]:
     every = {1: ["device/file"], 2: ["device/label/file", "factory/device/file"], 3: ["factory/device/label/file"]}
-    return [one for one in every[depth] if "label" in one or not images]
+    return [file for file in every[depth] if "label" in file or not images]
 
 
 def _repeats(files: Sequence[Found]) -> bool:
     """Return whether a folder's name stands in several folders."""
-    places = {one.folders for one in files}
+    places = {file.folders for file in files}
     return len({folders[-1] for folders in places}) < len(places)
 
 

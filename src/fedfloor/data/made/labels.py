@@ -73,9 +73,9 @@ def _font_path(font: str) -> Path:
 @cache
 def _fonts() -> Path:
     """Return the folder of matplotlib's fonts, without importing it where they lie beside it: that takes 10 MB."""
-    found = find_spec("matplotlib")
-    beside = Path(found.origin or "").parent / "mpl-data" if found is not None else Path()
-    if found is not None and beside.is_dir():
+    package = find_spec("matplotlib")
+    beside = Path(package.origin or "").parent / "mpl-data" if package is not None else Path()
+    if package is not None and beside.is_dir():
         return beside / "fonts" / "ttf"
     import matplotlib
 

@@ -110,13 +110,13 @@ def _check_memory(devices: int, samples_per_device: int, like: Procedural) -> No
     whole = f"[park] devices = {devices} with [data] samples_per_device = {samples_per_device}"
     require(devices * samples_per_device < 2**63, whole, devices * samples_per_device, "less than 2^63 samples")
     require_memory(f"[park] devices = {devices}", DEVICE_BYTES * devices, "Use fewer devices.")
-    one = math.prod(like.shape)
+    length = math.prod(like.shape)
     shape = f"data.procedural.shape = {list(like.shape)}"
     held = f"[data] samples_per_device = {samples_per_device} with {shape}"
-    require_memory(held, samples_per_device * (8 + one), "Use fewer or smaller samples.")
+    require_memory(held, samples_per_device * (8 + length), "Use fewer or smaller samples.")
     kept = f"data.procedural.test_samples = {like.test_samples} and classes = {like.classes} with {shape}"
-    tests = like.test_samples * (8 + one + NOISE_BYTES * one)  # all of them are drawn together
-    require_memory(kept, tests + 2 * like.classes * one, "Use fewer or smaller samples.")
+    tests = like.test_samples * (8 + length + NOISE_BYTES * length)  # all of them are drawn together
+    require_memory(kept, tests + 2 * like.classes * length, "Use fewer or smaller samples.")
 
 
 def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indices) -> Labels:

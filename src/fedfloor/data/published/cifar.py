@@ -87,9 +87,9 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
     source = _source(folder, layout)
     files = [source] if source.is_file() else [source / file for file in _wanted(layout) if (source / file).is_file()]
     entry = remember(f"cifar 1, {layout.archive}", files, lambda writer: _parse(name, source, layout, writer))
-    found, train = entry.arrays, layout.sizes[0]
+    arrays, train = entry.arrays, layout.sizes[0]
     parts = [
-        Pool(found["x"], found["y"][part], rows=found["rows"][part]) for part in (slice(train), slice(train, None))
+        Pool(arrays["x"], arrays["y"][part], rows=arrays["rows"][part]) for part in (slice(train), slice(train, None))
     ]
     return pooled(name, tuple(entry.facts["classes"]), parts[0], parts[1], entry.facts["digest"])
 

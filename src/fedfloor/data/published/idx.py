@@ -30,8 +30,8 @@ def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
     """
     paths = [needed(folder, file) for file in FILES]
     entry = remember(f"idx 1, {len(classes)} classes", paths, lambda writer: _parse(paths, len(classes), writer))
-    found = entry.arrays
-    train, test = Pool(found["x"], found["y"]), Pool(found["x_test"], found["y_test"])
+    arrays = entry.arrays
+    train, test = Pool(arrays["x"], arrays["y"]), Pool(arrays["x_test"], arrays["y_test"])
     return pooled(name, classes, train, test, entry.facts["digest"])
 
 

@@ -43,8 +43,8 @@ class Scan:
     def peek(self) -> str:
         """Return the next character that is no space; nothing at the end."""
         while True:
-            found = SPACE.match(self._text, self._at)
-            self._at = found.end() if found else self._at
+            parsed = SPACE.match(self._text, self._at)
+            self._at = parsed.end() if parsed else self._at
             if self._at < len(self._text):
                 return self._text[self._at]
             if self._ended:
@@ -82,10 +82,10 @@ class Scan:
         self.peek()
         while True:
             try:
-                found, end = self._read(self._text, self._at)
+                parsed, end = self._read(self._text, self._at)
                 if end < len(self._text) or self._ended:  # at the very end, a number may go on
                     self._at = end
-                    return found
+                    return parsed
             except json.JSONDecodeError as error:
                 cut = error.pos >= len(self._text) - TOKEN or error.msg.startswith("Unterminated")
                 if self._ended or not cut:
@@ -169,12 +169,12 @@ def samples(folder: Path) -> tuple[int, int] | None:
         total = 0
         for path in files(folder / part):
             try:
-                found = re.search(rb'"num_samples"\s*:\s*\[([\d\s,]*)\]', head(path, HEAD))
+                parsed = re.search(rb'"num_samples"\s*:\s*\[([\d\s,]*)\]', head(path, HEAD))
             except SettingError:
                 return None
-            if found is None:
+            if parsed is None:
                 return None
-            total += sum(map(int, found[1].replace(b",", b" ").split()))
+            total += sum(map(int, parsed[1].replace(b",", b" ").split()))
         totals.append(total)
     return totals[0], totals[1]
 
@@ -185,17 +185,17 @@ def files(folder: Path) -> list[Path]:
     Raises:
         SettingError: there is none.
     """
-    found = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
-    if not found:
+    parsed = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
+    if not parsed:
         raise SettingError(
             f"{folder} holds no *.json or *.json.gz. Put LEAF's FEMNIST files there, or set FEDFLOOR_DATA."
         )
-    return found
+    return parsed
 
 
 def _pool(entry: Entry, part: str) -> Pool:
-    found = entry.arrays
-    return Pool(found[f"x{part}"], found[f"y{part}"], found[f"owner{part}"], found.get(f"rows{part}"))
+    parsed = entry.arrays
+    return Pool(parsed[f"x{part}"], parsed[f"y{part}"], parsed[f"owner{part}"], parsed.get(f"rows{part}"))
 
 
 def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mapping[str, Any]:
@@ -217,14 +217,14 @@ def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mappi
 def _part(paths: Sequence[Path], array: str, writer: Writer, digest: hashlib._Hash) -> dict[str, _Person]:
     people: dict[str, _Person] = {}
     for path in paths:
-        found = _read(path, array, writer, digest)
-        twice = sorted(set(found) & set(people))
+        parsed = _read(path, array, writer, digest)
+        twice = sorted(set(parsed) & set(people))
         if twice:
             raise SettingError(
                 f"{path}: writer '{twice[0]}' is already in another file of {path.parent}. "
                 "Keep one copy of each file (not both packed and unpacked)."
             )
-        people.update(found)
+        people.update(parsed)
     if not any(len(person.y) for person in people.values()):
         raise damaged(paths[0], "holds no characters")
     return people
