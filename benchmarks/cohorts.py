@@ -248,7 +248,7 @@ def gain(here: list[Table]) -> str:
     if not gains:
         return ""
     found = np.mean(gains) > (half_width(gains) or 0)
-    verdict = "there is something to find" if found else "cohorts have nothing to bring here"
+    verdict = "there is something to find" if found else "these seeds do not show that there is something to find"
     return f"A model per known group is better than FedAvg by {spread(gains)}, seed by seed: {verdict}."
 
 
