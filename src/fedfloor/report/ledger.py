@@ -18,7 +18,7 @@ from fedfloor.names import REFERENCES_FOLDER, Names
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
-from fedfloor.report.numbers import Price, with_round
+from fedfloor.report.numbers import NetworkCost, with_round
 from fedfloor.report.records import (
     DecideRecord,
     DivergedRecord,
@@ -39,7 +39,7 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceFigures:
     """A device or a factory and the final model's figures there.
 
     Args:
@@ -86,8 +86,8 @@ class Evaluation:
     macro_f1: float | None
     classes: tuple[str, ...]
     confusion: Matrix
-    devices: tuple[Place, ...]
-    factories: tuple[Place, ...]
+    devices: tuple[PlaceFigures, ...]
+    factories: tuple[PlaceFigures, ...]
     figures: Figures | None = None
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
@@ -103,11 +103,11 @@ def evaluation(record: EvaluationRecord) -> Evaluation:
         classes=record.classes,
         confusion=record.confusion,
         devices=tuple(
-            Place(place.device or 0, place.name, place.factory, place.accuracy, place.role, place.figures or {})
+            PlaceFigures(place.device or 0, place.name, place.factory, place.accuracy, place.role, place.figures or {})
             for place in record.devices or ()
         ),
         factories=tuple(
-            Place(place.factory or 0, place.name, place.factory, place.accuracy, figures=place.figures or {})
+            PlaceFigures(place.factory or 0, place.name, place.factory, place.accuracy, figures=place.figures or {})
             for place in record.factories or ()
         ),
         figures=record.device_accuracy,
@@ -129,7 +129,7 @@ def summed(found: Sequence[Evaluation]) -> Matrix:
 
 
 def by_place(
-    found: Sequence[Evaluation], pick: Callable[[Evaluation], Sequence[Place]], figure: Figure = ACCURACY
+    found: Sequence[Evaluation], pick: Callable[[Evaluation], Sequence[PlaceFigures]], figure: Figure = ACCURACY
 ) -> dict[tuple[int, str | None, int | None], list[float]]:
     """Return a figure of each device or factory, one per evaluation that has it.
 
@@ -207,8 +207,8 @@ class Round:
     wall_s: float = 0.0
     participants: int = 0
     lost: int = 0
-    spent: Price | None = None
-    normalised: Price | None = None
+    spent: NetworkCost | None = None
+    normalised: NetworkCost | None = None
     macro_f1: float | None = None
     figures: Mapping[str, float | None] | None = None
     headlines: Mapping[str, Spread] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Device:
+class ListedDevice:
     """A device's factory, its number of samples, how many of each class it holds, its name if any, its number."""
 
     factory: int
@@ -239,7 +239,7 @@ class Park:
 
     dataset: str
     classes: tuple[str, ...]
-    devices: tuple[Device, ...]
+    devices: tuple[ListedDevice, ...]
     factories: int
     test_samples: int
     of_devices: int
@@ -414,7 +414,7 @@ def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
         SettingError: there is no finished round, or a line is damaged.
     """
     rounds: list[Round] = []
-    spent: Price | None = Price()
+    spent: NetworkCost | None = NetworkCost()
     advice = "Resume the run, or remove the damaged line."
     for number, text in enumerate(_lines(path), start=1):
         if not text.strip():
@@ -434,7 +434,7 @@ def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-def _round(line: LineRecord, spent: Price | None) -> Round:
+def _round(line: LineRecord, spent: NetworkCost | None) -> Round:
     spread, asked = line.by_device, None if line.priced is None else line.priced.normalise
     whole = spread is not None and None not in (spread.p10, spread.p50, spread.p90)
     return Round(
@@ -448,7 +448,7 @@ def _round(line: LineRecord, spent: Price | None) -> Round:
         participants=line.participants or 0,
         lost=line.lost or 0,
         spent=spent,
-        normalised=None if asked is None else Price(asked.seconds, asked.bytes, asked.joules),
+        normalised=None if asked is None else NetworkCost(asked.seconds, asked.bytes, asked.joules),
         macro_f1=line.macro_f1,
         figures=line.figures,
         headlines={name: Spread(s.p10, s.p50, s.p90, s.devices) for name, s in (line.headlines or {}).items()},
@@ -458,7 +458,7 @@ def _round(line: LineRecord, spent: Price | None) -> Round:
 def _park(path: Path) -> Park:
     body = record(ParkRecord, path, "the description of a park")
     devices = tuple(
-        Device(d.factory, d.samples, d.counts, d.name, k if d.device is None else d.device)
+        ListedDevice(d.factory, d.samples, d.counts, d.name, k if d.device is None else d.device)
         for k, d in enumerate(body.devices)
     )
     return Park(

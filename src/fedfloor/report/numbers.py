@@ -65,7 +65,7 @@ UNITS = {
 
 
 @dataclass(frozen=True)
-class Price:
+class NetworkCost:
     """What rounds cost together.
 
     Args:
@@ -79,15 +79,16 @@ class Price:
     joules: float = 0.0
 
 
-def with_round(before: Price | None, priced: PricedRecord | None) -> Price | None:
+def with_round(before: NetworkCost | None, priced: PricedRecord | None) -> NetworkCost | None:
     """Add a round's price, as the ledger has it, to that of the rounds before; None once a round has none.
 
-    >>> with_round(Price(1.0, 5.0), PricedRecord(2.0, joules=0.5, bytes={"edge_cloud_up": 3, "edge_cloud_down": 4}))
-    Price(seconds=3.0, bytes=12.0, joules=0.5)
+    >>> priced = PricedRecord(2.0, joules=0.5, bytes={"edge_cloud_up": 3, "edge_cloud_down": 4})
+    >>> with_round(NetworkCost(1.0, 5.0), priced)
+    NetworkCost(seconds=3.0, bytes=12.0, joules=0.5)
     """
     if before is None or priced is None:
         return None
-    return Price(
+    return NetworkCost(
         before.seconds + (priced.seconds or 0.0),
         before.bytes + float(sum((priced.bytes or {}).values())),
         before.joules + (priced.joules or 0.0),

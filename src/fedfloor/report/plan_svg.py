@@ -41,7 +41,7 @@ STYLE = """
 
 
 @dataclass(frozen=True)
-class Block:
+class Shape:
     """A drawn piece: its size, where the model comes in and goes out, and its SVG with the origin at its top left."""
 
     width: float
@@ -60,7 +60,7 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def moved(block: Block, x: float, y: float) -> str:
+def moved(block: Shape, x: float, y: float) -> str:
     """Return the block's SVG, shifted."""
     return f'<g transform="translate({number(x)} {number(y)})">{block.body}</g>'
 
@@ -144,7 +144,7 @@ def chip(centre: Point, name: str, title: str, tag: str = "", width: float = CHI
     return f"<g><title>{escape(title)}</title>{body}</g>"
 
 
-def cloud(note: str) -> Block:
+def cloud(note: str) -> Shape:
     """Return the cloud: its outline, its name and a note below the name."""
     width, height = max(150.0, wide(note, 6.0) + 60), 66.0
     w, right = width, width - 28
@@ -152,10 +152,10 @@ def cloud(note: str) -> Block:
     bumps = "".join(f"A{number(rx)} {number(ry)} 0 0 1 {number(x)} {number(y)}" for rx, ry, x, y in arcs)
     path = f"M24 {number(height)}{bumps}A20.5 20.5 0 0 1 {number(right + 6)} {number(height)}Z"
     lines = write(w / 2, 42 if note else 46, "cloud", "name") + (write(w / 2, 57, note, "soft") if note else "")
-    return Block(w, height, (w / 2 - 8, 4), (w / 2 + 8, 4), f'<path class="box" d="{path}"/>{lines}')
+    return Shape(w, height, (w / 2 - 8, 4), (w / 2 + 8, 4), f'<path class="box" d="{path}"/>{lines}')
 
 
-def station(site: Site, note: str, relay: bool, name: str) -> Block:
+def station(site: Site, note: str, relay: bool, name: str) -> Shape:
     """Return a site: the cloud, or a box for an edge, named by its factory; an edge that only relays is dashed."""
     if site.kind == "cloud":
         return cloud(note)
@@ -163,7 +163,7 @@ def station(site: Site, note: str, relay: bool, name: str) -> Block:
     height = 40.0 if note else 26.0
     body = box(0, 0, width, height, "box dashed" if relay else "box", 9)
     body += write(width / 2, 17, name, "name") + (write(width / 2, 32, note, "soft") if note else "")
-    return Block(width, height, (width / 2 - 8, 0), (width / 2 + 8, 0), f"<g>{body}</g>")
+    return Shape(width, height, (width / 2 - 8, 0), (width / 2 + 8, 0), f"<g>{body}</g>")
 
 
 RELAY = "passed on"  # the rule of a Parallel that the picture adds where an edge only relays
@@ -189,12 +189,12 @@ class Pen:
     names: Names = NUMBERED
     chip: float = CHIP_W
 
-    def station(self, site: Site, note: str, relay: bool = False) -> Block:
+    def station(self, site: Site, note: str, relay: bool = False) -> Shape:
         """Draw the cloud or an edge; see :func:`fedfloor.report.plan_svg.station`."""
         return station(site, note, relay, self.names.site(site.kind, site.index))
 
 
-def draw(node: Node, pen: Pen, room: float, here: Site) -> Block:
+def draw(node: Node, pen: Pen, room: float, here: Site) -> Shape:
     """Draw a node.
 
     Args:
@@ -265,20 +265,20 @@ def with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
     return replace(node, children=tuple(relays))
 
 
-def under(top: Block, blocks: list[Block], room: float) -> Block:
+def under(top: Shape, blocks: list[Shape], room: float) -> Shape:
     """Draw a site with blocks below it: the model goes out to each and comes back from each."""
     rows = _rows(blocks, room)
     return _swings(top, rows[0]) if len(rows) == 1 else _lanes(top, rows)
 
 
-def _train(node: Train, pen: Pen) -> Block:
+def _train(node: Train, pen: Pen) -> Shape:
     if node.site.kind == "device":
         return _visit(node, pen)
     tag = pen.tags.get(work_words(node.work), "")
     return pen.station(node.site, f"trains here ({tag})" if tag else "trains here")
 
 
-def _parallel(node: Parallel, pen: Pen, room: float) -> Block:
+def _parallel(node: Parallel, pen: Pen, room: float) -> Shape:
     relay = node.mix == RELAY
     top = pen.station(node.at, "" if relay else mix_words(node), relay)
     shown = node.children[: pen.limit]
@@ -289,29 +289,29 @@ def _parallel(node: Parallel, pen: Pen, room: float) -> Block:
     return under(top, blocks, room)
 
 
-def _more(hidden: int) -> Block:
+def _more(hidden: int) -> Shape:
     words = f"… and {hidden} more"
     width = wide(words) + 12
-    return Block(width, 26, (width / 2 - 7, 0), (width / 2 + 7, 0), write(width / 2, 17, words, "soft"))
+    return Shape(width, 26, (width / 2 - 7, 0), (width / 2 + 7, 0), write(width / 2, 17, words, "soft"))
 
 
-def _repeat(node: Repeat, pen: Pen, room: float, here: Site) -> Block:
+def _repeat(node: Repeat, pen: Pen, room: float, here: Site) -> Shape:
     if isinstance(node.child, Sequence) and is_chain(node.child) and node.times > 1:
         return _chain(node.child, pen, room, node.times, "ticks" if node.tick else "laps")
     return _framed(draw(node.child, pen, max(room - 28, 184.0), here), times_words(node))
 
 
-def _framed(inner: Block, words: str) -> Block:
+def _framed(inner: Shape, words: str) -> Shape:
     width = max(inner.width + 28, wide(words, 6.0) + 24)
     left, top = (width - inner.width) / 2, 12.0
     height = inner.height + top + 30
     body = box(0.6, 0.6, width - 1.2, height - 1.2, "frame", 12) + moved(inner, left, top)
     body += write(width / 2, height - 11, words, "soft")
     into, out = (inner.into[0] + left, inner.into[1] + top), (inner.out[0] + left, inner.out[1] + top)
-    return Block(width, height, into, out, body)
+    return Shape(width, height, into, out, body)
 
 
-def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Block:
+def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
     """Draw steps that are not all visits side by side, joined at the top."""
     blocks, x, top = [], 0.0, 30.0
     shown = steps[: pen.limit]
@@ -322,7 +322,7 @@ def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Block:
     if len(shown) < len(steps):
         blocks.append(_more(len(steps) - len(shown)))
     if not blocks:
-        return Block(60, 26, (23, 0), (37, 0), write(30, 17, "nothing", "soft"))
+        return Shape(60, 26, (23, 0), (37, 0), write(30, 17, "nothing", "soft"))
     body, starts = "", []
     for block in blocks:
         starts.append(x)
@@ -335,10 +335,10 @@ def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Block:
     first, last = blocks[0], blocks[-1]
     out = (starts[-1] + last.out[0], top + last.out[1])
     height = top + max(block.height for block in blocks)
-    return Block(x - 2 * GAP, height, (first.into[0], top + first.into[1]), out, body)
+    return Shape(x - 2 * GAP, height, (first.into[0], top + first.into[1]), out, body)
 
 
-def _crowd(pen: Pen, top: Block, lines: list[str], devices: tuple[int, ...], edge: str, answer: str) -> Block:
+def _crowd(pen: Pen, top: Shape, lines: list[str], devices: tuple[int, ...], edge: str, answer: str) -> Shape:
     """Draw a site and a box of devices as dots: one arrow there and, where something comes back, one back."""
     shown = min(len(devices), 100)
     columns = min(20, max(10, math.ceil(math.sqrt(2 * shown))))
@@ -358,11 +358,11 @@ def _crowd(pen: Pen, top: Block, lines: list[str], devices: tuple[int, ...], edg
     if shown < len(devices):
         body += write(width / 2, height - 7, f"… and {len(devices) - shown} more", "soft")
     body = f"<g><title>devices {escape(pen.names.many(devices, NAMED))}</title>{body}</g>"
-    panel = Block(width, height, (width / 2 - 8, 0), (width / 2 + 8, 0), body)
+    panel = Shape(width, height, (width / 2 - 8, 0), (width / 2 + 8, 0), body)
     return _swings(top, [panel], "out" if answer == "back" else "out dotted", answer)
 
 
-def _rows(blocks: list[Block], room: float) -> list[list[Block]]:
+def _rows(blocks: list[Shape], room: float) -> list[list[Shape]]:
     total = sum(block.width + _gap(block) for block in blocks)
     most = max(1, math.ceil(total / max(room, 1.0)))
     short, longer = divmod(len(blocks), most)
@@ -371,15 +371,15 @@ def _rows(blocks: list[Block], room: float) -> list[list[Block]]:
     return [blocks[a:b] for a, b in zip([0, *ends], ends, strict=False)] or [[]]
 
 
-def _gap(block: Block) -> float:
+def _gap(block: Shape) -> float:
     return 8.0 if block.width < 50 else GAP
 
 
-def _row_width(row: list[Block]) -> float:
+def _row_width(row: list[Shape]) -> float:
     return sum(block.width + _gap(block) for block in row) - (_gap(row[-1]) if row else 0)
 
 
-def _swings(top: Block, row: list[Block], out: str = "out", back: str = "back") -> Block:
+def _swings(top: Shape, row: list[Shape], out: str = "out", back: str = "back") -> Shape:
     """Draw one row below a site, joined to it by curves."""
     width = max(top.width, _row_width(row))
     left = (width - top.width) / 2
@@ -400,10 +400,10 @@ def _swings(top: Block, row: list[Block], out: str = "out", back: str = "back") 
         x += block.width + _gap(block)
     height = y + max((block.height for block in row), default=0)
     into, exit_ = (left + top.into[0], top.into[1]), (left + top.out[0], top.out[1])
-    return Block(width, height, into, exit_, body)
+    return Shape(width, height, into, exit_, body)
 
 
-def _lanes(top: Block, rows: list[list[Block]]) -> Block:
+def _lanes(top: Shape, rows: list[list[Shape]]) -> Shape:
     """Draw several rows below a site: a lane above each row, out by the left margin and back by the right one."""
     inner = max(top.width, *(_row_width(row) for row in rows))
     margin, y = 20.0, top.height + 44
@@ -430,20 +430,20 @@ def _lanes(top: Block, rows: list[list[Block]]) -> Block:
     body += polyline(((centre + 8, lanes[0] - 19), (centre + 8, top.height + 1)), "back")
     left = (width - top.width) / 2
     into, out = (left + top.into[0], top.into[1]), (left + top.out[0], top.out[1])
-    return Block(width, y - 46, into, out, moved(top, left, 0) + body)
+    return Shape(width, y - 46, into, out, moved(top, left, 0) + body)
 
 
 # -- chains and rings -------------------------------------------------------------------------------------------------
 
 
-def _visit(node: Train, pen: Pen) -> Block:
+def _visit(node: Train, pen: Pen) -> Shape:
     """Draw one device."""
     body = _chip(node, (pen.chip / 2, CHIP_H / 2), pen)
     height = CHIP_H
     if node.radio:
         height += 14
         body += write(pen.chip / 2, CHIP_H + 11, f"ch {node.radio.channel}", "soft")
-    return Block(pen.chip, height, (pen.chip / 2 - 7, 0), (pen.chip / 2 + 7, 0), body)
+    return Shape(pen.chip, height, (pen.chip / 2 - 7, 0), (pen.chip / 2 + 7, 0), body)
 
 
 def _chip(node: Train, centre: Point, pen: Pen) -> str:
@@ -453,7 +453,7 @@ def _chip(node: Train, centre: Point, pen: Pen) -> str:
     return chip(centre, name, title, pen.tags.get(work_words(node.work), ""), pen.chip)
 
 
-def _chain(node: Sequence, pen: Pen, room: float, times: int = 1, unit: str = "") -> Block:
+def _chain(node: Sequence, pen: Pen, room: float, times: int = 1, unit: str = "") -> Shape:
     """Draw a chain of visits; with ``times`` above 1 a loop that is walked so many times."""
     visits = [child for child in node.children if isinstance(child, Train)]
     stops: list[Train | int] = list(visits)
@@ -471,7 +471,7 @@ def _stop(stop: Train | int, centre: Point, pen: Pen) -> str:
     return _chip(stop, centre, pen)
 
 
-def _ring(stops: list[Train | int], pen: Pen, times: int, unit: str) -> Block:
+def _ring(stops: list[Train | int], pen: Pen, times: int, unit: str) -> Shape:
     """Draw a closed loop: down on the left, up on the right, so that it starts and ends at the top."""
     left, right = (len(stops) + 1) // 2, len(stops) // 2
     chip_w = pen.chip
@@ -493,12 +493,12 @@ def _ring(stops: list[Train | int], pen: Pen, times: int, unit: str) -> Block:
         words += write((chip_w + across) / 2, (low + high) / 2 + 12, unit, "soft")
     height = low + CHIP_H / 2 + (20 if left == 1 else 0)
     width = across + chip_w
-    return Block(
+    return Shape(
         width, height, (chip_w / 2 - 7, 0), (places[-1][0] + 7, places[-1][1] - CHIP_H / 2), arrows + chips + words
     )
 
 
-def _winding(stops: list[Train | int], pen: Pen, room: float, loop: str) -> Block:
+def _winding(stops: list[Train | int], pen: Pen, room: float, loop: str) -> Shape:
     """Draw a line that winds down; it leaves by the right margin and, if it is a loop, closes by the left one."""
     step_x = pen.chip + GAP_X
     narrow = len(stops) <= 12 and room < len(stops) * step_x
@@ -530,7 +530,7 @@ def _winding(stops: list[Train | int], pen: Pen, room: float, loop: str) -> Bloc
             (first[0] - pen.chip / 2 - 3, first[1]),
         )
         body += polyline(track, "hand") + write(width / 2, floor + 32, loop, "soft")
-    return Block(width, height, (places[0][0] - 7, 0), (width - 2, 0), body)
+    return Shape(width, height, (places[0][0] - 7, 0), (width - 2, 0), body)
 
 
 MOST_LEAVES = 100
@@ -562,7 +562,7 @@ def svg(node: Node, factory_of: Callable[[int], int] | None = None, names: Names
     return _sheet(block, f"One round as a plan: {heading(node, names)}", works, tags)
 
 
-def _sheet(block: Block, title: str, works: list[str], tags: dict[str, str]) -> str:
+def _sheet(block: Shape, title: str, works: list[str], tags: dict[str, str]) -> str:
     notes = [f"{tags[words]}: {words}" if tags else f"each visit: {words}" for words in works[:6]]
     if len(works) > 6:
         notes.append(f"… and {len(works) - 6} more settings")
@@ -592,7 +592,7 @@ def _sheet(block: Block, title: str, works: list[str], tags: dict[str, str]) -> 
     )
 
 
-def _has(block: Block, kind: str) -> bool:
+def _has(block: Shape, kind: str) -> bool:
     return f'<path class="{kind}' in block.body
 
 

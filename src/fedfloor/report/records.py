@@ -34,7 +34,7 @@ Part = str | dict[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class PartsRecord:
     """The parts that a table of an experiment exchanges: a name, or a table with ``kind``."""
 
     objective: Part = None
@@ -44,7 +44,7 @@ class Parts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodRecord(Parts):
+class MethodRecord(PartsRecord):
     """``[method]`` of ``experiment.toml``."""
 
     name: str
@@ -66,7 +66,7 @@ class ExperimentRecord:
     seed: int
     name: str | None = None
     rounds: int | None = None
-    methods: dict[str, Parts] = field(default_factory=dict)
+    methods: dict[str, PartsRecord] = field(default_factory=dict)
     evaluate: EvaluateRecord = field(default_factory=EvaluateRecord)
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
 from fedfloor.report.groups import CLASSES, Group, contestants, judged, placed, spoken, task
-from fedfloor.report.ledger import Park, Place, Run, by_place, summed
+from fedfloor.report.ledger import Park, PlaceFigures, Run, by_place, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
@@ -105,7 +105,7 @@ def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
     finals = [[run.evaluation for run in group.runs if run.evaluation] for group in found]
     of = placed(words.members(found))
     columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices, of).items()} for one in finals]
-    every: dict[int, Place] = {place.number: place for one in finals for e in one for place in e.devices}
+    every: dict[int, PlaceFigures] = {place.number: place for one in finals for e in one for place in e.devices}
     names = found[0].runs[0].park.names
     halls = {place.factory: place.name for one in finals for e in one for place in e.factories if place.name}
     rows = []
