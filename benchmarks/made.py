@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from fedfloor.data.dataset import Pool, pooled
+from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine.team import Team
 from fedfloor.park.park import Park
 from fedfloor.tasks.regression import Regression
@@ -42,8 +42,8 @@ def park(
     else:
         mixes = rng.dirichlet(np.full(classes, skew), devices)
         y = np.concatenate([rng.choice(classes, samples, p=mix) for mix in mixes])
-    unseen = Pool(rng.integers(0, 256, (tests, *shape), dtype=np.uint8), rng.integers(0, classes, tests))
-    data = pooled("random", tuple(map(str, range(classes))), Pool(x, y), unseen, digest="")
+    unseen = SamplePool(rng.integers(0, 256, (tests, *shape), dtype=np.uint8), rng.integers(0, classes, tests))
+    data = pooled("random", tuple(map(str, range(classes))), SamplePool(x, y), unseen, digest="")
     parts = tuple(np.arange(k * samples, (k + 1) * samples) for k in range(devices))
     return Park(data, parts, np.arange(devices, dtype=np.int32) % factories)
 
@@ -61,7 +61,7 @@ def sensors(shape: tuple[int, int], devices: int, samples: int, tests: int = 1) 
     target = rng.uniform(0, 125, (total + tests, 1)).astype(np.float32)
     task = Regression().fitted(target)
     bins, names = task.bin(target), tuple(map(str, range(len(task.edges) + 1)))
-    data = pooled("random", names, Pool(x[:total], bins[:total]), Pool(x[total:], bins[total:]), digest="")
+    data = pooled("random", names, SamplePool(x[:total], bins[:total]), SamplePool(x[total:], bins[total:]), digest="")
     data = replace(data, task=task, target=target[:total], target_test=target[total:])
     parts = tuple(np.arange(k * samples, (k + 1) * samples) for k in range(devices))
     return Park(data, parts, np.zeros(devices, np.int32))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfloor.data.dataset import Pool, pooled
+from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import run
@@ -48,8 +48,8 @@ def park(
     total = sum(sizes)
     y = rng.integers(0, classes, total)
     y[: sizes[0]] %= max(1, classes - 1)
-    train = Pool(rng.integers(0, 256, (total, *shape), dtype=np.uint8), y)
-    test = Pool(rng.integers(0, 256, (tests, *shape), dtype=np.uint8), rng.integers(0, classes, tests))
+    train = SamplePool(rng.integers(0, 256, (total, *shape), dtype=np.uint8), y)
+    test = SamplePool(rng.integers(0, 256, (tests, *shape), dtype=np.uint8), rng.integers(0, classes, tests))
     names = tuple(f"class {c}" for c in range(classes))
     parts = np.split(rng.permutation(total), np.cumsum(sizes)[:-1])
     of = np.zeros(len(sizes), np.int32) if factory_of is None else np.array(factory_of, np.int32)

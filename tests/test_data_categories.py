@@ -15,7 +15,7 @@ from commands import Command
 from fedfloor.config import from_table
 from fedfloor.data.files import own
 from fedfloor.data.proposals import values_beyond
-from fedfloor.data.reading import Columns, OneHot, Own, Reading
+from fedfloor.data.reading import Columns, DeviceReading, OneHot, Reading
 from fedfloor.deploy import facts
 from fedfloor.deploy import own as own_of
 from fedfloor.deploy.settings import Address, DataSource, DeviceSettings
@@ -155,7 +155,7 @@ def test_a_device_reads_its_texts_as_the_park_does(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("device,material,heat,label\na,alu,1,ok\na,gold,2,ok\n")
     columns = Columns(categories={"material": OneHot(("alu", "brass", "steel"))})
-    data = own.load(path, Own(columns=columns, classes=("crack", "ok")), 0)
+    data = own.load(path, DeviceReading(columns=columns, classes=("crack", "ok")), 0)
     assert data.take(np.arange(2), 0)[:, 1:].tolist() == [[1, 0, 0], [0, 0, 0]]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfloor.data.dataset import LETTERS_AND_DIGITS, Pool, pooled
+from fedfloor.data.dataset import LETTERS_AND_DIGITS, SamplePool, pooled
 
 
 def test_names_of_the_62_characters() -> None:
@@ -14,7 +14,7 @@ def test_names_of_the_62_characters() -> None:
 def test_pooled_takes_by_number_whoever_asks() -> None:
     x = np.arange(24, dtype=np.uint8).reshape(4, 1, 2, 3)
     y = np.array([0, 1, 0, 1])
-    data = pooled("tiny", ("a", "b"), Pool(x, y), Pool(x[:1], y[:1]), "digest")
+    data = pooled("tiny", ("a", "b"), SamplePool(x, y), SamplePool(x[:1], y[:1]), "digest")
     assert data.shape == (1, 2, 3)
     assert not data.rendered
     for device in (0, 9):

@@ -13,7 +13,7 @@ import pytest
 
 import fedfloor
 from fedfloor import write_report
-from fedfloor.data.dataset import Owned, Pool, pooled
+from fedfloor.data.dataset import Owned, SamplePool, pooled
 from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.deploy import facts
@@ -52,8 +52,10 @@ def test_accuracy_by_class_leaves_out_what_has_no_samples() -> None:
 
 def owned_park() -> Park:
     """Devices 0, 1 in factory 1 and device 2 in factory 0, with 2, 1 and 1 test samples of their own."""
-    train = Pool(np.zeros((6, 1, 2, 2), np.uint8), np.array([0, 1, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2], np.int32))
-    test = Pool(np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 2], np.int32))
+    train = SamplePool(
+        np.zeros((6, 1, 2, 2), np.uint8), np.array([0, 1, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2], np.int32)
+    )
+    test = SamplePool(np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 2], np.int32))
     owned = Owned(("a", "b", "c"), np.array([1, 1, 0], np.int32), ("north", "south"))
     data = pooled("tiny", ("x", "y"), train, test, "", owned)
     parts = tuple(np.flatnonzero(train.owner == k) for k in range(3))

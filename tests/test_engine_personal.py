@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import fedfloor
 from commands import Command, lines
 from fedfloor import config
-from fedfloor.data.dataset import Pool, pooled
+from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine import evaluate as evaluation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate
@@ -35,9 +35,9 @@ OWNERS = (0, 0, 1, 2, 3)
 def owned(owner_test: tuple[int, ...] = OWNERS, pixels: int = 0) -> Park:
     """Devices 0, 1, 2 with two samples each; test samples of theirs and of owner 3, who is no device."""
     rng, n = np.random.default_rng(0), len(owner_test)
-    train = Pool(rng.integers(0, 1 + pixels, (8, 1, 2, 2), dtype=np.uint8), np.array([0, 1] * 4),
+    train = SamplePool(rng.integers(0, 1 + pixels, (8, 1, 2, 2), dtype=np.uint8), np.array([0, 1] * 4),
                  np.repeat(np.arange(4, dtype=np.int32), 2))  # fmt: skip
-    test = Pool(rng.integers(0, 1 + pixels, (n, 1, 2, 2), dtype=np.uint8), np.arange(n) % 2,
+    test = SamplePool(rng.integers(0, 1 + pixels, (n, 1, 2, 2), dtype=np.uint8), np.arange(n) % 2,
                 np.array(owner_test, np.int32))  # fmt: skip
     data = pooled("tiny", ("x", "y"), train, test, "")
     return Park(data, tuple(np.array([2 * k, 2 * k + 1]) for k in range(3)), np.zeros(3, np.int32))

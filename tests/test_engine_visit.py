@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator
-from fedfloor.data.dataset import Pool, pooled
+from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Trained, train
@@ -105,7 +105,7 @@ def test_many_small_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -
 
 def two_pixels(y: tuple[int, ...] = (0, 1)) -> Engine:
     """Logistic regression with zero weights on the pictures (1, 0) and (0, 1)."""
-    pool = Pool(np.array([[[[255, 0]]], [[[0, 255]]]], np.uint8), np.array(y))
+    pool = SamplePool(np.array([[[[255, 0]]], [[[0, 255]]]], np.uint8), np.array(y))
     of = engine(Park(pooled("two", ("a", "b"), pool, pool, ""), (np.arange(2),), np.zeros(1, np.int32)), "logistic")
     of.network.flat.zero_()
     return of

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.data.dataset import Dataset, Pool, pooled
+from fedfloor.data.dataset import Dataset, SamplePool, pooled
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from fedfloor.park.described import describe, device_accuracy, digest_tests
@@ -22,7 +22,7 @@ def tiny() -> Dataset:
     x = rng.integers(0, 256, (12, 2, 3, 3), dtype=np.uint8)
     x[:, 1] //= 2
     y = np.arange(12) % 3
-    return pooled("tiny", ("a", "b", "c"), Pool(x, y), Pool(x[:5], y[:5]), "digest")
+    return pooled("tiny", ("a", "b", "c"), SamplePool(x, y), SamplePool(x[:5], y[:5]), "digest")
 
 
 def tiny_park(dataset: Dataset | None = None, **settings: object) -> Park:
@@ -96,7 +96,7 @@ def test_sums_per_device_give_the_pooled_statistics() -> None:
 def test_a_constant_channel_is_not_divided_by_zero() -> None:
     x = np.full((12, 1, 2, 2), 7, np.uint8)
     y = np.arange(12) % 3
-    park = tiny_park(pooled("flat", ("a", "b", "c"), Pool(x, y), Pool(x, y), ""))
+    park = tiny_park(pooled("flat", ("a", "b", "c"), SamplePool(x, y), SamplePool(x, y), ""))
     mean, std = mean_and_deviation(park, "standard")
     assert mean[0] == pytest.approx(7 / 255)
     assert std.tolist() == [1.0]

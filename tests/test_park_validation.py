@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedfloor
 from commands import lines
-from fedfloor.data.dataset import Dataset, Indices, Pool, pooled
+from fedfloor.data.dataset import Dataset, Indices, SamplePool, pooled
 from fedfloor.data.files import own
 from fedfloor.data.made.labels import labels
 from fedfloor.data.reading import Reading, TimeSplit, Window
@@ -52,7 +52,9 @@ def numbered(sizes: list[int], *, owners: bool = False) -> tuple[Dataset, list[I
     n = sum(sizes)
     x = np.arange(4 * n, dtype=np.uint32).view(np.uint8).reshape(n, 4, 2, 2)
     owner = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes) if owners else None
-    data = pooled("numbered", ("a", "b", "c"), Pool(x, np.arange(n) % 3, owner), Pool(x[:1], np.zeros(1, int)), "")
+    data = pooled(
+        "numbered", ("a", "b", "c"), SamplePool(x, np.arange(n) % 3, owner), SamplePool(x[:1], np.zeros(1, int)), ""
+    )
     order = np.arange(n) if owners else np.random.default_rng(n).permutation(n)
     return poisoned(data), np.split(order, np.cumsum(sizes)[:-1])
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedfloor.park.local
 import fedfloor.park.park
 from commands import Command, lines
-from fedfloor.data.dataset import Pool, pooled
+from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.data.made.procedural import Procedural, labels, procedural
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build
@@ -71,7 +71,7 @@ def test_local_sets_that_lie_in_order_keep_no_samples() -> None:
 @given(parts=sets, owners=st.lists(st.integers(0, 2), min_size=51, max_size=51))
 def test_owners_and_counts_are_those_of_each_device_by_itself(parts: list[list[int]], owners: list[int]) -> None:
     owner, y = np.array(owners, np.int32), np.arange(51) % 4
-    pool = Pool(np.zeros((51, 1, 1, 1), np.uint8), y, owner)
+    pool = SamplePool(np.zeros((51, 1, 1, 1), np.uint8), y, owner)
     park = Park(
         pooled("x", tuple("abcd"), pool, pool, ""), [np.array(p) for p in parts], np.zeros(len(parts), np.int32)
     )

@@ -189,7 +189,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class SamplePool:
     """Samples in one contiguous array, in memory or mapped into it, so that processes share its pages.
 
     Args:
@@ -206,11 +206,11 @@ class Pool:
 
 
 def pooled(
-    name: str, classes: tuple[str, ...], train: Pool, test: Pool, digest: str, owned: Owned | None = None
+    name: str, classes: tuple[str, ...], train: SamplePool, test: SamplePool, digest: str, owned: Owned | None = None
 ) -> Dataset:
     """Make a data set of two arrays of samples, whose ``take`` is ``x[indices]``.
 
-    >>> ones = Pool(np.ones((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]))
+    >>> ones = SamplePool(np.ones((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]))
     >>> pooled("tiny", ("a", "b"), ones, ones, "").take(np.array([2, 0]), 0).shape
     (2, 1, 2, 2)
     """

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order, sources
 from fedfloor.data.files.sheet import looks_like_time
-from fedfloor.data.files.tree import Found, named, of_file, stem_of, walk
+from fedfloor.data.files.tree import DataFile, named, of_file, stem_of, walk
 from fedfloor.data.reading import DEVICE
 from fedfloor.errors import SettingError
 
@@ -192,7 +192,7 @@ def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
     return f"{DEVICE}{sign}{'20' if any(sign in name for name in devices) else ''}*", devices
 
 
-def check_levels(files: Sequence[Found], given: Mapping[str, Any]) -> None:
+def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:
     """Check that files in a folder each are recordings of that device, where nothing else may be read from them.
 
     Raises:
@@ -220,7 +220,7 @@ def check_levels(files: Sequence[Found], given: Mapping[str, Any]) -> None:
     )
 
 
-def layout_of(data: Dataset, files: Sequence[Found], given: Mapping[str, Any]) -> str:
+def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]) -> str:
     """Return the layout that a folder was read with."""
     if given.get("device", "folder") != "folder":
         return ""

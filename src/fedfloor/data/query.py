@@ -34,7 +34,7 @@ Record = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Address:
+class DatabaseAddress:
     """Where a query goes.
 
     Args:
@@ -55,7 +55,7 @@ class Address:
         return text
 
 
-def address(url: str, environment: Mapping[str, str] = os.environ) -> Address:
+def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAddress:
     """Read an address whose ``$NAME`` and ``${NAME}`` stand for environment variables.
 
     Raises:
@@ -83,7 +83,7 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> Address:
     values += [text for _, text in parse_qsl(parts.query)]
     whole = VARIABLE.sub(lambda match: quote(value(match), safe=""), url)
     public_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return Address(
+    return DatabaseAddress(
         whole, VARIABLE.sub("…", public_url), tuple({*values, *(quote(text, safe="") for text in values)} - {""})
     )
 
@@ -157,7 +157,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
 
 
 @contextmanager
-def _sql(where: Address, text: str) -> Iterator[Iterator[Record]]:
+def _sql(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
     """Yield the rows of a query in SQL."""
     try:
         import sqlalchemy
@@ -201,7 +201,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _influx(where: Address, text: str) -> Iterator[Iterator[Record]]:
+def _influx(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
     """Yield the rows of a query in Flux."""
     try:
         from influxdb_client.client.influxdb_client import InfluxDBClient

@@ -363,7 +363,7 @@ def _is_encoding(name: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Own(Reading):
+class DeviceReading(Reading):
     """How a single device's own data are read: none of them are for testing, and one class is enough."""
 
     whole: ClassVar[bool] = True

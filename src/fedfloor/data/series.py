@@ -25,7 +25,7 @@ NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false", "")  # names that t
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TaskTargets:
     """What is asked of samples.
 
     Args:
@@ -118,7 +118,7 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
     return known[0]
 
 
-def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
+def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> TaskTargets:
     """Return what a task asks of samples.
 
     Raises:
@@ -132,25 +132,25 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
             raise SettingError(f"{name}: its labels are classes, and data.task = 'regression' predicts numbers.")
         target = rows.target[cut.last]
         if reading.whole:  # a device's own samples: its task is that of all devices
-            return Asked(task, classes, np.zeros(len(target), np.int64), target)
+            return TaskTargets(task, classes, np.zeros(len(target), np.int64), target)
         fitted = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
         called, y = names_of(fitted.edges, reading.classes), fitted.bin(target)
         _check_falls(name, task, rows)
         _check_ranges(name, reading, called, y, target[:, 0])
-        return Asked(fitted, called, y, target)
+        return TaskTargets(fitted, called, y, target)
     if isinstance(task, Forecasting):
         return _forecast(name, task, rows, cut, reading, inputs)
     y = rows.y[cut.last].astype(np.int64)
     if isinstance(task, Reconstruction):
         length = reading.window.length if reading.window else rows.x.shape[2] if rows.x.ndim == 3 else 1
-        return Asked(replace(task, rows=length), CLASSES, (y != _normal(name, classes, task)).astype(np.int64))
+        return TaskTargets(replace(task, rows=length), CLASSES, (y != _normal(name, classes, task)).astype(np.int64))
     if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
         raise SettingError(
             f"{name}: every training sample is '{classes[y[train][0]]}'. There are other classes, but no training "
             'sample is one of them: try [data] split = { kind = "random" }, another share for testing, or other '
             f"windows. {ONE_CLASS}"
         )
-    return Asked(task, classes, y)
+    return TaskTargets(task, classes, y)
 
 
 def _named(task: Regression, many: int, reading: Reading, inputs: Inputs) -> Regression:
@@ -202,7 +202,7 @@ def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Label
         )
 
 
-def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> Asked:
+def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> TaskTargets:
     if rows.x.ndim != 2 or rows.x.dtype != np.float32:
         raise SettingError(f"{name}: pictures and ready-made windows have no rows ahead of them to forecast.")
     unknown = next((sensor for sensor in task.sensors if sensor not in inputs.columns), None)
@@ -223,7 +223,7 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
         )
     flat = target.reshape(len(target), -1).astype(np.float32)
     if reading.whole:
-        return Asked(task, (), np.zeros(len(flat), np.int64), flat)
+        return TaskTargets(task, (), np.zeros(len(flat), np.int64), flat)
     constant = np.ptp(target[~cut.test].swapaxes(1, 2).reshape(-1, len(sensors)), axis=0) == 0
     if constant.any():
         still = [sensors[i] for i in np.flatnonzero(constant)]
@@ -235,7 +235,7 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
     naive = np.repeat(_naive(values, rows, cut, task.season or 1), task.horizon)
     fitted = task.fitted(flat[~cut.test], naive=naive.tolist())
     fitted = replace(fitted, sensors=tuple(sensors))
-    return Asked(fitted, names_of(fitted.edges), fitted.bin(flat), flat)
+    return TaskTargets(fitted, names_of(fitted.edges), fitted.bin(flat), flat)
 
 
 def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> NDArray[np.float64]:
@@ -316,7 +316,7 @@ def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, m
 
 
 def _dataset(
-    name: str, targets: Asked, rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str
+    name: str, targets: TaskTargets, rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str
 ) -> Dataset:  # fmt: skip
     train, start, start_test = ~cut.test, cut.start[~cut.test], cut.start[cut.test]
     last, last_test = cut.last[train], cut.last[cut.test]

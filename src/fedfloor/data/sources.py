@@ -173,7 +173,7 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LoadRequest:
     """What is asked of a data set.
 
     Args:
@@ -217,7 +217,7 @@ class Source:
     classes: int
     files: tuple[str, ...]
     authors: str
-    load: Callable[[Wanted], Dataset]
+    load: Callable[[LoadRequest], Dataset]
     counted: Callable[[Path], tuple[int, int] | None] = lambda _: None
     sensors: bool = False
     natural: bool = False
@@ -381,7 +381,7 @@ def load(
             f"data set '{name}': looked in {folder}, which does not exist. {_how(name, folder)}, or set FEDFLOOR_DATA "
             "to the folder that holds it. The data set 'labels' needs no download."
         )
-    return source.load(Wanted(name, folder, devices or 0, samples_per_device, seed, reading, like))
+    return source.load(LoadRequest(name, folder, devices or 0, samples_per_device, seed, reading, like))
 
 
 def looked_in(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Dataset, Labels, Made, Owned, Pool, Values, pooled
+from fedfloor.data.dataset import Dataset, Labels, Made, Owned, SamplePool, Values, pooled
 from fedfloor.data.files import own
 from fedfloor.data.files.encode import described
 from fedfloor.data.files.npz import samples
-from fedfloor.data.reading import Own
+from fedfloor.data.reading import DeviceReading
 from fedfloor.deploy.facts import Facts, apply_found
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
@@ -146,7 +146,7 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
     task = facts.task  # its bins are ranges of all devices' targets, or normal and anomaly: no column names them
     classes = () if task is not None and (task.targets > 0 or task.calibrates) else facts.classes
     other = {"columns": columns, "format": None, "classes": classes, "split": None, "test": None}
-    reading = Own(**(experiment.data.settings() | other))
+    reading = DeviceReading(**(experiment.data.settings() | other))
     found = own.load(Path(str(source.path)), reading, experiment.seed, settings.name)
     if task is not None:
         found = replace(found, task=task)
@@ -191,8 +191,8 @@ def _seeing(sense: Callable[[int], Seen], done: Normalised | None, device: int) 
     return lru_cache(maxsize=1)(lambda tick: (done.apply(sense(tick)[0], device), sense(tick)[1]))
 
 
-def _none(x: Values) -> Pool:
-    return Pool(x[:0], np.zeros(0, np.int64))
+def _none(x: Values) -> SamplePool:
+    return SamplePool(x[:0], np.zeros(0, np.int64))
 
 
 def _fits(where: str, data: Dataset, facts: Facts) -> None:
@@ -241,7 +241,7 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
         raise SettingError(f"function '{name}' yields {len(y)} samples; [data] stream window = {stream.holds(len(y))}.")
     digest = hashlib.sha256(np.ascontiguousarray(x).data)
     digest.update(y.tobytes())
-    data = pooled(facts.name, facts.classes, Pool(x, y), _none(x), digest.hexdigest())
+    data = pooled(facts.name, facts.classes, SamplePool(x, y), _none(x), digest.hexdigest())
     base = _of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
     keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "told", "normalised")
     static = {key: getattr(base, key) for key in keys}

@@ -42,7 +42,7 @@ class UnfitError(ValueError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnSelection:
     """Which columns of a table are read, by their numbers.
 
     Args:
@@ -90,7 +90,7 @@ def is_parquet(path: Path) -> bool:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def csv_batches(path: Path, wanted: Wanted, *, header: bool) -> Iterator[Batch]:
+def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterator[Batch]:
     """Yield the rows of a CSV file in UTF-8: the same values as row by row, or none.
 
     Raises:
@@ -130,7 +130,7 @@ def csv_batches(path: Path, wanted: Wanted, *, header: bool) -> Iterator[Batch]:
 class _Body:
     """The rows of a CSV file below its header, as a file; watched for what pyarrow and csv read differently."""
 
-    def __init__(self, stream: BinaryIO, wanted: Wanted, *, header: bool) -> None:
+    def __init__(self, stream: BinaryIO, wanted: ColumnSelection, *, header: bool) -> None:
         first = stream.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
         self.delimiter = delimiter_of(first.decode(), wanted.decimal, wanted.delimiter)
         if (
@@ -168,7 +168,7 @@ class _Body:
         self.closed = True
 
 
-def _of_csv(columns: Mapping[int, Any], wanted: Wanted) -> Batch:
+def _of_csv(columns: Mapping[int, Any], wanted: ColumnSelection) -> Batch:
     x = np.empty((len(next(iter(columns.values()))), len(wanted.values)))
     for place_, number in enumerate(wanted.values):
         values = columns[number].to_numpy(zero_copy_only=False)
@@ -188,7 +188,7 @@ def _words(column: Any) -> list[str]:
     return [known[code] for code in coded.indices.to_numpy().tolist()]
 
 
-def _times(column: Any, wanted: Wanted) -> tuple[Form, Floats] | list[str]:
+def _times(column: Any, wanted: ColumnSelection) -> tuple[Form, Floats] | list[str]:
     """Return plain numbers and dates as values; texts otherwise."""
     import pyarrow as pa
 
@@ -279,7 +279,7 @@ def parquet_rows(path: Path, many: int) -> Iterator[tuple[int, list[str]]]:
             return
 
 
-def parquet_batches(path: Path, wanted: Wanted, parse: Parse) -> Iterator[Batch]:
+def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterator[Batch]:
     """Yield the rows of a Parquet file.
 
     Raises:
@@ -295,7 +295,7 @@ def parquet_batches(path: Path, wanted: Wanted, parse: Parse) -> Iterator[Batch]
             before += batch.num_rows
 
 
-def _of_parquet(path: Path, batch: Any, wanted: Wanted, before: int, parse: Parse) -> Batch:
+def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, parse: Parse) -> Batch:
     import pyarrow as pa
 
     x = np.empty((batch.num_rows, len(wanted.values)))

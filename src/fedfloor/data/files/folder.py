@@ -16,7 +16,7 @@ from fedfloor.data.files.encode import describe, encoded, labelled, listed, natu
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
-from fedfloor.data.files.tree import TABLES, Found, Naming, are_labels, check_layout, of_file, walk
+from fedfloor.data.files.tree import TABLES, DataFile, Naming, are_labels, check_layout, of_file, walk
 from fedfloor.data.reading import DEVICE, Reading
 from fedfloor.errors import SettingError
 
@@ -66,7 +66,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     return _load_tables(root, files, reading, seed, own=bool(device))
 
 
-def _with_tests(entries: Sequence[Found], root: Path, given: str) -> list[Found]:
+def _with_tests(entries: Sequence[DataFile], root: Path, given: str) -> list[DataFile]:
     """Return the files of a folder for training, and those of another one for testing."""
     test = expanded(given)
     if not test.is_dir():
@@ -81,7 +81,7 @@ def _with_tests(entries: Sequence[Found], root: Path, given: str) -> list[Found]
     ]
 
 
-def _owned(files: Sequence[Found], reading: Reading) -> tuple[Reading, list[Found]]:
+def _owned(files: Sequence[DataFile], reading: Reading) -> tuple[Reading, list[DataFile]]:
     """Return what tells the devices of tables, and the tables in the folders that matter then.
 
     Where the device is a column there are none, or the factory's; where it is the file, its name stands for a folder.
@@ -103,7 +103,7 @@ def _owned(files: Sequence[Found], reading: Reading) -> tuple[Reading, list[Foun
     return replace(reading, device=way), placed
 
 
-def _device(file: Found, reading: Reading) -> str:
+def _device(file: DataFile, reading: Reading) -> str:
     """Return the name of the device that a table belongs to by its own name."""
     device = of_file(file.path.name, reading.file_name)
     if device is None:
@@ -114,11 +114,11 @@ def _device(file: Found, reading: Reading) -> str:
     return device
 
 
-def _is(file: Found, suffixes: tuple[str, ...]) -> bool:
+def _is(file: DataFile, suffixes: tuple[str, ...]) -> bool:
     return file.path.name.casefold().endswith(suffixes)
 
 
-def _depth(files: Sequence[Found], allowed: range, noun: str, own: bool) -> int:
+def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> int:
     """Return how many folders all files lie in."""
     above = "" if own else "[FACTORY/]DEVICE/"
     wanted = f"{above}LABEL/FILE" + (f" or {above}FILE" if 1 in allowed else "")
@@ -140,7 +140,7 @@ def _depth(files: Sequence[Found], allowed: range, noun: str, own: bool) -> int:
     return len(files[0].folders)
 
 
-def _check_empty(entries: Sequence[Found], depth: int) -> None:
+def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
     """Refuse empty folders of devices and factories; a label that a device has no sample of is no mistake."""
     for file in entries:
         if file.empty and (len(file.folders) < depth or depth == 1):
@@ -161,7 +161,7 @@ class _Recording:
     part: int | None
 
 
-def _load_tables(root: Path, files: Sequence[Found], reading: Reading, seed: int, *, own: bool = False) -> Dataset:
+def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, *, own: bool = False) -> Dataset:
     """Read tables: their devices are the natural owners, in the order of their names. No window crosses files.
 
     Two folders are a factory and a device where the tables have a column for the label, but a device and a label where
@@ -177,7 +177,7 @@ def _load_tables(root: Path, files: Sequence[Found], reading: Reading, seed: int
     )
 
 
-def _parse_tables(files: Sequence[Found], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:
+def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:
     rank = {name: i for i, name in enumerate(natural_order([file.name for file in files]))}
     ordered = sorted(files, key=lambda file: rank[file.name])
     depth, columns = len(files[0].folders), reading.device == "column"
@@ -226,7 +226,7 @@ def _parse_tables(files: Sequence[Found], reading: Reading, writer: Writer, *, o
     }
 
 
-def _read(file: Found, reading: Reading, required: Sequence[str]) -> Sheet:
+def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
     above = file.name.removesuffix(file.path.name)
     try:
         return replace(scan(file.path, reading, required), name=file.name)
@@ -236,7 +236,7 @@ def _read(file: Found, reading: Reading, required: Sequence[str]) -> Sheet:
         raise SettingError(f"{above}{error}{hint}") from error
 
 
-def _are_labels(files: Sequence[Found], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
+def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
     """Return whether the last of two folders is a label."""
     if not _has_label(sheets, reading):
         return own or are_labels(files, reading, sheets[0].columns)
@@ -257,7 +257,7 @@ def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:
     return all(has_column)
 
 
-def _placed(files: Sequence[Found], sheets: Sequence[Sheet], depth: int, naming: Naming) -> list[_Recording]:
+def _placed(files: Sequence[DataFile], sheets: Sequence[Sheet], depth: int, naming: Naming) -> list[_Recording]:
     if naming.device == "column":
         return [
             _Recording(sheet, None, file.folders[0] if depth else None, None, file.part)

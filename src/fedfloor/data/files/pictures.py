@@ -15,7 +15,7 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Inputs
 from fedfloor.data.files.encode import classes_of, codes, natural_order, qualified
 from fedfloor.data.files.table import of_entry
-from fedfloor.data.files.tree import Found
+from fedfloor.data.files.tree import DataFile
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, require
 
@@ -107,7 +107,7 @@ RECIPE = "pictures 2"
 MEANT = ("classes", "split", "small", "size", "layout", "test")
 
 
-def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dataset:
+def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> Dataset:
     """Read pictures: their devices are the natural owners, in the order of their names.
 
     Raises:
@@ -137,7 +137,7 @@ def load(root: Path, files: Sequence[Found], reading: Reading, seed: int) -> Dat
     )
 
 
-def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[str, Any]:
+def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mapping[str, Any]:
     factory = [file.folders[0] for file in files] if len(files[0].folders) == 3 else None
     device = qualified([file.folders[-2] for file in files], factory)
     label = [file.folders[-1] for file in files]
@@ -161,7 +161,7 @@ def _parse(files: Sequence[Found], reading: Reading, writer: Writer) -> Mapping[
     }  # fmt: skip
 
 
-def _write_pixels(files: Sequence[Found], reading: Reading, writer: Writer) -> hashlib._Hash:
+def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -> hashlib._Hash:
     """Write x, a picture at a time, and return the hash of the pixels."""
     digest, first = hashlib.sha256(), None
     wide, brightest = "", 0

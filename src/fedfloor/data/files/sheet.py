@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.rows import CALLED, Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
-from fedfloor.data.files.times import NUMBERS, READ, CellError, ChoiceError, Clock, Form, day, decide, shared
+from fedfloor.data.files.times import NUMBERS, READ, CellError, ChoiceError, Form, TimeColumn, day, decide, shared
 from fedfloor.data.files.times import read as read_times
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError, nearest
@@ -68,7 +68,7 @@ class Sheet:
     time: Times | None
     name: str = ""
     cell: str = "column '{}'"
-    clock: Clock | None = None
+    clock: TimeColumn | None = None
     order: str | None = None
     dated: bool = False
 
@@ -270,7 +270,7 @@ class _Gathered:
             raise SettingError(f"{path.name}: a header, but no rows below it.")
         self._say_delimiters()
         _say_coarse(path, layout.names, self._low, self._high)
-        clock = None if self.form is None else Clock(self.form, self._times.whole())
+        clock = None if self.form is None else TimeColumn(self.form, self._times.whole())
         return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
 
     def _say_delimiters(self) -> None:
@@ -488,9 +488,11 @@ class _Layout:
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
 
     @property
-    def wanted(self) -> columnar.Wanted:
+    def wanted(self) -> columnar.ColumnSelection:
         worded = self.time_format is not None and "%" in self.time_format
-        return columnar.Wanted(self.header, self.values, self.text, self.time, self.decimal, worded, self.delimiter)
+        return columnar.ColumnSelection(
+            self.header, self.values, self.text, self.time, self.decimal, worded, self.delimiter
+        )
 
     def words(self, block: list[Row], role: str) -> list[str]:
         column = self.text[role]

@@ -79,7 +79,7 @@ NUMBERS, ISO = Form("numbers"), {zone: Form("ISO", zone) for zone in (False, Tru
 
 
 @dataclass(frozen=True, eq=False)
-class Clock:
+class TimeColumn:
     """A column of times before it is decided in which order day, month and year stand.
 
     Args:

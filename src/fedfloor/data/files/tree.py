@@ -24,7 +24,7 @@ PARTS = ("train", "test")
 
 
 @dataclass(frozen=True)
-class Found:
+class DataFile:
     """A file, or a folder with nothing in it.
 
     Args:
@@ -42,7 +42,7 @@ class Found:
     empty: bool = False
 
 
-def walk(root: Path) -> list[Found]:
+def walk(root: Path) -> list[DataFile]:
     """Return the files of a folder in the order of their names, and its empty folders.
 
     Hidden files (``.…``) and what file managers leave (``Thumbs.db``, ``desktop.ini``, ``__MACOSX``) are passed over.
@@ -58,12 +58,12 @@ def walk(root: Path) -> list[Found]:
     return [_found(path, folders, empty, split) for path, folders, empty in _walk(root, root.resolve(), ())]
 
 
-def _found(path: Path, folders: tuple[str, ...], empty: bool, split: bool) -> Found:
+def _found(path: Path, folders: tuple[str, ...], empty: bool, split: bool) -> DataFile:
     name = "/".join(folders if empty else (*folders, path.name))
     clean = tuple(unicodedata.normalize("NFC", folder) for folder in folders)  # some systems take letters apart
     if not split:
-        return Found(path, name, clean, None, empty)
-    return Found(path, name, clean[1:], PARTS.index(clean[0]), empty)
+        return DataFile(path, name, clean, None, empty)
+    return DataFile(path, name, clean[1:], PARTS.index(clean[0]), empty)
 
 
 def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...], bool]]:
@@ -190,7 +190,7 @@ def normal(text: str) -> str:
 EXAMPLES = 3  # folder names in a message
 
 
-def check_layout(files: Sequence[Found], reading: Reading, *, images: bool) -> None:
+def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -> None:
     """Check that the last folders of files are labels where nothing else may be read from them.
 
     Pictures, and tables in three folders, lie in folders that are named for labels. The names show it where one of
@@ -220,7 +220,7 @@ def check_layout(files: Sequence[Found], reading: Reading, *, images: bool) -> N
     )
 
 
-def are_labels(files: Sequence[Found], reading: Reading, columns: Sequence[str]) -> bool:
+def are_labels(files: Sequence[DataFile], reading: Reading, columns: Sequence[str]) -> bool:
     """Return whether the last folders of tables without a column for the label are labels.
 
     Raises:
@@ -242,7 +242,7 @@ def _known_layouts(depth: int, *, images: bool) -> list[str]:
     return [file for file in every[depth] if "label" in file or not images]
 
 
-def _repeats(files: Sequence[Found]) -> bool:
+def _repeats(files: Sequence[DataFile]) -> bool:
     """Return whether a folder's name stands in several folders."""
     places = {file.folders for file in files}
     return len({folders[-1] for folders in places}) < len(places)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.data.cache import Writer, remember
-from fedfloor.data.dataset import Dataset, Images, Labels, Pool, pooled
+from fedfloor.data.dataset import Dataset, Images, Labels, SamplePool, pooled
 from fedfloor.data.files import content, damaged, find, unreadable
 from fedfloor.errors import SettingError
 
@@ -89,7 +89,8 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
     entry = remember(f"cifar 1, {layout.archive}", files, lambda writer: _parse(name, source, layout, writer))
     arrays, train = entry.arrays, layout.sizes[0]
     parts = [
-        Pool(arrays["x"], arrays["y"][part], rows=arrays["rows"][part]) for part in (slice(train), slice(train, None))
+        SamplePool(arrays["x"], arrays["y"][part], rows=arrays["rows"][part])
+        for part in (slice(train), slice(train, None))
     ]
     return pooled(name, tuple(entry.facts["classes"]), parts[0], parts[1], entry.facts["digest"])
 

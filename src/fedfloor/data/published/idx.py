@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.cache import Writer, remember
-from fedfloor.data.dataset import Dataset, Pool, pooled
+from fedfloor.data.dataset import Dataset, SamplePool, pooled
 from fedfloor.data.files import damaged, head, needed, pieces
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -31,7 +31,7 @@ def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
     paths = [needed(folder, file) for file in FILES]
     entry = remember(f"idx 1, {len(classes)} classes", paths, lambda writer: _parse(paths, len(classes), writer))
     arrays = entry.arrays
-    train, test = Pool(arrays["x"], arrays["y"]), Pool(arrays["x_test"], arrays["y_test"])
+    train, test = SamplePool(arrays["x"], arrays["y"]), SamplePool(arrays["x_test"], arrays["y_test"])
     return pooled(name, classes, train, test, entry.facts["digest"])
 
 

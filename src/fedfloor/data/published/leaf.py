@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.data.cache import Entry, Writer, remember
-from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, Pool, pooled
+from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, SamplePool, pooled
 from fedfloor.data.files import damaged, head, pieces
 from fedfloor.errors import SettingError
 
@@ -193,9 +193,9 @@ def files(folder: Path) -> list[Path]:
     return parsed
 
 
-def _pool(entry: Entry, part: str) -> Pool:
+def _pool(entry: Entry, part: str) -> SamplePool:
     parsed = entry.arrays
-    return Pool(parsed[f"x{part}"], parsed[f"y{part}"], parsed[f"owner{part}"], parsed.get(f"rows{part}"))
+    return SamplePool(parsed[f"x{part}"], parsed[f"y{part}"], parsed[f"owner{part}"], parsed.get(f"rows{part}"))
 
 
 def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mapping[str, Any]:
