@@ -5,7 +5,7 @@
     python benchmarks/personal.py --page results/personal.md
 
 Pictures: 20 devices hold 100 pictures of two classes each (shards, ξ = 2) and are tested on pictures of their own two
-classes; a fifth of the devices' number of classes is what a model for all has to tell apart at once. *Personal* is the
+classes; a model for all has to tell ten apart at once. *Personal* is the
 accuracy with each device's own model on its own test pictures, *one model* that of the model that a run writes (for
 FedPer and FedRep with the mean of all heads) on the test pictures of all devices.
 
