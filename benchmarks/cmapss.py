@@ -42,7 +42,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import DivergedError
 from fedfloor.experiment import Experiment
-from fedfloor.runs import checkpoint, made
+from fedfloor.runs import checkpoint, prepare
 from fedfloor.runs.folder import write
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
@@ -279,10 +279,10 @@ def carry_out(cell: Cell, out: Path, results: Path) -> bool:
 def trained(what: Experiment, folder: Path) -> bool:
     """Run an experiment in a folder; return whether it was not interrupted."""
     if what.method.name == "scikit-learn":
-        from fedfloor.runs import boosting
+        from fedfloor.runs import roundless
 
         orders = Orders(folder, False, False, Limits())
-        boosting.start(what, orders, 1, lambda _: None, build_park(what), lambda: False)
+        roundless.start(what, orders, 1, lambda _: None, build_park(what), lambda: False)
         return True
     run = fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
     return run.stopped != "interrupted"
@@ -295,7 +295,7 @@ def everywhere(what: Experiment, folder: Path) -> Table:
     point = checkpoint.latest(folder / "checkpoint", folder / "memory")
     if point is None:
         raise SystemExit(f"{folder}: no checkpoint")
-    engine: Engine = made.engine(
+    engine: Engine = prepare.engine(
         what, combined(what), park, Alone(), DeviceMemory(folder / "memory", point.memory, point.visits)
     )[0]
     return dict(separate.evaluate(engine, {"w": engine.network.flat.clone()}, what.evaluate.figure).figures)

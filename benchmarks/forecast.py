@@ -29,7 +29,7 @@ from fedfloor.data.sources import data_root
 from fedfloor.errors import DivergedError
 from fedfloor.experiment import Experiment
 from fedfloor.report.groups import half_width
-from fedfloor.runs import naive
+from fedfloor.runs import roundless
 from fedfloor.runs.compare import Task, carry_out
 from fedfloor.runs.orders import Limits
 
@@ -77,7 +77,7 @@ def persistence(folder: Path, seed: int) -> Table:
     """Return the figures of the last value that goes on."""
     what = experiment("fedavg", seed, RATES[0], ROUNDS, tune=False)
     bare = replace(what, method=replace(what.method, name="persistence"))
-    task = Task("persistence", bare, folder, start=naive.start)
+    task = Task("persistence", bare, folder, start=roundless.start)
     carry_out([task], Limits(), 1, lambda _: _Quiet(), resume=True)
     found = figures(folder)
     assert found is not None

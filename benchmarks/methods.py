@@ -34,7 +34,7 @@ from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.outcome import Receipt
-from fedfloor.runs import processes
+from fedfloor.runs import launch
 
 Row = dict[str, object]
 WARM_UP = 2  # rounds: from its second visit on a device has something to remember, and CGAU's extractor is frozen
@@ -87,7 +87,7 @@ def measure(case: Case, names: Sequence[str], size: int, repeats: int, said: Cal
     """
     packet = 4 * models.count(case.model, case.shape, case.classes)
     with tempfile.TemporaryDirectory(prefix="fedfloor-bench-") as folder:
-        return processes.copies(size, packet, partial(_rows, case, names, repeats, said, Path(folder)))
+        return launch.copies(size, packet, partial(_rows, case, names, repeats, said, Path(folder)))
 
 
 def trained(receipt: Receipt, batch_size: int) -> int:

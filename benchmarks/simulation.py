@@ -35,7 +35,7 @@ from fedfloor.methods.fedavg import FedAvg
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings
-from fedfloor.runs import processes
+from fedfloor.runs import launch
 from fedfloor.tasks.regression import Regression
 
 Row = dict[str, object]
@@ -98,7 +98,7 @@ def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str]
         packet = 4 * models.count(case.model, case.shape, case.classes)
         inner = shared_file(size, packet)
         try:
-            rows.append(processes.copies(2 * size, 0, partial(_row, case, size, repeats, inner)))
+            rows.append(launch.copies(2 * size, 0, partial(_row, case, size, repeats, inner)))
         finally:
             inner.unlink()
     return rows

@@ -34,7 +34,7 @@ from fedfloor.park.stream import Fifo
 from fedfloor.parts import selection
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node, Repeat, Select
-from fedfloor.runs import ledger, processes
+from fedfloor.runs import launch, ledger
 
 Row = dict[str, object]
 KINDS = ("bare", "one", "choosing", "bares", "team", "unfused")
@@ -77,7 +77,7 @@ def measure(cases: Sequence[Case], size: int, repeats: int, said: Callable[[str]
         said(f"{case.name}: {repeats} rounds each way")
         inner = shared_file(size, 4 * models.count(case.model, case.shape, CLASSES))
         try:
-            rows.append(processes.copies(2 * size, 0, partial(_row, case, size, repeats, inner)))
+            rows.append(launch.copies(2 * size, 0, partial(_row, case, size, repeats, inner)))
         finally:
             inner.unlink()
     return rows

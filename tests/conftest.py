@@ -61,12 +61,12 @@ def _ranks_are_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     They are xdist's, which waits for messages, and those of parks that earlier tests had in this process. Copies are as
     safe as without them; ranks in fresh interpreters would each import PyTorch anew.
     """
-    from fedfloor.runs import processes
-
     known = _threads() - {str(os.getpid())}
     torch = sys.modules.get("torch")
     if known and not (torch and torch.cuda.is_initialized()):  # which no copy could use
-        monkeypatch.setattr(processes, "single_threaded", lambda: len(_threads() - known) == 1)
+        from fedfloor.runs import launch
+
+        monkeypatch.setattr(launch, "single_threaded", lambda: len(_threads() - known) == 1)
 
 
 @pytest.fixture(scope="session")

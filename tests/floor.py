@@ -25,7 +25,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Node, Parallel, Train, Work, device
 from fedfloor.plan.outcome import Outcome
-from fedfloor.runs import processes
+from fedfloor.runs import launch
 from networks import build
 
 torch.set_num_threads(1)  # as every run does: two threads change the last bits
@@ -124,7 +124,7 @@ def digest(outcome: Outcome) -> tuple[object, ...]:
 
 def together(ranks: int, body: Callable[[Team], T], size: int = 0) -> T:
     """Run ``body`` on a team of real processes (copies of this one); return the first rank's result."""
-    return processes.copies(ranks, size, body)
+    return launch.copies(ranks, size, body)
 
 
 def everywhere(ranks: int, body: Callable[[Team], object]) -> list[object]:

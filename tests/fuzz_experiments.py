@@ -37,8 +37,8 @@ from fedfloor.methods.catalog import METHODS
 from fedfloor.network.profile import Network
 from fedfloor.parts.objectives import OBJECTIVES
 from fedfloor.runs import forecast
+from fedfloor.runs.forecast import plan_of
 from fedfloor.runs.parks import build_park
-from fedfloor.runs.preview import plan_of
 
 BUNDLED = Path(__file__).parent.parent / "experiments"
 MEMORY = 3 << 30  # bytes that a file's process may take beyond what it starts with

@@ -76,7 +76,7 @@ from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import load_data
-from fedfloor.runs.start import begin
+from fedfloor.runs.prepare import begin
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
 from live_park import live as park_of
 from model_files import write_model

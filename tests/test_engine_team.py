@@ -16,7 +16,7 @@ from fedfloor import outside
 from fedfloor.engine.team import Alone, PeerLostError, Shared, Team, shared_file
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.plan.nodes import Parallel
-from fedfloor.runs import processes
+from fedfloor.runs import launch
 from floor import bits, engine, everywhere, park, together, visits, walk
 
 ROOM = 1 << 20  # bytes of the smallest mailbox
@@ -118,7 +118,7 @@ def test_arrays_are_sent_as_their_bytes() -> None:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "GRACE_S", 30.0)  # on a busy machine a rank may need long to note what it heard
+    monkeypatch.setattr(launch, "GRACE_S", 30.0)  # on a busy machine a rank may need long to note what it heard
 
 
 def pass_together(team: Team, folder: Path) -> None:

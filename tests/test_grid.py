@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import find
-from fedfloor.runs.grid import Axis, Grid, axis, grids, shown, split
+from fedfloor.runs.sweep import Axis, Grid, axis, grids, shown, split
 
 SPLIT = {
     "0.1,0.01": ["0.1", "0.01"],

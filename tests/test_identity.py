@@ -21,7 +21,7 @@ from fedfloor import config
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import State
 from fedfloor.park.park import Park
-from fedfloor.runs import checkpoint, launch, processes
+from fedfloor.runs import checkpoint, launch
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits, Orders
 
@@ -80,9 +80,9 @@ def test_every_method_is_the_same_with_one_two_and_three_ranks(tmp_path: Path, m
 @pytest.mark.slow
 def test_ranks_in_fresh_interpreters_are_the_same_as_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = config.read(small(tmp_path, "hierfavg", 0.1))
-    assert processes.single_threaded()
+    assert launch.single_threaded()
     copies = on_ranks(what, tmp_path / "copies", (2,))
-    monkeypatch.setattr(processes, "single_threaded", lambda: False)
+    monkeypatch.setattr(launch, "single_threaded", lambda: False)
     assert on_ranks(what, tmp_path / "fresh", (2,)) == copies
 
 

@@ -19,7 +19,7 @@ from fedfloor.models import saved
 from fedfloor.models.network import Adapt, Network
 from fedfloor.park.park import Park
 from fedfloor.parts.layers import Gated
-from fedfloor.runs.start import begin, matched
+from fedfloor.runs.prepare import begin, matched
 from floor import bits, engine, park
 from model_files import write_model
 from networks import build

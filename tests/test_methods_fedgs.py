@@ -23,7 +23,7 @@ from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, Train, Work, edge
-from fedfloor.runs import privacy
+from fedfloor.runs import results
 from floor import engine, everywhere, park, plan_of, start, walk
 from rounds import Job, digest
 
@@ -161,8 +161,8 @@ def test_reports_with_noise_are_counted() -> None:
     here = floor_(census_epsilon=0.5)
     noisy = config.from_table({"park": {"census_epsilon": 0.5}, "data": {"stream": {"kind": "fifo", "window": 4}}})
     of = job(here)
-    assert privacy.reports(noisy, of.method.setup(of.view(0))) == Counter(dict.fromkeys(range(12), 1))  # type: ignore[arg-type]
-    assert privacy.reports(noisy, planned(here)) == Counter(dict.fromkeys(range(12), 3))
+    assert results.reports(noisy, of.method.setup(of.view(0))) == Counter(dict.fromkeys(range(12), 1))  # type: ignore[arg-type]
+    assert results.reports(noisy, planned(here)) == Counter(dict.fromkeys(range(12), 3))
     of.run()
     assert of.outcomes[0].receipts
 

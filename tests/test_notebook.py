@@ -11,7 +11,7 @@ import pytest
 import fedfloor
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
-from fedfloor.runs import notebook
+from fedfloor.runs import api
 from fedfloor.runs.ledger import Line
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.ipynb"
@@ -29,14 +29,14 @@ def line(number: int, accuracy: float | None) -> Line:
 
 
 def test_a_run_shows_itself() -> None:
-    shown = notebook.html(Path("runs/<a>"), "finished", [line(1, 0.25), line(2, None), line(3, 0.5), line(4, 0.375)])
+    shown = api.html(Path("runs/<a>"), "finished", [line(1, 0.25), line(2, None), line(3, 0.5), line(4, 0.375)])
     ET.fromstring(shown)  # well-formed, so that it cannot break the notebook around it
     assert "finished after round 4, 6.0 s of rounds" in shown
     assert "accuracy <b>0.3750</b> (best 0.5000, round 3)" in shown
     assert shown.count("<circle") == 3
     assert "<code>runs/&lt;a&gt;</code>" in shown
     # 0.5 is half-way between 0 and 1
-    low, high = notebook.HEIGHT - notebook.BOTTOM, notebook.TOP
+    low, high = api.HEIGHT - api.BOTTOM, api.TOP
     assert f'cy="{(low + high) / 2:.1f}"' in shown
     for colour in ("black", "white", "#000", "#fff"):  # text has the notebook's own colour, light or dark
         assert colour not in shown
@@ -44,7 +44,7 @@ def test_a_run_shows_itself() -> None:
 
 @pytest.mark.parametrize("lines", [[], [line(1, None)], [line(1, 0.5)]])
 def test_a_run_with_little_to_show(lines: list[Line]) -> None:
-    shown = notebook.html(Path("runs/a"), "interrupted", lines)
+    shown = api.html(Path("runs/a"), "interrupted", lines)
     ET.fromstring(shown)
     assert ("<svg" in shown) == any(one.accuracy is not None for one in lines)
 

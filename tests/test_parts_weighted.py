@@ -26,7 +26,7 @@ from fedfloor.parts.weighting import Focal, Weighted, from_counts, reweighted, s
 from fedfloor.plan import text
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Parallel, Work
-from fedfloor.runs import loop, privacy
+from fedfloor.runs import loop, results
 from floor import bits, park, visits
 from live_park import experiment, figures, live, simulated
 from rounds import Job, after, method
@@ -229,7 +229,7 @@ def test_the_census_is_counted_by_privacy_and_weights_are_those_of_the_noisy_cou
     told = config.from_table({"park": {"census_epsilon": 0.5}, "method": {"objective": "weighted"}})
     asked = config.combined(told).setup(view())
     assert asked is not None
-    assert dict(privacy.reports(told, asked)) == dict.fromkeys(range(5), 1)
+    assert dict(results.reports(told, asked)) == dict.fromkeys(range(5), 1)
 
 
 # -- every path --------------------------------------------------------------------------------------------------------

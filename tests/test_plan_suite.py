@@ -30,7 +30,7 @@ from fedfloor.plan.nodes import Node, Parallel, Train, device, edge
 from fedfloor.plan.outcome import Outcome
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
-from fedfloor.runs import forecast, pricing, privacy
+from fedfloor.runs import forecast, pricing, results
 from floor import digest, engine, everywhere
 from floor import walk as walked
 from plan_suite import HEAVY, PLANS, STEP, here
@@ -108,7 +108,7 @@ def in_json(plan: Node) -> None:
 def reports(plan: Node) -> None:
     """A report of each device that is asked for its census, in each tick once."""
     noisy = from_table({"park": {"census_epsilon": 1.0}})
-    counted = privacy.reports(noisy, plan)
+    counted = results.reports(noisy, plan)
     assert set(counted) <= walk.devices(plan)
     assert bool(counted) == any(one.what in ("census", "classes") for one in walk.probes(plan)) or any(
         one.reads_census for one in schedule.selects(plan)

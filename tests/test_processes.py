@@ -14,7 +14,7 @@ from commands import TINY, Command, lines
 from fedfloor import terminal
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError
-from fedfloor.runs import processes
+from fedfloor.runs import launch
 
 
 def test_a_failing_first_rank_does_not_wait_for_the_others_work() -> None:
@@ -25,7 +25,7 @@ def test_a_failing_first_rank_does_not_wait_for_the_others_work() -> None:
 
     began = time.monotonic()
     with pytest.raises(RunError, match="nan"):
-        processes.copies(2, 0, body)
+        launch.copies(2, 0, body)
     assert time.monotonic() - began < 20  # a second of grace, and the start
 
 

@@ -29,7 +29,7 @@ from fedfloor.report import ledger
 from fedfloor.report.groups import contestants, groups
 from fedfloor.report.story import contrast
 from fedfloor.report.table import natural_target
-from fedfloor.runs import boosting, launch, made
+from fedfloor.runs import launch, prepare, roundless
 from fedfloor.runs.references import work
 
 REFERENCES = ("local-only", "pooled", "scikit-learn")
@@ -102,7 +102,7 @@ def test_local_training_is_each_device_by_itself(command: Command, ranks: int) -
     words = ("run", "plant.toml", "--json", "--set", "method.name=local-only", "--set", "work.batch_size=48")
     assert command(*words, "--ranks", str(ranks), "--out", "all").code == 0
     whole = json.loads((command.folder / "all" / "evaluation.json").read_text())
-    engine, _ = made.engine(*_parts(command.folder), Alone(), DeviceMemory(None))
+    engine, _ = prepare.engine(*_parts(command.folder), Alone(), DeviceMemory(None))
     right = total = 0
     for k in range(3):
         w = _by_hand(command.folder, k)
@@ -124,7 +124,7 @@ def _parts(folder: Path) -> tuple:
 
 def _by_hand(folder: Path, k: int) -> torch.Tensor:
     """Three rounds of two full-batch steps on one device's data, by automatic differentiation alone."""
-    engine, _ = made.engine(*_parts(folder), Alone(), DeviceMemory(None))
+    engine, _ = prepare.engine(*_parts(folder), Alone(), DeviceMemory(None))
     samples, w = engine.samples(k), engine.network.flat
     for _ in range(6):
         loss = torch.nn.functional.cross_entropy(engine.network.module(samples.values(slice(None))), samples.y)
@@ -147,7 +147,7 @@ def test_samples_of_nobody_count_with_the_mean_over_all_models(command: Command)
     held = {k: path.stem.partition("-")[2] for k in range(2) for path in (command.folder / "o/memory").glob(f"{k}-*")}
     full = {k: _digest(command.folder / "o/memory" / f"{k}-{one}.safetensors") for k, one in held.items()}
     memory = DeviceMemory(command.folder / "o" / "memory", full)
-    engine, _ = made.engine(what, method, park, Alone(), memory)
+    engine, _ = prepare.engine(what, method, park, Alone(), memory)
     start = engine.network.flat.clone()
     each = [evaluate(engine, memory.load(k)["own all"]) for k in range(2)]
     got = separate.evaluate(engine, start)
@@ -198,7 +198,7 @@ def test_scikit_learn_of_a_regression_is_a_fit_by_hand(command: Command) -> None
     park = launch.build_park(config.read(command.folder / "life.toml", ["seed=3"]))
     mean, std = park.standard
     train, test = (
-        boosting.columns(((x - mean[:, None]) / std[:, None]).astype(np.float32))
+        roundless.columns(((x - mean[:, None]) / std[:, None]).astype(np.float32))
         for x in (park.pooled()[0], park.test()[0])
     )
     life, wanted = (np.minimum(y[:, 0], 60.0) for y in (park.pooled()[1], park.test()[1]))
@@ -224,7 +224,7 @@ def test_scikit_learn_of_a_regression_is_a_fit_by_hand(command: Command) -> None
 
 def test_windows_become_statistics_of_each_sensor() -> None:
     x = np.array([[[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]]])
-    assert boosting.columns(x)[0].tolist() == pytest.approx(
+    assert roundless.columns(x)[0].tolist() == pytest.approx(
         [3, 1, np.std([1, 2, 6]), np.std([0, 0, 3]), 1, 0, 6, 3, 6, 3]
     )
 
@@ -405,11 +405,11 @@ def test_they_are_judged_by_the_headline_too(command: Command, headline: str) ->
     named = {name: last(command.folder / "all" / f"{name}-seed0")["figures"] for name in ("fedavg", *REFERENCES)}
     assert len({key for one in named.values() for key in one}) == 1
     what = config.read(command.folder / "plant.toml", ["method.name=scikit-learn"])
-    engine, _ = made.engine(what, config.combined(what), launch.build_park(what), Alone(), DeviceMemory(None))
-    model = boosting.fitted(engine, config.combined(what).method)  # type: ignore[arg-type]
+    engine, _ = prepare.engine(what, config.combined(what), launch.build_park(what), Alone(), DeviceMemory(None))
+    model = roundless.fitted(engine, config.combined(what).method)  # type: ignore[arg-type]
     x, y = engine.park.test()
     assert engine.park.dataset.classes == ("bad", "ok")
-    rows = boosting.table(engine.wrap(x, y))
+    rows = roundless.table(engine.wrap(x, y))
     by_hand = {
         "AUROC of bad": roc_auc_score(y == 0, np.exp(model(rows)[:, 0])),
         "recall of bad": recall_score(y == 0, model(rows).argmax(1) == 0),

@@ -20,9 +20,9 @@ from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Sequence, Train, Work, device
 from fedfloor.runs import loop
-from fedfloor.runs.coverage import Coverage
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import build_park
+from fedfloor.runs.results import Coverage
 from floor import engine, park, walk
 from streaming import streamed
 

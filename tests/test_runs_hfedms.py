@@ -14,7 +14,7 @@ from fedfloor import config
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.plan import text
-from fedfloor.runs import forecast, launch, preview
+from fedfloor.runs import forecast, launch
 from fedfloor.runs.orders import Limits
 
 FEATURES = 200  # mlp-2nn's
@@ -55,7 +55,7 @@ def test_any_number_of_ranks_a_resume_and_a_forecast_come_to_the_same(kept: dict
     told = list(forecast.rounds(experiment(), launch.build_park(experiment()), 8))
     assert [one.price.seconds for one in told] == [line["priced"]["seconds"] for line in expected]
     assert [text.digest(one.plan) for one in told] == [line["plan_hash"] for line in expected]
-    drawn = preview.plan_of(experiment(), launch.build_park(experiment()), 5)  # its groups are those of round 4
+    drawn = forecast.plan_of(experiment(), launch.build_park(experiment()), 5)  # its groups are those of round 4
     assert text.digest(drawn) == expected[4]["plan_hash"]
 
 

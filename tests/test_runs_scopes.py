@@ -16,7 +16,7 @@ from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.rafed import RaFed
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.plan.nodes import Broadcast, Parallel, Sequence, Work, edge
-from fedfloor.runs import forecast, launch, preview
+from fedfloor.runs import forecast, launch
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.reprice import reprice
 from priced import BYTES, priced, visit
@@ -128,7 +128,7 @@ def test_a_census_is_asked_and_counted_in_the_rounds_that_read_it(tmp_path: Path
     assert json.loads((tmp_path / "run" / "privacy.json").read_text())["reports"] == 3
     told = list(forecast.rounds(what, launch.build_park(what), 5))
     assert [one.price.seconds for one in told] == [line["priced"]["seconds"] for line in lines(tmp_path / "run")]
-    assert preview.plan_of(what, launch.build_park(what), 4) == told[3].plan
+    assert forecast.plan_of(what, launch.build_park(what), 4) == told[3].plan
 
 
 def test_methods_that_read_it_read_it_in_every_round_unless_they_say_so() -> None:

@@ -21,7 +21,7 @@ from fedfloor.park.passes import Cycle
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Select, Sequence, Work
-from fedfloor.runs import forecast, launch, preview, pricing, privacy
+from fedfloor.runs import forecast, launch, pricing, results
 from fedfloor.runs.orders import Limits, Orders
 from streaming import streamed
 
@@ -168,7 +168,7 @@ def test_a_drawn_round_begins_when_it_does_and_after_those_who_were_trained(choo
     park = launch.build_park(what)
     assert park.factory_at(6).tolist() != park.factory_of.tolist()
     told = {one.number: one.plan for one in forecast.rounds(what, park, 3)}
-    drawn = preview.plan_of(what, park, 3)
+    drawn = forecast.plan_of(what, park, 3)
     if choose == "round":
         assert drawn == told[3]
     meeting = drawn if choose == "iteration" else walk.children(drawn)[1]
@@ -214,14 +214,14 @@ def test_reports_are_counted_once_a_tick() -> None:
     plan = Sequence((Probe((0, 1), "census"), Probe((0, 3), "loss"), Parallel((asked, blind)), Probe((0,), "census")))
     noisy = replace(experiment().park, census_epsilon=0.5)
     fifo = replace(experiment(), park=noisy, data=replace(experiment().data, stream=Fifo(8)))
-    assert privacy.reports(fifo, plan) == {0: 4, 1: 3, 2: 3}
+    assert results.reports(fifo, plan) == {0: 4, 1: 3, 2: 3}
     # with recycled windows another visit may have come between two questions of one tick
-    assert privacy.reports(replace(experiment(), park=noisy), plan) == {0: 5, 1: 4, 2: 3}
-    assert privacy.reports(experiment(), plan) == {}
+    assert results.reports(replace(experiment(), park=noisy), plan) == {0: 5, 1: 4, 2: 3}
+    assert results.reports(experiment(), plan) == {}
     # a method that read everybody's before it wrote the plan: of 0 and 1 the Probe at tick 0 is that report
-    assert privacy.reports(fifo, plan, before=4) == {0: 4, 1: 3, 2: 3, 3: 1}
-    assert privacy.reports(fifo, Probe((0,), "census"), before=2) == {0: 1, 1: 1}
-    assert privacy.reports(replace(fifo, park=replace(noisy, census_epsilon=math.inf)), plan) == {}
+    assert results.reports(fifo, plan, before=4) == {0: 4, 1: 3, 2: 3, 3: 1}
+    assert results.reports(fifo, Probe((0,), "census"), before=2) == {0: 1, 1: 1}
+    assert results.reports(replace(fifo, park=replace(noisy, census_epsilon=math.inf)), plan) == {}
 
 
 def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -235,10 +235,10 @@ def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.Log
     told = json.loads((tmp_path / "run" / "privacy.json").read_text())
     assert told == {
         "census_epsilon": 0.5, "report_epsilon": 0.5, "reports": 12, "epsilon": 6.0, "epsilon_advanced": 6.0,
-        "delta": 1e-5, "noise": "seeded", "note": privacy.SEEDED_NOTE,
+        "delta": 1e-5, "noise": "seeded", "note": results.SEEDED_NOTE,
     }  # fmt: skip
-    assert "protects nobody" in privacy.SEEDED_NOTE
-    assert privacy.SEEDED_NOTE in caplog.text
+    assert "protects nobody" in results.SEEDED_NOTE
+    assert results.SEEDED_NOTE in caplog.text
     assert "at most 12 reports of a device with ε = 0.5 each, together ε = 6 " in caplog.text
     # noise changes who is chosen, and a run without it tells nothing
     plain = replace(what, park=replace(what.park, census_epsilon=None))
@@ -255,11 +255,11 @@ def test_a_window_larger_than_the_local_set_tells_more_of_each_sample(
     here = streamed(Fifo(9))
     what = replace(experiment(), park=replace(experiment().park, census_epsilon=0.5))
     with caplog.at_level("WARNING"):
-        privacy.tell(tmp_path, what, {0: 7, 1: 9, 2: 5}, here)
+        results.tell(tmp_path, what, {0: 7, 1: 9, 2: 5}, here)
     told = json.loads((tmp_path / "privacy.json").read_text())
     assert (told["report_epsilon"], told["reports"], told["epsilon"]) == (1.5, 5, 7.5)
     assert "samples of device 2 up to 3 times" in caplog.text
-    privacy.tell(tmp_path, what, {}, here)
+    results.tell(tmp_path, what, {}, here)
     assert json.loads((tmp_path / "privacy.json").read_text())["epsilon"] == 0.0
 
 

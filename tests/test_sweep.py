@@ -15,8 +15,7 @@ from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, Faul
 from fedfloor.park.partition import Dirichlet
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import sweep as sweeps
-from fedfloor.runs.grid import axis
-from fedfloor.runs.sweep import Result, Sweep
+from fedfloor.runs.sweep import Result, Sweep, axis
 
 BOTH = ("fedavg", "fedsr")
 SWEEP = ("sweep", "tiny.toml", "--ranks", "1", "--methods", "fedavg,fedsr", "--grid", "work.lr=0.3,0.003")

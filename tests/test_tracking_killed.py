@@ -68,7 +68,7 @@ LATE = """
 import json, os, sys
 import fedfloor
 from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
-from fedfloor.runs import processes
+from fedfloor.runs import launch
 from fedfloor.tracking.tracker import follow
 
 experiment = fedfloor.Experiment(
@@ -77,7 +77,7 @@ experiment = fedfloor.Experiment(
 with follow("run", ["tensorboard", "mlflow"]) as record:
     before = {"tensorboard", "mlflow"} & set(sys.modules)
     fedfloor.run(experiment, "run", ranks=2, report=record)
-print(json.dumps([sorted(before), "mlflow" in sys.modules, processes.single_threaded(), sorted(os.environ)]))
+print(json.dumps([sorted(before), "mlflow" in sys.modules, launch.single_threaded(), sorted(os.environ)]))
 """
 
 

@@ -25,8 +25,8 @@ def draw(
     from fedfloor.plan import text
     from fedfloor.report.plan_svg import svg as picture
     from fedfloor.report.plan_text import tree
+    from fedfloor.runs.forecast import plan_of
     from fedfloor.runs.parks import build_park
-    from fedfloor.runs.preview import plan_of
     from fedfloor.terminal import show
 
     what = shared.experiment(experiment, changes)

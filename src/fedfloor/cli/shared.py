@@ -232,7 +232,7 @@ def compare(
         RunError: a run failed otherwise.
     """
     from fedfloor.runs.compare import carry_out
-    from fedfloor.runs.diverged import round_of
+    from fedfloor.runs.results import round_of
 
     stop = within(stop, at)
     ends, whole = carry_out(work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True)

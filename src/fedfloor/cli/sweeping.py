@@ -14,9 +14,8 @@ from fedfloor.report.groups import half_width
 from fedfloor.runs import sweep as sweeps
 from fedfloor.runs.compare import carry_out
 from fedfloor.runs.folder import write, write_json
-from fedfloor.runs.grid import shown
 from fedfloor.runs.orders import Limits
-from fedfloor.runs.sweep import Result, Sweep
+from fedfloor.runs.sweep import Result, Sweep, shown
 from fedfloor.terminal import show
 
 

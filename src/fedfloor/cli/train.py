@@ -147,12 +147,12 @@ def sweep(
 ) -> None:  # fmt: skip
     """Find each method's best settings on validation data."""
     from fedfloor.cli import sweeping
-    from fedfloor.runs import grid as grids
+    from fedfloor.runs import sweep
     from fedfloor.runs.sweep import plan
 
     what, limits = shared.experiment(experiment, changes), options.limits(stop_after, None)
     folder = out or Path("runs") / f"{what.name}-sweep"
-    names, axes = [name.strip() for name in methods.split(",")], [grids.axis(text) for text in grid]
+    names, axes = [name.strip() for name in methods.split(",")], [sweep.axis(text) for text in grid]
     work = plan(what, names, axes, shared.numbers("seeds", seeds), trials)
     size = shared.ranks(ranks, what)
     if not sweeping.sweep(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):

@@ -45,7 +45,7 @@ from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
-from fedfloor.runs import loop, processes
+from fedfloor.runs import launch, loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
@@ -378,7 +378,7 @@ def run(
     live = Cloud(settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist(), names)
     park = live.gather(experiment, method) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
-    with owned(orders.out), processes.interrupts() as asked:
+    with owned(orders.out), launch.interrupts() as asked:
         prepare(experiment, orders, park, live=True)
         warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

@@ -35,7 +35,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Broadcast, Probe
 from fedfloor.ranges import RefusedError
-from fedfloor.runs import made
+from fedfloor.runs import prepare
 from fedfloor.runs.parks import build_park
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Edge:
 
     def _begin(self, park: Park) -> None:
         _check_places(self.settings, park)
-        self.engine, _ = made.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None), live=True)
+        self.engine, _ = prepare.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None), live=True)
         layout = packing.layout(self.engine.network)
         self.factory = Factory(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
         self.engine.executor = self.factory

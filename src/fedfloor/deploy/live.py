@@ -119,8 +119,8 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
         SettingError: fewer devices than factories, or more than one machine carries and none were given.
     """
     from fedfloor.runs.checks import batches_fit
+    from fedfloor.runs.forecast import plan_of
     from fedfloor.runs.parks import build_park
-    from fedfloor.runs.preview import plan_of
 
     require(factories is None or factories >= 1, "--factories", factories, "at least 1")
     given = experiment.park

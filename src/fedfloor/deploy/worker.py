@@ -29,7 +29,7 @@ from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Probe, Scalar, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
-from fedfloor.runs import made
+from fedfloor.runs import prepare
 
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
 EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
@@ -57,7 +57,7 @@ class Worker:
         self.device, self._edge, self._names = settings.device, settings.edge, names
         memory = DeviceMemory(settings.memory)
         memory.tidy()
-        self.engine, _ = made.engine(experiment, method, park, Alone(), memory, live=True)
+        self.engine, _ = prepare.engine(experiment, method, park, Alone(), memory, live=True)
         self.layout = packing.layout(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)

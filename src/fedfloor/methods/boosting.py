@@ -22,7 +22,7 @@ class GradientBoosting(Method):
         HistGradientBoostingRegressor, fitted once for each output
 
     The table is normalised as for the network. It is no federated method, and no plan: ``fedfloor compare
-    --references`` fits it (:mod:`fedfloor.runs.boosting`).
+    --references`` fits it (:mod:`fedfloor.runs.roundless`).
 
     Travels: all data.
 

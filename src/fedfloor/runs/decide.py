@@ -18,8 +18,7 @@ from fedfloor.methods.combined import Combined
 from fedfloor.park.park import Park
 from fedfloor.parts import decision
 from fedfloor.parts.decision import Decision
-from fedfloor.runs.best import held_out
-from fedfloor.runs.checkpoint import Checkpoint
+from fedfloor.runs.checkpoint import Checkpoint, held_out
 from fedfloor.tasks.classification import CLASSIFICATION
 
 log = logging.getLogger(__name__)

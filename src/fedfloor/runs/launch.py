@@ -1,27 +1,205 @@
-"""Starting a run: here with as many ranks as wanted, or as one rank of a ``torchrun`` job. It is the same program."""
+"""Starting a run's processes on this machine: copies or fresh ranks, how they end, and who owns the folder."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import pickle
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from fedfloor.engine.team import MOST_RANKS, Alone, Team
-from fedfloor.errors import DivergedError, RunError, SettingError
+from fedfloor.engine.team import MOST_RANKS, Alone, Shared, Team, shared_file
+from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.machine import VARIABLES
+from fedfloor.outside import blamed
 from fedfloor.park.park import Park
-from fedfloor.runs import checks, loop, processes
-from fedfloor.runs.diverged import noted
+from fedfloor.runs import checks, loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import build_park as build_park
 from fedfloor.runs.parks import packet_bytes, warn_of_gaps
 from fedfloor.runs.prepare import prepare
+from fedfloor.runs.results import noted
+
+T = TypeVar("T")
+Spawn = Callable[[Path, int], int]
+GRACE_S = 1.0  # what the other ranks have to hear of a failure
+
+
+def single_threaded() -> bool:
+    """Return whether this process has one thread, as far as can be told."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
+
+
+def copies(ranks: int, size: int, body: Callable[[Team], T]) -> T:
+    """Run ``body`` in this process and ``ranks`` − 1 copies of it, as one team; return the first rank's result.
+
+    A copy is ready at once and shares the memory of the data, but it is safe only where no other thread runs.
+
+    Args:
+        ranks: processes of the team.
+        size: bytes of what the team exchanges most.
+        body: called with the team on every rank.
+    """
+    parent = os.getpid()
+    return team_of(ranks, size, body, lambda path, rank: _fork(lambda: be_child(path, rank, ranks, parent, body)))
+
+
+def interpreters(ranks: int, size: int, body: Callable[[Team], T], module: str, said: bytes) -> T:
+    """Run ``body`` in this process, and ``ranks`` − 1 fresh interpreters beside it, as one team.
+
+    Args:
+        ranks: processes of the team.
+        size: bytes of what the team exchanges most.
+        body: called with the team on the first rank.
+        module: run by the others as ``python -m module PATH RANK RANKS PARENT``; it must call :func:`be_child`.
+        said: what they find on standard input.
+    """
+
+    def spawn(path: Path, rank: int) -> int:
+        return _fresh([module, str(path), str(rank), str(ranks), str(os.getpid())], said)
+
+    return team_of(ranks, size, body, spawn)
+
+
+def team_of(ranks: int, size: int, body: Callable[[Team], T], spawn: Spawn) -> T:
+    """Make a team of this process, as the first rank, and those that ``spawn`` starts; run ``body`` in it."""
+    path = shared_file(ranks, size)
+    children: list[int] = []
+    try:
+        for rank in range(1, ranks):
+            children.append(spawn(path, rank))
+        team = Shared(path, 0, ranks)
+        team.children = children
+        return _as_rank(team, body, opened=lambda: path.unlink(missing_ok=True))
+    except BaseException:
+        _dismiss(children)
+        raise
+    finally:
+        path.unlink(missing_ok=True)
+        for pid in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _dismiss(children: Sequence[int]) -> None:
+    """Let the other ranks hear of the failure; what they are still in the middle of after that is of no use."""
+    until = time.monotonic() + GRACE_S
+    for pid in children:
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            while not os.waitpid(pid, os.WNOHANG)[0]:
+                if time.monotonic() > until:
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.01)
+
+
+def _as_rank(team: Team, body: Callable[[Team], T], opened: Callable[[], object] = lambda: None) -> T:
+    try:
+        team.gather([])
+        opened()
+        return body(team)
+    except BaseException as error:
+        own = blamed(error)
+        team.fail(own or error)
+        if own is not None:
+            raise own from error
+        raise
+    finally:
+        team.close()
+
+
+def be_child(path: Path, rank: int, ranks: int, parent: int, body: Callable[[Team], object]) -> int:
+    """Be a rank other than the first; return the process's exit code.
+
+    Args:
+        path: the team's shared file.
+        rank, ranks: this process's number, and how many there are.
+        parent: process id of the first rank, which this one never outlives.
+        body: called with the team.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank decides when to stop
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it died before that took effect
+        return 1
+    try:
+        _as_rank(Shared(path, rank, ranks, parent=parent), body)
+    except FedfloorError:
+        return 1  # the first rank says it
+    return 0
+
+
+def _fork(child: Callable[[], int]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with _no_interrupts():
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            code = child()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+
+def _fresh(arguments: Sequence[str], said: bytes) -> int:
+    environment = {**os.environ, **VARIABLES, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with _no_interrupts():
+        process = subprocess.Popen([sys.executable, "-m", *arguments], stdin=subprocess.PIPE, env=environment)
+    if process.stdin is not None:
+        process.stdin.write(said)
+        process.stdin.close()
+    return process.pid
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold SIGINT back: a process started meanwhile never sees it, so that Ctrl-C reaches the first rank only."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C ask for a stop after the round; the second one stops at once."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: object) -> None:  # noqa: ARG001
+        if asked.is_set():
+            os.write(2, b"stopped at once; go on from the last checkpoint with --resume\n")
+            raise KeyboardInterrupt
+        asked.set()
+        os.write(2, b"stopping after this round; Ctrl-C again stops at once\n")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def under_torchrun() -> bool:
@@ -67,7 +245,7 @@ def start(
 
         return torchrun.join(experiment, orders, report)
     keep = (DivergedError,) if orders.keep else ()
-    with owned(orders.out, keep), nullcontext(interrupted) if interrupted else processes.interrupts() as asked:
+    with owned(orders.out, keep), nullcontext(interrupted) if interrupted else interrupts() as asked:
         if park is None:
             park = build_park(experiment)
             warn_of_gaps(park)
@@ -110,9 +288,9 @@ def _together(
         return loop.execute(what.experiment, what.orders, team, park, report, interrupted)
 
     size = packet_bytes(what.experiment, park)
-    if processes.single_threaded():
-        return processes.copies(ranks, size, body)
-    return processes.interpreters(ranks, size, body, __name__, pickle.dumps(what))
+    if single_threaded():
+        return copies(ranks, size, body)
+    return interpreters(ranks, size, body, __name__, pickle.dumps(what))
 
 
 def ignore(line: Line) -> None:
@@ -122,7 +300,7 @@ def ignore(line: Line) -> None:
 def _main() -> int:
     what: _Start = pickle.loads(sys.stdin.buffer.read())  # from our own parent process
     path, rank, ranks, parent = sys.argv[1:]
-    return processes.be_child(Path(path), int(rank), int(ranks), int(parent), what.rank)
+    return be_child(Path(path), int(rank), int(ranks), int(parent), what.rank)
 
 
 if __name__ == "__main__":

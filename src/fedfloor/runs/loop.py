@@ -32,13 +32,13 @@ from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import several
-from fedfloor.runs import best, checkpoint, checks, decide, diverged, folder, ledger, made, pricing, privacy, results
+from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, results
 from fedfloor.runs.checkpoint import Checkpoint
-from fedfloor.runs.coverage import Coverage
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import record
 from fedfloor.runs.pricing import Tariff
+from fedfloor.runs.results import Coverage
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def execute(
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
-    engine, costs = made.engine(experiment, method, park, team, memory, live=live is not None)
+    engine, costs = prepare.engine(experiment, method, park, team, memory, live=live is not None)
     if live is not None:
         engine.executor, engine.factories = live, live
         live.keep(checkpoint.named(orders.out / "checkpoint"))
@@ -116,7 +116,7 @@ def _clear(out: Path, point: Checkpoint | None, memory: DeviceMemory) -> None:
     """Delete what an earlier attempt left behind the checkpoint that the run goes on from."""
     checkpoint.discard_after(out / "checkpoint", point.round if point else 0)
     ledger.cut(out / "ledger.jsonl", point.line if point else None)
-    diverged.forget(out)
+    results.forget(out)
     memory.tidy()
     memory.sweep(checkpoint.memories(out / "checkpoint"))  # after a power cut the others may be damaged
 
@@ -164,8 +164,8 @@ class _Run:
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
         """Ask what the method wants to know before the first round, and let it begin."""
         view = self.view(0, start, None)
-        plan, state = made.first_state(self.engine, self.method, view)
-        asked = {} if plan is None else privacy.reports(self.experiment, plan)
+        plan, state = prepare.first_state(self.engine, self.method, view)
+        asked = {} if plan is None else results.reports(self.experiment, plan)
         return Checkpoint(0, 0, state, (), {}, reports=asked)
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
@@ -228,7 +228,7 @@ class _Run:
         self.scored = (number, score)
         held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
         known = len(view.sizes) if view.census is not None else 0
-        reports = Counter(point.reports) + privacy.reports(self.experiment, plan, known)
+        reports = Counter(point.reports) + results.reports(self.experiment, plan, known)
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid, self.normalised(start, number))
         info = _info(state, outcome.receipts)
@@ -241,7 +241,7 @@ class _Run:
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
         model, kept = state.packet["w"], point.best
         if score is not None and not self.method.needs.personal:
-            kept = best.after(kept, number, model, score, self.experiment, self.engine, self.method)
+            kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def evaluate(self, state: State, number: int, tick: int) -> Score:
@@ -357,7 +357,7 @@ class _Run:
             return
         self.save(point)
         park, secret = self.engine.park, self.live is not None
-        privacy.tell(self.orders.out, self.experiment, point.reports, park, secret=secret)
+        results.tell(self.orders.out, self.experiment, point.reports, park, secret=secret)
         results.write_memory(self.orders.out, self.engine.memory)
         more = decide.about(models) if models else {}
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}

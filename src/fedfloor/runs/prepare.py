@@ -1,23 +1,291 @@
-"""A run's folder before its first round."""
+"""From an experiment to what its first round needs: weights, engine, state, folder."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from fedfloor import models
+from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
-from fedfloor.errors import SettingError
-from fedfloor.experiment import Experiment
+from fedfloor.data.dataset import Dataset
+from fedfloor.engine import place, ranks
+from fedfloor.engine.allocator import keep_memory
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.limit import Limit
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.place import Placement
+from fedfloor.engine.team import Team
+from fedfloor.errors import RunError, SettingError, shown
+from fedfloor.experiment import Experiment, ModelSettings
+from fedfloor.methods.combined import Combined
+from fedfloor.methods.contract import State, View
+from fedfloor.models import Network, plain, saved
 from fedfloor.models.network import builder
 from fedfloor.park.described import describe
 from fedfloor.park.park import Park
 from fedfloor.park.skew import LabelSkew, label_skew
-from fedfloor.runs import checks, folder, made
+from fedfloor.parts.objective import adapting
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node
+from fedfloor.runs import checks, folder, pricing
 from fedfloor.runs.orders import Orders
-from fedfloor.runs.start import digest
+from fedfloor.runs.pricing import Tariff
+from fedfloor.tasks.classification import CLASSIFICATION
 
 log = logging.getLogger(__name__)
+
+NAMED = 3  # so many tensors are named in a message
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def digest(model: ModelSettings) -> dict[str, str]:
+    """Return what a run records of the model it begins with; nothing where it begins afresh.
+
+    Raises:
+        SettingError: there is no such model.
+    """
+    if model.init_from is None:
+        return {}
+    with _read(model.init_from) as path:
+        return {"init_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) -> None:
+    """Put a trained model's numbers into a network, in place of those drawn by the seed.
+
+    Every tensor of the file must find its place, but those of a classifier that the network has replaced; and every
+    tensor of the network must be in the file, but those of its classifier and of what was added to ``[model] name``.
+    A tensor's place is the one of its name and shape; that the whole network was wrapped in another is allowed for. A
+    classifier is taken whole or not at all.
+
+    Args:
+        network: changed; it stays as it is where nothing is asked for.
+        model: the settings.
+        data: what the network is for.
+        tell: log what was taken, and what begins afresh.
+
+    Raises:
+        SettingError: there is no such model, or it does not fit.
+    """
+    if model.init_from is None:
+        return
+    with _read(model.init_from) as path:
+        about, tensors = saved.content(path)
+    _check_samples(path, about, data)
+    into = network.named(network.flat)
+    whole = _Side(_shapes(into), network.classifier)
+    file = _Side(_shapes(tensors), about.get("classifier"))
+    pairs = _pairs(file, whole)
+    wrong = _wrong(file, whole, pairs, _bare(model.name, data))
+    wrong += [f"{name} holds infinite or undefined numbers" for name in pairs if not tensors[name].isfinite().all()]
+    if wrong or not pairs:
+        raise SettingError(
+            f"model.init_from: {path} (network {shown(about.get('model'))}) does not fit network '{model.name}': "
+            f"{listed(wrong) if wrong else 'they have no tensor in common'}. Give a run of the same network, or leave "
+            "init_from out."
+        )
+    for name, span in pairs.items():
+        into[span].copy_(tensors[name])
+    if tell:
+        taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
+        rest = f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh"
+        said = "model.init_from: %d of %d tensors are those of %s (round %s); %s."
+        log.info(said, len(taken), len(into), path, shown(about.get("round")), rest)
+
+
+@contextmanager
+def _read(given: str) -> Iterator[Path]:
+    """Find a model's file; what is wrong with it is said of the setting."""
+    try:
+        yield saved.found(Path(given))
+    except SettingError as error:
+        raise SettingError(f"model.init_from: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A model's tensors and the path of its classifier."""
+
+    shapes: Shapes
+    classifier: str | None
+
+    def head(self) -> set[str]:
+        """Return the names of the classifier's tensors."""
+        return {name for name in self.shapes if self.classifier and name.startswith(f"{self.classifier}.")}
+
+
+def _pairs(file: _Side, whole: _Side) -> dict[str, str]:
+    """Return {tensor of the file: its place in the network}."""
+    pairs = matched(file.shapes, whole.shapes)
+    head, into = file.head(), whole.head()
+    if head <= set(pairs) and into <= set(pairs.values()):
+        return pairs
+    return {name: place for name, place in pairs.items() if name not in head and place not in into}
+
+
+def _wrong(file: _Side, whole: _Side, pairs: Mapping[str, str], bare: Shapes) -> list[str]:
+    """Say which tensors lack a place, or a number to put there."""
+    needed = set(matched(bare, whole.shapes).values()) - whole.head() - set(pairs.values())
+    wrong = [
+        f"{name} is {_placeless(name, file, whole)}" for name in file.shapes if name not in file.head() | set(pairs)
+    ]
+    return wrong + [f"{name} is missing in the file" for name in whole.shapes if name in needed]
+
+
+def _placeless(name: str, file: _Side, whole: _Side) -> str:
+    other = whole.shapes.get(name)
+    return "not in the network" if other is None else f"{file.shapes[name]} in the file, {other} in the network"
+
+
+def _bare(name: str, data: Dataset) -> Shapes:
+    """Return the tensors of a network that no objective has adapted."""
+    with torch.random.fork_rng(devices=[]):
+        return _shapes(plain(name, data.shape, data.outputs).state_dict())
+
+
+def matched(names: Shapes, places: Shapes) -> dict[str, str]:
+    """Return {name: place} of the tensors with equal names and shapes, with the prefixes that match most.
+
+    >>> matched({"0.weight": (2, 3), "1.bias": (2,)}, {"body.0.weight": (2, 3), "body.1.bias": (4,), "gamma": ()})
+    {'0.weight': 'body.0.weight'}
+    """
+    best: dict[str, str] = {}
+    for left in _prefixes(names):
+        inside = [name for name in names if name.startswith(left)]
+        for right in _prefixes(places) if len(inside) > len(best) else ():
+            pairs = {name: right + name.removeprefix(left) for name in inside}
+            pairs = {name: place for name, place in pairs.items() if places.get(place) == names[name]}
+            if len(pairs) > len(best):  # the shortest prefixes come first
+                best = pairs
+    return best
+
+
+def _prefixes(names: Iterable[str]) -> list[str]:
+    """Return the paths that tensors lie under, each with its dot, shortest first; "" is the first."""
+    parts = [name.split(".") for name in names]
+    found = {"".join(f"{one}." for one in path[:depth]) for path in parts for depth in range(len(path))}
+    return sorted(found, key=lambda prefix: (prefix.count("."), prefix))
+
+
+def _check_samples(path: Path, about: Mapping[str, Any], data: Dataset) -> None:
+    stated, names, classifier = about.get("shape"), about.get("classes"), about.get("classifier")
+    if not isinstance(stated, list) or not isinstance(names, list) or not isinstance(classifier, str | None):
+        raise SettingError(
+            f"model.init_from: {path} is damaged: its shape and its classes must be lists, and its classifier a text. "
+            "Give the model.safetensors of a run."
+        )
+    shape, classes = tuple(stated), len(names)
+    if (shape, classes) != (data.shape, len(data.classes)):
+        raise SettingError(
+            f"model.init_from: {path} was trained on {classes} classes and samples of shape {shown(shape)}, these data "
+            f"have {len(data.classes)} and {data.shape}. Give a model that was trained on such data, or leave "
+            "init_from out."
+        )
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(one.shape) for name, one in tensors.items()}
+
+
+def listed(names: list[str]) -> str:
+    """Return the first few names, and how many more there are.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def engine(
+    experiment: Experiment, method: Combined, park: Park, team: Team, memory: DeviceMemory, *, live: bool = False
+) -> tuple[Engine, Tariff | None]:
+    """Return an engine that holds the first model, and what its rounds cost; None without a network.
+
+    Args:
+        experiment: names the network and says what is drawn.
+        method: the experiment's.
+        park: whose devices are visited.
+        team: the ranks.
+        memory: what devices keep.
+        live: whether it is part of a park of real machines.
+
+    Raises:
+        SettingError: something in the experiment does not fit.
+    """
+    torch.set_num_threads(1)
+    keep_memory()
+    data, model = park.dataset, experiment.model
+    adapt = adapting(data.task, method.objective)
+    seed = experiment.seed
+    network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
+    begin(network, model, data, tell=team.rank == 0)
+    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters, network.parcel)
+    sites = None if costs is None else costs.sites
+    chance, normalise = experiment.faults.visit, experiment.data.normalise
+    shortcuts = experiment.engine.shortcuts == "auto" and not live
+    here = where(experiment, live=live)
+    there = place.device_of(here, team.rank)
+    made = Engine(park, network.to(there), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
+    made.cohort = place.engaged(here, experiment.engine.precision, there)
+    if made.cohort is not None and data.task != CLASSIFICATION:
+        if experiment.engine.kind == "cohort":
+            raise SettingError(
+                f"engine.kind = 'cohort' steps classifiers alone, and data.task is '{data.task.kind}'. Leave it out."
+            )
+        made.cohort = None
+    deploy = experiment.deploy
+    made.limit = Limit(deploy.norm_limit) if deploy.norm_limit and (live or deploy.simulate) else None
+    return made, costs
+
+
+def where(experiment: Experiment, *, live: bool = False) -> Placement:
+    """Return where and how an experiment is trained: real machines, and what a limit judges, visit by visit on CPUs.
+
+    Raises:
+        SettingError: CUDA is configured, and there is none; or a cohort, whose visits no limit can judge.
+    """
+    settings, deploy = experiment.engine, experiment.deploy
+    if live:
+        return Placement("ranks", "cpu")
+    if not (deploy.simulate and deploy.norm_limit):
+        return place.placed(settings.kind, settings.device)
+    if settings.kind == "cohort":
+        raise SettingError("deploy.simulate with engine.kind = 'cohort': the limit needs engine.kind = 'ranks'.")
+    return place.placed("ranks", settings.device)
+
+
+def first_state(engine: Engine, method: Combined, view: View) -> tuple[Node | None, State]:
+    """Ask what a method wants to know before the first round, if anything, and return what was asked and its state.
+
+    Args:
+        engine: asks.
+        method: the experiment's.
+        view: before the first round.
+
+    Raises:
+        RunError: the method cannot do without the answer of a device that gave none.
+    """
+    plan, answers = method.setup(view), {}
+    if plan is not None:
+        answers = dict(ranks.run(engine, plan, view.start, round_number=0, tick=0).answers)
+    try:
+        return plan, method.init(view, answers, generator(engine.seed, "init"))
+    except SettingError as error:
+        silent = sorted(set() if plan is None else walk.devices(plan) - set(answers))
+        if not silent:
+            raise
+        text = f"devices {silent} did not answer, and the method cannot do without: {error}"
+        raise RunError(f"{text} See to them, then start again.") from error
 
 
 def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = False) -> None:
@@ -30,7 +298,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
             not fit into memory.
     """
     checks.figures_fit(experiment, park, orders.limits)
-    if not live and made.where(experiment).device == "cpu":
+    if not live and where(experiment).device == "cpu":
         checks.memory_fits(experiment, park)
     if ":" not in experiment.model.name:
         builder(experiment.model.name)  # an unknown name before anything about the folder
@@ -55,7 +323,7 @@ def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False)
 
 
 def _document(experiment: Experiment, out: Path, park: Park, *, live: bool) -> str:
-    here = made.where(experiment, live=live)
+    here = where(experiment, live=live)
     provenance = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
     return resolved(replace(experiment, provenance=provenance), out)
 

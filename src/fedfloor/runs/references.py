@@ -33,12 +33,12 @@ from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.weighting import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
-from fedfloor.runs import boosting, forecast, launch, naive
+from fedfloor.runs import forecast, launch, roundless
 from fedfloor.runs.compare import Task
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
 
-STARTS = {SCIKIT_LEARN: boosting.start, PERSISTENCE: naive.start, SEASONAL: naive.start}
+STARTS = {SCIKIT_LEARN: roundless.start_boosting, PERSISTENCE: roundless.start_naive, SEASONAL: roundless.start_naive}
 
 
 def beside(

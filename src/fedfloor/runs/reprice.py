@@ -19,7 +19,7 @@ from fedfloor.network.price import Price
 from fedfloor.network.settings import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.plan import text
-from fedfloor.runs import folder, forecast, ledger, made, pricing
+from fedfloor.runs import folder, forecast, ledger, prepare, pricing
 from fedfloor.runs.compare import ground
 from fedfloor.runs.forecast import Round
 from fedfloor.runs.ledger import Line
@@ -123,9 +123,9 @@ def _priced(rounds: Iterator[Round], lines: list[Line]) -> tuple[list[Line], int
 def _asked(experiment: Experiment, park: Park) -> State | None:
     """Return what the method began with, asking again what it asked before the first round; None: it asks nothing."""
     method = config.combined(experiment)
-    engine, costs = made.engine(experiment, method, park, Alone(), DeviceMemory(None))
+    engine, costs = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
     view = replace(forecast.seen(experiment, park, method)[0], start={"w": engine.network.flat.clone().cpu()})
     if costs is not None:
         view = forecast.at(view, costs, park, method, 0, 0, {})
-    asked, state = made.first_state(engine, method, view)
+    asked, state = prepare.first_state(engine, method, view)
     return None if asked is None else state

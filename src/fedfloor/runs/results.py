@@ -1,13 +1,20 @@
-"""What a run leaves behind beside its ledger: how good the last model is, and the model."""
+"""What a run writes beside its ledger: results, coverage, what devices revealed, where it diverged."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors.torch import save
 
 from fedfloor.config import combined
@@ -15,15 +22,26 @@ from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.questions import question
+from fedfloor.errors import DivergedError, RunError
 from fedfloor.experiment import Experiment
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import COHORTS, DIGEST, FILES, FORMAT, cohort_file
+from fedfloor.park.normalise import Normalise, steps
 from fedfloor.park.normalised import Normalised
 from fedfloor.park.own_scale import FILE
+from fedfloor.park.park import Park
+from fedfloor.park.privacy import composed
+from fedfloor.park.survey import REVEALS
+from fedfloor.park.windows import Windows
 from fedfloor.parts.objectives import spoken
-from fedfloor.plan.nodes import model_name
-from fedfloor.runs import folder
+from fedfloor.plan import schedule, walk
+from fedfloor.plan.nodes import Node, Work, model_name
+from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
+from fedfloor.runs import folder, ledger
 from fedfloor.runs.decide import Decided
+from fedfloor.runs.folder import write_json
 from fedfloor.tasks.classification import CLASSIFICATION
 
 
@@ -132,3 +150,214 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
     beside.unlink(missing_ok=True)  # first, as a kill may come in between: a model without a digest is not checked
     folder.write(path, file)
     folder.write(beside, f"{hashlib.sha256(file).hexdigest()}  {path.name}\n")
+
+
+class Coverage:
+    """Counts what a park's rounds train on; the windows it looks at are its own, so that the park's stay cached.
+
+    A visit whose work counts epochs trains on every sample it holds, once per epoch. One whose work counts steps trains
+    on steps · min(batch size, n) of the n samples it holds, which are spread over the classes as these n are: exact
+    where mini-batches use all n equally often, the expectation otherwise. Lost visits train on nothing.
+
+    Args:
+        park: the devices.
+    """
+
+    def __init__(self, park: Park) -> None:
+        self.park = park
+        labels = park.dataset.labels
+        self._windows = Windows(park.stream, park.seed, labels, park.indices, len(park.dataset.classes))
+
+    def of(self, outcome: Outcome, visits: Mapping[int, int]) -> dict[str, list[float]]:
+        """Return ``samples`` and ``devices``, F numbers each: those of each class that a round trained on.
+
+        Args:
+            outcome: the round's; visits at the cloud count as visits to every device.
+            visits: device → how often it was trained in the run before the round.
+        """
+        classes, seen = len(self.park.dataset.classes), Counter(visits)
+        samples = np.zeros(classes)
+        covered: dict[int, NDArray[np.bool_]] = {}
+        for train, receipt in zip(schedule.in_order(outcome.resolved), outcome.receipts, strict=True):
+            if receipt.lost:
+                continue
+            devices = range(self.park.devices) if receipt.device < 0 else (receipt.device,)
+            counts = self._counts(devices, receipt, seen[receipt.device])
+            seen[receipt.device] += 1
+            samples += counts.sum(axis=0) * _passes(train.work, int(counts.sum()))
+            for device, row in zip(devices, counts > 0, strict=True):
+                covered[device] = covered[device] | row if device in covered else row
+        devices_of = np.sum(list(covered.values()), axis=0) if covered else np.zeros(classes)
+        return {"samples": samples.round(3).tolist(), "devices": devices_of.astype(int).tolist()}
+
+    def _counts(self, devices: Sequence[int], receipt: Receipt, visits: int) -> NDArray[np.int64]:
+        """Return int64 [len(devices), F], the classes of what devices held at a visit, without any noise."""
+        if self.park.stream.kind == "static":
+            return self.park.counts_of(np.asarray(devices, np.int64))
+        now = self._windows.at(devices, receipt.tick, [visits] * len(devices))
+        return np.array([block.counts[position - block.first] for block, position in now], np.int64)
+
+
+def _passes(work: Work, held: int) -> float:
+    """Return how often a visit trains on each of the samples it holds."""
+    if work.epochs is not None:
+        return float(work.epochs)
+    return (work.steps or 0) * min(work.batch_size, held) / held
+
+
+log = logging.getLogger(__name__)
+
+DELTA = 1e-5
+SECRET, SEEDED = "secret", "seeded"
+SEEDED_NOTE = (
+    "The noise is drawn from the experiment's public seed: it shows what privacy costs and protects nobody. "
+    "ε holds on real machines, whose noise is secret."
+)
+
+
+def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
+    """Return how often each device reports its census in a round; nothing where censuses carry no noise.
+
+    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, ask all that they name.
+    What is asked again in the same tick is the same report, but for recycled streams, where another visit can have
+    brought another window: there every question counts, which is never too few.
+
+    Args:
+        experiment: says whether there is noise, and what the stream is.
+        plan: the round's, as the method wrote it.
+        before: the devices 0, 1, … of this number were all asked before it was written, for a method that reads it.
+    """
+    epsilon = experiment.park.census_epsilon
+    if epsilon is None or math.isinf(epsilon):
+        return Counter()
+    walked = _Asked()
+    walked.over(plan, RoundContext(0, 0))
+    asked = walked.found
+    at_once = set(asked)
+    asked += [(device, 0) for device in range(before) if (device, 0) not in at_once]
+    if experiment.data.stream.kind == "recycle":
+        return Counter(device for device, _ in asked)
+    return Counter(device for device, _ in set(asked))
+
+
+class _Asked(Dry):
+    """Notes (device, tick) of every census that is asked for."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, int]] = []
+
+    def probe(self, request: ProbeRequest) -> Answers:
+        """Note a question for class counts: those of the whole local set are the same at every tick."""
+        of = question(request.node)
+        when = request.tick if of.drifts else -1
+        self.found += [(device, when) for device in request.node.devices] if of.counts else []
+        return {}
+
+    def select(self, request: SelectRequest) -> list[Sequence[int]]:
+        """Note the candidates whose census is read."""
+        if request.node.reads_census:
+            self.found += [(device, request.tick) for device in request.node.candidates]
+        return super().select(request)
+
+    def parallel(self, request: ParallelRequest) -> NodeResult:
+        """Walk branches that may ask something, which single visits do not."""
+        mine = [index for index, child in enumerate(request.node.children) if not walk.is_visit(child)]
+        for one in request.branches(mine):
+            self.branch(one, request)
+        return NodeResult(request.packet, request.node)
+
+
+def tell(
+    out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park, *, secret: bool = False
+) -> None:  # fmt: skip
+    """Write ``privacy.json``: what noisy censuses and the normalisation's questions reveal; nothing without either.
+
+    A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
+
+    Args:
+        out: the run's folder.
+        experiment: says what ε is.
+        counted: device → how often it reported.
+        park: what the devices have, and hold at a time.
+        secret: whether real devices drew the noise; a simulation's protects nobody.
+    """
+    told = asked(park, experiment.data.normalise)
+    epsilon = experiment.park.census_epsilon
+    if epsilon is not None and not math.isinf(epsilon):
+        told |= _censuses(epsilon, counted, park, secret=secret)
+    if told:
+        folder.write_json(out / "privacy.json", told)
+
+
+def asked(park: Park, normalise: Normalise) -> dict[str, Any]:
+    """Return what the normalisation's questions reveal of each device: how often what was answered, without noise."""
+    questions = [one for one in steps(park, normalise) if one.up]
+    if not questions:
+        return {}
+    kinds = Counter(one.kind for one in questions)
+    about = {"questions": len(questions), "bytes_up": sum(one.up for one in questions), "noise": "none"}
+    answers = {kind: {"times": times, "reveals": REVEALS[kind]} for kind, times in kinds.items()}
+    return {"normalise": {**about, "answers": answers}}
+
+
+def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret: bool) -> dict[str, Any]:
+    """Return what the noisy censuses of a run come to, and log it."""
+    times = -(-park.holdings // park.sizes)
+    worst = max(counted, key=lambda k: counted[k] * int(times[k]), default=None)
+    most, each = (0, epsilon) if worst is None else (counted[worst], epsilon * int(times[worst]))
+    whole, advanced = composed(each, most), composed(each, most, DELTA)
+    figures = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
+    figures |= {"epsilon_advanced": advanced, "delta": DELTA}
+    source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
+    if not most:
+        log.info("census: no device was asked for its own.")
+        return {**figures, **source}
+    log.info(
+        "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
+        most, each, whole, advanced, DELTA,
+    )  # fmt: skip
+    if not secret:
+        log.info("census: %s", SEEDED_NOTE)
+    if each > epsilon:
+        log.warning(
+            "census: windows hold samples of device %d up to %d times, and a report tells as many times "
+            "park.census_epsilon of them.", worst, int(times[worst]),
+        )  # fmt: skip
+    return {**figures, **source}
+
+
+NAME = "diverged.json"
+
+
+@contextmanager
+def noted(folder: Path) -> Iterator[None]:
+    """Write down in which round training diverged, where it does in the body.
+
+    The round is the one after the ledger's last.
+
+    Args:
+        folder: the run's.
+    """
+    try:
+        yield
+    except DivergedError as error:
+        with contextlib.suppress(RunError):  # the first error is the one to be told
+            write_json(folder / NAME, {"round": _done(folder) + 1, "why": str(error)})
+        raise
+
+
+def forget(folder: Path) -> None:
+    """Delete the note of an earlier attempt, as the run goes on."""
+    (folder / NAME).unlink(missing_ok=True)
+
+
+def _done(folder: Path) -> int:
+    path = folder / "ledger.jsonl"
+    lines = ledger.read(path) if path.exists() else []
+    return lines[-1].round if lines else 0
+
+
+def round_of(folder: Path) -> int | None:
+    """Return the round in which a run diverged, or None where it did not."""
+    path = folder / NAME
+    return int(json.loads(path.read_text(encoding="utf-8"))["round"]) if path.exists() else None
