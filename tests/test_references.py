@@ -150,7 +150,7 @@ def test_samples_of_nobody_count_with_the_mean_over_all_models(command: Command)
     engine, _ = prepare.engine(what, method, park, Alone(), memory)
     start = engine.network.flat.clone()
     each = [evaluate(engine, memory.load(k)["own all"]) for k in range(2)]
-    got = separate.evaluate(engine, start)
+    got = separate.evaluate(engine, {"w": start})
     assert got.accuracy == pytest.approx(np.mean([one.accuracy for one in each]))
     assert got.loss == pytest.approx(np.mean([one.loss for one in each]))
     assert each[0].accuracy != each[1].accuracy
