@@ -14,10 +14,9 @@ from functools import partial
 import numpy as np
 
 from fedfloor.chance import generator
-from fedfloor.network.payload import Payload
-from fedfloor.network.price import price
-from fedfloor.network.profile import Devices, Link, Network
-from fedfloor.network.sites import Sites, sites
+from fedfloor.network.price import Payload, price
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
+from fedfloor.network.sites import Sites, draw_sites
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, Work, device, edge
 
 Row = dict[str, object]
@@ -96,12 +95,12 @@ def measure(cases: Iterable[Case], repeats: int, said: Callable[[str], None]) ->
 def park(factory_of: np.ndarray, *, multicast: bool) -> Sites:
     """Return devices in cells that take turns, whose edges share a line to the cloud."""
     cast = "multicast" if multicast else "unicast"
-    on = Network(
-        device_edge=Link(100e6, 100e6, sharing="serial", downlink=cast),  # type: ignore[arg-type]
-        edge_cloud=Link(10e6, 10e6, sharing="serial", over="park", downlink=cast),  # type: ignore[arg-type]
+    on = NetworkProfile(
+        device_edge=LinkClass(100e6, 100e6, sharing="serial", downlink=cast),  # type: ignore[arg-type]
+        edge_cloud=LinkClass(10e6, 10e6, sharing="serial", over="park", downlink=cast),  # type: ignore[arg-type]
         devices=Devices(cycles_per_bit=20.0, transmit_w=0.1, receive_w=0.1, idle_w=0.01),
     )
-    return sites(on, 0, factory_of, np.full(len(factory_of), 300), 8 * 784)
+    return draw_sites(on, 0, factory_of, np.full(len(factory_of), 300), 8 * 784)
 
 
 def _timed(work: Callable[[], object]) -> float:

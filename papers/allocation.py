@@ -14,8 +14,8 @@ import numpy as np
 from fedfloor import __version__
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, nearest, require
-from fedfloor.network import floor
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network import cell
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.report.groups import half_width
 from fedfloor.runs.folder import write
 from fedfloor.solvers.allocation.bound import lower_bound
@@ -204,8 +204,8 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
 
 def problem(point: Point, park: int) -> AllocationProblem:
     """Return the problem of a park at a point; its devices are those of ``devices = …`` and this seed."""
-    settings = NetworkSettings(profile=floor.PROFILE, radio=dict(point.radio) or None)
-    return floor.floor(floor.Settings(f"park {park}", point.devices, park, network=settings)).problem()
+    settings = NetworkSettings(profile=cell.PROFILE, radio=dict(point.radio) or None)
+    return cell.place_devices(cell.CellSettings(f"park {park}", point.devices, park, network=settings)).problem()
 
 
 def compete(one: Contender, problems: Sequence[AllocationProblem], what: Asked) -> Found:

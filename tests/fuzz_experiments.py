@@ -34,7 +34,7 @@ from fedfloor.cli import main
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
-from fedfloor.network.profile import Network
+from fedfloor.network.profile import NetworkProfile
 from fedfloor.parts.objectives import OBJECTIVES
 from fedfloor.runs import forecast
 from fedfloor.runs.forecast import plan_of
@@ -197,7 +197,7 @@ def _keys(kind: Any, path: Path_ = ()) -> Iterator[Path_]:
 
 
 def _every_key() -> list[Path_]:
-    keys = [*_keys(Experiment), *_keys(Network, ("network",))]
+    keys = [*_keys(Experiment), *_keys(NetworkProfile, ("network",))]
     for name, method in METHODS.items():
         keys += _keys(method, ("methods", name))
     for name, part in OBJECTIVES.items():

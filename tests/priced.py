@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fedfloor.network.payload import Asked, Payload
-from fedfloor.network.price import Price, price
-from fedfloor.network.profile import Devices, Link, Network
-from fedfloor.network.sites import Sites, sites
+from fedfloor.network.price import Payload, Price, QuestionCost, price
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
+from fedfloor.network.sites import Sites, draw_sites
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -39,37 +38,37 @@ FACTORY_OF = (0, 0, 0, 1, 1, 2)
 PAYLOAD = Payload(
     {"all": BYTES, "classifier": 10},
     {
-        "census": lambda _: Asked(0, 40),
-        "loss": lambda _: Asked(BYTES, 4, 0.5, model=True),
-        "gradient": lambda _: Asked(BYTES, BYTES, 1.0, model=True),
+        "census": lambda _: QuestionCost(0, 40),
+        "loss": lambda _: QuestionCost(BYTES, 4, 0.5, model=True),
+        "gradient": lambda _: QuestionCost(BYTES, BYTES, 1.0, model=True),
     },
 )
 PASS = {"cycles_per_bit": 1.0, "data_bits": 16.0, "clock_hz": 1.0}  # 16 s
 
 
-def near(**more: Any) -> Link:
+def near(**more: Any) -> LinkClass:
     """The link between a device and its edge: 2 s up, 1 s down."""
-    return Link(**{"up_bps": 4000.0, "down_bps": 8000.0, **more})
+    return LinkClass(**{"up_bps": 4000.0, "down_bps": 8000.0, **more})
 
 
-def far(**more: Any) -> Link:
+def far(**more: Any) -> LinkClass:
     """The link between an edge and the cloud: 8 s up, 4 s down."""
-    return Link(**{"up_bps": 1000.0, "down_bps": 2000.0, **more})
+    return LinkClass(**{"up_bps": 1000.0, "down_bps": 2000.0, **more})
 
 
-def network(devices: dict[str, float] | None = None, **more: Any) -> Network:
+def network(devices: dict[str, float] | None = None, **more: Any) -> NetworkProfile:
     """Dedicated links, and devices that take 16 s for a pass."""
-    return Network(
+    return NetworkProfile(
         **{"device_edge": near(), "edge_cloud": far(), "devices": Devices(**{**PASS, **(devices or {})}), **more}
     )
 
 
-def standing(on: Network, factory_of: Ordered[int] = FACTORY_OF, samples: int = 64) -> Sites:
+def standing(on: NetworkProfile, factory_of: Ordered[int] = FACTORY_OF, samples: int = 64) -> Sites:
     """Devices of 64 samples on a network."""
-    return sites(on, 0, np.array(factory_of), np.full(len(factory_of), samples), 8)
+    return draw_sites(on, 0, np.array(factory_of), np.full(len(factory_of), samples), 8)
 
 
-def priced(plan: Node, on: Network | None = None, factory_of: Ordered[int] = FACTORY_OF, **more: Any) -> Price:
+def priced(plan: Node, on: NetworkProfile | None = None, factory_of: Ordered[int] = FACTORY_OF, **more: Any) -> Price:
     """The price of a plan."""
     return price(plan, standing(on or network(), factory_of), PAYLOAD, **more)
 
@@ -126,11 +125,11 @@ _rates = st.sampled_from([None, 1000.0, 2000.0, 3000.0, 8000.0])
 
 
 @st.composite
-def links(draw: st.DrawFn, sharing: Ordered[str] = ("serial", "dedicated")) -> Link:
+def links(draw: st.DrawFn, sharing: Ordered[str] = ("serial", "dedicated")) -> LinkClass:
     """Any link without a radio."""
     up, down = draw(_rates), draw(_rates)
     kind = "dedicated" if up is None and down is None else draw(st.sampled_from(sharing))
-    return Link(
+    return LinkClass(
         up, down, draw(st.sampled_from([0.0, 0.25, 3.0])), kind,  # type: ignore[arg-type]
         draw(st.sampled_from(["cell", "park"])), draw(st.sampled_from(["half", "full"])),
         draw(st.sampled_from(["unicast", "multicast"])),
@@ -138,10 +137,10 @@ def links(draw: st.DrawFn, sharing: Ordered[str] = ("serial", "dedicated")) -> L
 
 
 @st.composite
-def networks(draw: st.DrawFn, sharing: Ordered[str] = ("serial", "dedicated")) -> Network:
+def networks(draw: st.DrawFn, sharing: Ordered[str] = ("serial", "dedicated")) -> NetworkProfile:
     """Any network without a radio."""
     one = links(sharing)
-    return Network(
+    return NetworkProfile(
         route=draw(st.sampled_from(["via_edge", "direct"])), device_edge=draw(one), edge_cloud=draw(one),
         device_cloud=draw(one), device_device=draw(st.none() | one),
         devices=Devices(**PASS, capacitance=1.0, transmit_w=0.5, receive_w=0.25, idle_w=0.125),

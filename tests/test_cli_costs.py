@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commands import Command
-from fedfloor.network import settings
+from fedfloor.network import profile
 
-NAMES = sorted(settings.profiles())
+NAMES = sorted(profile.profiles())
 
 
 def test_the_list_says_how_fast_each_is_and_who_waits_for_whom(command: Command) -> None:
@@ -30,13 +30,13 @@ def test_the_list_as_json_has_numbers(command: Command) -> None:
     assert sorted(rows) == NAMES
     assert (rows["wifi"]["up"], rows["wifi"]["down"]) == (80e6, 80e6)
     assert (rows["rafed"]["up"], rows["rafed"]["down"], rows["rafed"]["sharing"]) == (None, None, "sinr")
-    assert rows["wifi"]["what"] == settings.built(settings.read("wifi")).about
+    assert rows["wifi"]["what"] == profile.from_table(profile.read_tables("wifi")).about
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_source_is_told_once(name: str, command: Command) -> None:
     said = command("networks", name)
-    tables = {key: part for key, part in settings.read(name).items() if isinstance(part, dict)}
+    tables = {key: part for key, part in profile.read_tables(name).items() if isinstance(part, dict)}
     words = " ".join(said.out.split())
     for key, part in tables.items():
         assert f"[network.{key}]" in said.out
@@ -50,7 +50,7 @@ def test_each_source_is_told_once(name: str, command: Command) -> None:
 
 def test_one_profile_as_json(command: Command) -> None:
     document = command("networks", "nb-iot", "--json").document
-    table = settings.read("nb-iot")
+    table = profile.read_tables("nb-iot")
     assert (document["name"], document["about"], document["route"]) == ("nb-iot", table["about"], "via_edge")
     assert document["sources"]["devices"] == table["devices"]["source"]
     assert {"table": "device_edge", "key": "up_bps", "value": 62500.0} in document["rows"]

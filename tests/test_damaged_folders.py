@@ -13,7 +13,7 @@ import fedfloor
 from commands import Command
 from damage import damaged
 from fedfloor.experiment import DataSettings, Experiment, MethodSettings, ModelSettings, ParkSettings
-from fedfloor.network.settings import NetworkSettings, profiles
+from fedfloor.network.profile import NetworkSettings, profiles
 from fedfloor.park.stream import Recycle
 from fedfloor.parts.work import WorkSettings
 

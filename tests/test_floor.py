@@ -10,8 +10,8 @@ import pytest
 
 from fedfloor.cli.shared import bundled
 from fedfloor.errors import SettingError
-from fedfloor.network import floor
-from fedfloor.network.floor import Floor
+from fedfloor.network import cell
+from fedfloor.network.cell import Cell
 
 RAFED = """
 [network.device_edge]
@@ -26,9 +26,9 @@ distance_m = [2, 50]
 """
 
 
-def made(folder: Path, text: str) -> Floor:
+def made(folder: Path, text: str) -> Cell:
     (folder / "here.toml").write_text(text, encoding="utf-8")
-    return floor.read(folder / "here.toml")
+    return cell.read(folder / "here.toml")
 
 
 def test_devices_are_drawn_as_the_network_says(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ distance_m = 7.0
 
 def test_a_written_park_is_the_same_park(tmp_path: Path) -> None:
     first = made(tmp_path, "devices = 40\nseed = 1\n" + RAFED)
-    text = floor.text(first)
+    text = cell.to_toml(first)
     again = made(tmp_path, text)
-    assert floor.text(again) == text
+    assert cell.to_toml(again) == text
     for name, off in (("distance_m", 0.01), ("cycles_per_bit", 0.005), ("clock_hz", 5e5), ("data_bits", 500)):
         assert np.abs(getattr(again.sites, name) - getattr(first.sites, name)).max() <= off, name  # rounding
     assert np.array_equal(again.problem().airtime_s, made(tmp_path, "seed = 9\n" + text).problem().airtime_s)
@@ -82,7 +82,7 @@ def test_the_bundled_parks_are_what_their_command_draws(tmp_path: Path) -> None:
     assert list(parks) == [f"rafed-{i}" for i in range(5)]
     for i, path in enumerate(parks.values()):
         (tmp_path / path.name).write_text(f"devices = 40\nseed = {i}\n", encoding="utf-8")
-        assert floor.text(floor.read(tmp_path / path.name)) == path.read_text(encoding="utf-8")
+        assert cell.to_toml(cell.read(tmp_path / path.name)) == path.read_text(encoding="utf-8")
 
 
 def test_a_profile_of_ones_own_is_looked_for_beside_the_file(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_profile_of_ones_own_is_looked_for_beside_the_file(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "cell 'here' has no devices: say devices = 40, or describe each in a [[device]]."),
+        ("", "cell 'here' has no devices: give devices = 40, or describe each in a [[device]]."),
         ("devices = 0", "devices = 0: must be a whole number of at least 1."),
         ("devices = -1", "devices = -1: must be a whole number of at least 1."),
         ("devices = 2.5", "devices = 2.5: must be a whole number."),
@@ -104,8 +104,8 @@ def test_a_profile_of_ones_own_is_looked_for_beside_the_file(tmp_path: Path) -> 
         ("devices = 3\n[[device]]\ndistance_m = 4", "has devices and [[device]] entries"),
         ("[device]\nx_m = 3", "write [[device]]"),
         ("[[device]]\nx_m = 1\ny_mm = 2", "[[device]] number 0: [device] unknown key 'y_mm'. Did you mean 'y_m'?"),
-        ("[[device]]\nx_m = 1", "x_m = 1.0, y_m = None: say both, or distance_m."),
-        ("[[device]]\nx_m = 1\ny_m = 1\ndistance_m = 2", "say where it stands, or how far away"),
+        ("[[device]]\nx_m = 1", "x_m = 1.0, y_m = None: give both, or distance_m."),
+        ("[[device]]\nx_m = 1\ny_m = 1\ndistance_m = 2", "give its position, or its distance"),
         ("[[device]]\nx_m = 0\ny_m = 0", "away from the base station"),
         (
             "[[device]]\ndistance_m = 3\n[[device]]\ndistance_m = -3",
@@ -134,7 +134,7 @@ def test_a_park_file_is_refused(tmp_path: Path, text: str, message: str) -> None
     [
         ('sharing = "sinr"', "", "has no radio whose channels are shared"),
         ("payload_nats = 25000", "", "payload_nats is missing"),
-        ("data_bits = [4e7, 8e7]", "", "nobody says how much data device 0 has"),
+        ("data_bits = [4e7, 8e7]", "", "device 0 has no data_bits"),
         ("data_bits = [4e7, 8e7]", "seconds_per_sample = 1e-3", "seconds_per_sample needs samples"),
     ],
 )

@@ -8,13 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfloor.network import air, radio
-from fedfloor.network.air import Air
-from fedfloor.network.payload import Asked, Payload
-from fedfloor.network.price import price
-from fedfloor.network.profile import Devices, Link, Network, Radio
-from fedfloor.network.sites import Sites, sites
-from fedfloor.network.walk import placed
+from fedfloor.network import radio
+from fedfloor.network.price import Payload, QuestionCost, placed_visits, price
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, RadioModel
+from fedfloor.network.sites import RadioUplink, Sites, draw_sites, radio_uplink
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import (
     CLOUD,
@@ -33,20 +30,20 @@ OF = (0, 0, 0, 1, 1)
 NATS = 25_000.0
 
 
-def over_radio(what: Radio, factory_of: tuple[int, ...] = OF, **more: object) -> Sites:
+def over_radio(what: RadioModel, factory_of: tuple[int, ...] = OF, **more: object) -> Sites:
     """Devices 10 m away on a network whose uplink is a radio, 16 s a pass."""
     link = {"over": more.pop("over")} if "over" in more else {}
     devices = {"distance_m": 10.0, "cycles_per_bit": 1.0, "data_bits": 16.0, "clock_hz": 1.0, **more}
-    on = Network(
-        device_edge=Link(down_bps=8000.0, sharing="sinr", **link),  # type: ignore[arg-type]
+    on = NetworkProfile(
+        device_edge=LinkClass(down_bps=8000.0, sharing="sinr", **link),  # type: ignore[arg-type]
         radio=what, devices=Devices(**devices),  # type: ignore[arg-type]
     )  # fmt: skip
-    return sites(on, 0, np.array(factory_of), np.full(len(factory_of), 64), 8)
+    return draw_sites(on, 0, np.array(factory_of), np.full(len(factory_of), 64), 8)
 
 
-def heard_with(chance: float, **more: object) -> Radio:
+def heard_with(chance: float, **more: object) -> RadioModel:
     """A radio on which a device 10 m away is received with a chance, alone at full power: γ = −ln(q)·s/N0."""
-    what = Radio(**{"payload_nats": NATS, "channels": 1, **more})  # type: ignore[arg-type]
+    what = RadioModel(**{"payload_nats": NATS, "channels": 1, **more})  # type: ignore[arg-type]
     signal = float(radio.received(what, np.array([10.0]))[0, -1])
     return replace(what, threshold=-math.log(chance) * signal / radio.noise_w(what))
 
@@ -55,8 +52,8 @@ def sender(k: int, channel: int = 0, power: float = 20.0) -> Train:
     return Train(device(k), Work(epochs=1), nodes.Radio(channel, power))
 
 
-def of(there: Sites, seed: int = 0) -> Air:
-    found = air.over(there, seed)
+def of(there: Sites, seed: int = 0) -> RadioUplink:
+    found = radio_uplink(there, seed)
     assert found is not None
     return found
 
@@ -81,9 +78,9 @@ def test_attempts_are_geometric_and_end_at_the_limit(chance: float, most: int) -
 
 
 def test_certain_and_hopeless() -> None:
-    sure = of(over_radio(Radio(threshold=1e-30)))
+    sure = of(over_radio(RadioModel(threshold=1e-30)))
     assert [sure.send(sender(0), (), (r, 0, 0, 0), 1)[1::2] for r in range(50)] == [(1, False)] * 50
-    never = of(over_radio(Radio(threshold=1e30, attempts=5)))
+    never = of(over_radio(RadioModel(threshold=1e30, attempts=5)))
     assert [never.send(sender(0), (), (r, 0, 0, 0), 1)[1::2] for r in range(50)] == [(5, True)] * 50
 
 
@@ -96,7 +93,7 @@ def test_draws_are_keyed_by_place_and_seed() -> None:
 
 
 def test_a_channel_is_drawn_where_the_plan_gives_none() -> None:
-    there = of(over_radio(Radio(channels=4)))
+    there = of(over_radio(RadioModel(channels=4)))
     plain = Train(device(1), Work(epochs=1))
     drawn = [there.given(plain, r) for r in range(4000)]
     counts = np.bincount([one.channel for one in drawn], minlength=4)
@@ -117,7 +114,7 @@ def chance_of(there: Sites, *beside: Train) -> float:
 
 def test_interference() -> None:
     # equally strong: q' = q·e^(−γ), or q/(1 + γ) over the other's fading; γ = 1, SNR 27 dB: q = 0.998. 4 errors: 0.045
-    what = Radio(path_loss="B", carrier_hz=2.4e9, attempts=1, payload_nats=NATS)
+    what = RadioModel(path_loss="B", carrier_hz=2.4e9, attempts=1, payload_nats=NATS)
     there = over_radio(what)
     assert chance_of(there) == pytest.approx(0.998, abs=0.005)
     assert chance_of(there, sender(1)) == pytest.approx(math.exp(-1), abs=0.045)
@@ -138,7 +135,7 @@ def test_who_stands_beside_whom() -> None:
     plan = Sequence(
         (Parallel((Repeat(2, Sequence((a, b)), tick=True), Repeat(2, c))), a, Parallel((Parallel((a, b)), c)))
     )
-    found = placed(plan, 7, 10)
+    found = placed_visits(plan, 7, 10)
     assert [(one.site.index, tuple(o.site.index for o in others), place) for one, others, place in found] == [
         (0, (2,), (7, 10, 0, 0)), (1, (2,), (7, 10, 1, 0)), (0, (), (7, 11, 0, 1)), (1, (), (7, 11, 1, 1)),
         (2, (0,), (7, 10, 2, 0)), (2, (1,), (7, 11, 2, 1)),
@@ -182,7 +179,7 @@ def test_seconds_bytes_and_joules_of_uploads() -> None:
 def test_answers_are_sent_once_in_their_own_size() -> None:
     # 40 bytes are 320·ln 2 nats, whatever a result takes; the model from device 0 to device 1, 1,000 bytes
     there = over_radio(heard_with(1e-9))
-    asked = Payload({"all": 1000}, {"census": lambda _: Asked(0, 40)})
+    asked = Payload({"all": 1000}, {"census": lambda _: QuestionCost(0, 40)})
     found = price(Probe((0, 1), "census"), there, asked, air=of(there))
     assert found.seconds == pytest.approx(airtime(there, 320 * math.log(2)), rel=1e-12)
     assert found.bytes["device_edge_up"] == 80
@@ -196,7 +193,7 @@ def test_answers_are_sent_once_in_their_own_size() -> None:
 def test_a_ring_over_the_radio_pays_for_every_hop() -> None:
     there = over_radio(heard_with(0.5))
     heard, plan = of(there), Parallel((Repeat(2, Sequence((sender(0), sender(1))), tick=True),))
-    tries = [heard.send(one, others, place, 0).attempts for one, others, place in placed(plan, 1, 0)]
+    tries = [heard.send(one, others, place, 0).attempts for one, others, place in placed_visits(plan, 1, 0)]
     assert len(set(tries)) > 1
     found = price(plan, there, Payload({"all": 1000}), air=heard)
     assert found.seconds == pytest.approx(4 * 17 + sum(tries) * airtime(there), rel=1e-12)

@@ -14,15 +14,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from fedfloor.network.events import Clock, Process, Steps
 from fedfloor.network.price import Price
-from fedfloor.network.profile import Devices, Link, Network
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
 from fedfloor.network.sites import Sites
+from fedfloor.network.transfers import PacketProcess, SimulatedClock, Steps
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Sequence, Site, Train, Work, device
 from priced import EPOCH, PASS, PAYLOAD, chain, near, network, networks, plans, priced, scoped, standing, star, visit
 
-FREE = Link()
+FREE = LinkClass()
 MANY = settings(max_examples=150, deadline=None)
 ANY = plans | scoped
 
@@ -31,7 +31,7 @@ ANY = plans | scoped
 
 
 def test_processes_go_on_in_order_of_time_and_then_of_device() -> None:
-    clock, said = Clock(), []
+    clock, said = SimulatedClock(), []
 
     def steps(name: str, *times: float) -> Steps:
         for time in times:
@@ -39,11 +39,11 @@ def test_processes_go_on_in_order_of_time_and_then_of_device() -> None:
             said.append((clock.now, name))
         return times[-1]
 
-    root = Process(-1, None)
+    root = PacketProcess(-1, None)
 
     def whole() -> Steps:
         for order, (name, times) in enumerate({"b": (2.0, 3.0), "a": (2.0, 2.5), "c": (1.0, 3.0)}.items()):
-            one = Process(order, None)
+            one = PacketProcess(order, None)
             one.steps = steps(name, *times)
             clock.at(0.0, one)
         yield 9.0
@@ -55,7 +55,7 @@ def test_processes_go_on_in_order_of_time_and_then_of_device() -> None:
 
 
 def test_a_resource_serves_one_at_a_time() -> None:
-    clock = Clock()
+    clock = SimulatedClock()
     assert [clock.serve(0, 2.0), clock.serve(0, 3.0), clock.serve(1, 1.0)] == [0.0, 2.0, 0.0]
     clock.now = 7.0
     assert clock.serve(0, 1.0) == 7.0  # idle since 5
@@ -70,7 +70,7 @@ def latest(cost: Price) -> float:
 
 @MANY
 @given(plans, networks())
-def test_every_byte_is_of_a_transfer(plan: Node, on: Network) -> None:
+def test_every_byte_is_of_a_transfer(plan: Node, on: NetworkProfile) -> None:
     found, sums = priced(plan, on, trace=True), defaultdict(int)
     for move in found.moves:
         sums[move.link] += move.bytes
@@ -80,23 +80,25 @@ def test_every_byte_is_of_a_transfer(plan: Node, on: Network) -> None:
 
 @MANY
 @given(plans, networks())
-def test_shared_links_serve_one_at_a_time_in_the_order_they_are_asked_and_never_rest(plan: Node, on: Network) -> None:
+def test_shared_links_serve_one_at_a_time_in_the_order_they_are_asked_and_never_rest(
+    plan: Node, on: NetworkProfile
+) -> None:
     lines = defaultdict(list)
     for move in priced(plan, on, trace=True).moves:  # as they were booked
-        assert move.asked_s <= move.start_s <= move.end_s
+        assert move.requested_s <= move.start_s <= move.end_s
         lines[move.resource].append(move)
     for move in lines.pop(-1, []):
-        assert move.start_s == move.asked_s
+        assert move.start_s == move.requested_s
     for line in lines.values():
-        assert [m.asked_s for m in line] == sorted(m.asked_s for m in line)
+        assert [m.requested_s for m in line] == sorted(m.requested_s for m in line)
         for one, after in pairwise([None, *line]):
             assert after is not None
-            assert after.start_s == max(after.asked_s, one.end_s if one else 0.0)
+            assert after.start_s == max(after.requested_s, one.end_s if one else 0.0)
 
 
 @MANY
 @given(ANY, networks())
-def test_the_critical_way_is_as_long_as_the_plan(plan: Node, on: Network) -> None:
+def test_the_critical_way_is_as_long_as_the_plan(plan: Node, on: NetworkProfile) -> None:
     found = priced(plan, on)
     way = found.critical
     assert way.compute_s + way.transfer_s + way.wait_s == pytest.approx(found.seconds, rel=1e-12, abs=1e-12)
@@ -121,7 +123,7 @@ def worked(plan: Node, sites: Sites) -> float:
 
 @MANY
 @given(ANY, networks())
-def test_a_plan_takes_at_least_its_busiest_link_and_at_most_everything_in_turn(plan: Node, on: Network) -> None:
+def test_a_plan_takes_at_least_its_busiest_link_and_at_most_everything_in_turn(plan: Node, on: NetworkProfile) -> None:
     found, busy = priced(plan, on, trace=True), defaultdict(float)
     moving = 0.0
     for move in found.moves:
@@ -136,7 +138,7 @@ def test_a_plan_takes_at_least_its_busiest_link_and_at_most_everything_in_turn(p
     assert len(found.visits) == len(schedule.in_order(plan))
 
 
-def faster(link: Link | None, factor: float) -> Link | None:
+def faster(link: LinkClass | None, factor: float) -> LinkClass | None:
     if link is None:
         return None
     rates = [None if rate is None else factor * rate for rate in (link.up_bps, link.down_bps)]
@@ -145,7 +147,7 @@ def faster(link: Link | None, factor: float) -> Link | None:
 
 @MANY
 @given(ANY, networks())
-def test_twice_as_fast_takes_half_as_long(plan: Node, on: Network) -> None:
+def test_twice_as_fast_takes_half_as_long(plan: Node, on: NetworkProfile) -> None:
     # exactly: halving is exact in floating point, and nobody's turn changes
     quick = {
         name: faster(getattr(on, name), 2.0) for name in ("device_edge", "edge_cloud", "device_cloud", "device_device")
@@ -161,14 +163,14 @@ def test_twice_as_fast_takes_half_as_long(plan: Node, on: Network) -> None:
 
 @MANY
 @given(ANY, networks())
-def test_a_repeat_is_a_sequence_of_copies(plan: Node, on: Network) -> None:
+def test_a_repeat_is_a_sequence_of_copies(plan: Node, on: NetworkProfile) -> None:
     turns = priced(Sequence((plan, plan, plan)), on)
     assert priced(Repeat(3, plan), on) == priced(Repeat(3, plan, tick=False), on) == turns
 
 
 @MANY
 @given(ANY, networks(sharing=("serial",)))
-def test_taking_turns_is_never_quicker_than_having_a_link_of_ones_own(plan: Node, on: Network) -> None:
+def test_taking_turns_is_never_quicker_than_having_a_link_of_ones_own(plan: Node, on: NetworkProfile) -> None:
     own = {name: replace(link, sharing="dedicated") for name, link in on.links().items()}
     shared, alone = priced(plan, on), priced(plan, replace(on, **own))
     assert shared.seconds >= alone.seconds * (1 - 1e-12)
@@ -177,7 +179,7 @@ def test_taking_turns_is_never_quicker_than_having_a_link_of_ones_own(plan: Node
 
 @MANY
 @given(plans, networks(sharing=("dedicated",)))
-def test_on_dedicated_links_delay_never_speeds_up(plan: Node, on: Network) -> None:
+def test_on_dedicated_links_delay_never_speeds_up(plan: Node, on: NetworkProfile) -> None:
     late = {name: replace(link, latency_s=link.latency_s + 0.5) for name, link in on.links().items()}
     slow = {name: faster(replace(link, latency_s=0.0), 0.7) for name, link in on.links().items()}
     none = {name: replace(link, latency_s=0.0) for name, link in on.links().items()}
@@ -205,7 +207,7 @@ def test_with_turns_delay_can_speed_up() -> None:
 # -- against another way to count: the longest way on dedicated links --------------------------------------------------
 
 
-def longest(plan: Node, on: Network) -> float:
+def longest(plan: Node, on: NetworkProfile) -> float:
     """Price a plan without broadcasts and probes on dedicated links, by recursion."""
     sites = standing(on)
 
@@ -233,7 +235,7 @@ def longest(plan: Node, on: Network) -> float:
     plans.filter(lambda plan: not any(isinstance(one, (Broadcast, Probe)) for one in nodes(plan))),
     networks(("dedicated",)),
 )
-def test_on_dedicated_links_it_is_the_longest_way(plan: Node, on: Network) -> None:
+def test_on_dedicated_links_it_is_the_longest_way(plan: Node, on: NetworkProfile) -> None:
     assert priced(plan, on).seconds == pytest.approx(longest(plan, on), rel=1e-12, abs=1e-12)
 
 
@@ -241,9 +243,9 @@ def test_on_dedicated_links_it_is_the_longest_way(plan: Node, on: Network) -> No
 
 
 def test_the_critical_way_names_whom_it_visited() -> None:
-    on = Network(device_edge=Link(8000.0, 8000.0, downlink="multicast"), devices=Devices(**PASS))
+    on = NetworkProfile(device_edge=LinkClass(8000.0, 8000.0, downlink="multicast"), devices=Devices(**PASS))
     assert priced(Parallel((chain(0, 1), visit(2))), on).critical.visits == (0, 1)
     # devices that train in no time and send in no time are still those that were visited last
-    idle = Network(device_edge=Link(None, 8000.0, downlink="multicast"))
+    idle = NetworkProfile(device_edge=LinkClass(None, 8000.0, downlink="multicast"))
     assert len(priced(star(0, 1), idle).critical.visits) == 1
     assert priced(Sequence((star(3), Train(device(4), EPOCH))), idle).critical.visits == (3, 4)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.network.payload import Payload
-from fedfloor.network.price import Price, price
-from fedfloor.network.profile import Link, Network
+from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.profile import LinkClass, NetworkProfile
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Sequence, Train, Work, edge
 from priced import BYTES, FACTORY_OF, chain, far, near, network, networks, priced, scoped, standing, star, visit
 
@@ -25,7 +24,7 @@ def calibration(*devices: int) -> Parallel:
     return Parallel(tuple(visit(k, PART) for k in devices))
 
 
-def rounds(*plans: Node, on: Network | None = None) -> list[Price]:
+def rounds(*plans: Node, on: NetworkProfile | None = None) -> list[Price]:
     """Prices of rounds, one after the other."""
     found, holders = list[Price](), frozenset[int]()
     for plan in plans:
@@ -120,7 +119,7 @@ def test_in_a_chain_a_device_pulls_when_the_packet_has_come() -> None:
 
 def test_devices_that_pull_take_turns() -> None:
     # one link of 1 s down and 2 s up for 1000 bytes. Both are sent the classifier, then both ask for the rest
-    on = network({"cycles_per_bit": 0.0}, device_edge=near(sharing="serial"), edge_cloud=Link())
+    on = network({"cycles_per_bit": 0.0}, device_edge=near(sharing="serial"), edge_cloud=LinkClass())
     found = priced(calibration(0, 1), on, trace=True)
     assert [move.bytes for move in found.moves if move.link == "device_edge_down"] == [10, 10, LACK, LACK]
     assert found.seconds == pytest.approx(2 * 0.01 + 2 * 0.99 + 2 * 0.02, rel=1e-12)
@@ -211,7 +210,7 @@ def test_bytes_down_are_those_of_a_set_kept_by_hand(steps: list[tuple[str, froze
 @MANY
 @given(scoped, scoped, _some, networks(), networks())
 def test_who_holds_it_hangs_on_the_plan_alone(
-    one: Node, other: Node, held: frozenset[int], on: Network, elsewhere: Network
+    one: Node, other: Node, held: frozenset[int], on: NetworkProfile, elsewhere: NetworkProfile
 ) -> None:
     # not on the network, on how plans are put together, or on how often a plan is repeated
     after = priced(one, on, holders=held).holders
@@ -224,7 +223,7 @@ def test_who_holds_it_hangs_on_the_plan_alone(
 
 @MANY
 @given(scoped, networks(sharing=("dedicated",)))
-def test_to_hold_it_never_costs_more(plan: Node, on: Network) -> None:
+def test_to_hold_it_never_costs_more(plan: Node, on: NetworkProfile) -> None:
     stale, fresh = priced(plan, on), priced(plan, on, holders=EVERY)
     for link, size in fresh.bytes.items():
         assert size <= stale.bytes[link]
@@ -251,6 +250,6 @@ def test_features_are_extracted_once_per_visit(work: Work, passes: float) -> Non
     # the cloud holds the data of all, six times 16 cycles, and 384 samples
     whole = work.passes(384) if work.trains == "all" else min(1.0, work.passes(384)) / 3
     assert there.cloud_s(work) == pytest.approx(whole * 6 * 16 / 2, rel=1e-15)
-    free = Network(device_edge=Link(), edge_cloud=Link(), devices=network().devices)
+    free = NetworkProfile(device_edge=LinkClass(), edge_cloud=LinkClass(), devices=network().devices)
     assert priced(visit(0, work), free).critical.compute_s == pytest.approx(16 * passes, rel=1e-15)
     assert priced(visit(0, work), free).visits == (pytest.approx(16 * passes, rel=1e-15),)

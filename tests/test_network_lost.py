@@ -7,13 +7,9 @@ import pytest
 import torch
 
 from fedfloor.engine.team import Team
-from fedfloor.network import air
-from fedfloor.network.air import Air
-from fedfloor.network.payload import Payload
-from fedfloor.network.price import price
-from fedfloor.network.profile import Network, Radio
-from fedfloor.network.sites import sites
-from fedfloor.network.walk import placed
+from fedfloor.network.price import Payload, placed_visits, price
+from fedfloor.network.profile import NetworkProfile, RadioModel
+from fedfloor.network.sites import RadioUplink, draw_sites, radio_uplink
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -35,10 +31,10 @@ from test_network_air import of, over_radio
 SIX = (6, 10, 4, 9, 5, 7)
 CELLS = (0, 0, 0, 1, 1, 1)
 # 27.1 dB at 10 m, 22.3 dB more noise: a ratio of 3; alone lost with (1 − e^(−1/3))² = 0.08, beside another with 0.54
-LOSSY = Radio(path_loss="B", carrier_hz=2.4e9, channels=2, attempts=2, noise_dbm_per_mhz=-91.7)
+LOSSY = RadioModel(path_loss="B", carrier_hz=2.4e9, channels=2, attempts=2, noise_dbm_per_mhz=-91.7)
 
 
-def lossy(seed: int = 0, over: str = "park") -> Air:
+def lossy(seed: int = 0, over: str = "park") -> RadioUplink:
     return of(over_radio(LOSSY, CELLS, over=over), seed)
 
 
@@ -65,11 +61,11 @@ PLANS: dict[str, Node] = {
 }  # fmt: skip
 
 
-def said(plan: Node, heard: Air, number: int, tick: int, numbered: list[int] | None = None) -> list[list[int]]:
+def said(plan: Node, heard: RadioUplink, number: int, tick: int, numbered: list[int] | None = None) -> list[list[int]]:
     """(device, tick, visit, lost) of every visit, as the price has it."""
     return [
         [place[2], place[1], place[3], int(place[2] >= 0 and heard.send(one, others, place, 1000).lost)]
-        for one, others, place in placed(plan, number, tick, numbered)
+        for one, others, place in placed_visits(plan, number, tick, numbered)
     ]
 
 
@@ -119,7 +115,7 @@ def test_they_agree_where_branches_choose_the_same_device() -> None:
         twice += len({r.device for r in done.receipts}) < 4
         sizes = Payload({"all": 1000})
         paid = price(done.resolved, there, sizes, air=heard, round_number=number, numbered=numbers)
-        tries = [heard.send(*one, 0).attempts for one in placed(done.resolved, number, 0, numbers)]
+        tries = [heard.send(*one, 0).attempts for one in placed_visits(done.resolved, number, 0, numbers)]
         assert paid.bytes["device_edge_up"] == 1000 * sum(tries)
     assert twice
 
@@ -139,7 +135,7 @@ def test_they_agree_on_two_ranks() -> None:
 def test_the_price_of_a_round_is_that_of_the_packets_that_were_lost_in_it() -> None:
     there = over_radio(LOSSY, CELLS, over="park")
     heard, plan = of(there), PLANS["star"]
-    sent = [heard.send(one, others, place, 1000) for one, others, place in placed(plan, 3, 0)]
+    sent = [heard.send(one, others, place, 1000) for one, others, place in placed_visits(plan, 3, 0)]
     found = price(plan, there, Payload({"all": 1000}), air=heard, round_number=3)
     assert found.bytes["device_edge_up"] == 1000 * sum(one.attempts for one in sent)
     assert found.visits == pytest.approx([17 + one.attempts * one.airtime_s for one in sent], rel=1e-12)
@@ -193,6 +189,6 @@ def test_both_ways_of_losing() -> None:
 
 
 def test_a_park_without_a_radio_has_no_air() -> None:
-    assert air.over(None, 0) is None
-    plain = sites(Network(), 0, np.zeros(2, int), np.ones(2, int), 8)
-    assert air.over(plain, 0) is None
+    assert radio_uplink(None, 0) is None
+    plain = draw_sites(NetworkProfile(), 0, np.zeros(2, int), np.ones(2, int), 8)
+    assert radio_uplink(plain, 0) is None

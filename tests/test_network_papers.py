@@ -11,12 +11,10 @@ import pytest
 
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
-from fedfloor.network import settings
-from fedfloor.network.payload import Asked, Payload
-from fedfloor.network.price import Price, price
-from fedfloor.network.profile import Devices, Link, Network
-from fedfloor.network.settings import NetworkSettings
-from fedfloor.network.sites import Sites, sites
+from fedfloor.network import profile
+from fedfloor.network.price import Payload, Price, QuestionCost, price
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, NetworkSettings
+from fedfloor.network.sites import Sites, draw_sites
 from fedfloor.parts.growth import Log
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Repeat, Sequence, Train, Work, device, edge
@@ -75,12 +73,12 @@ def test_the_parameters_of_its_network() -> None:
 
 def lte(devices: int) -> Sites:
     """HFedMS's cell, with devices that train in no time, as its cost model has it."""
-    on = settings.network(NetworkSettings(profile="lte-cat-m2", devices={"cycles_per_bit": 0.0}))
+    on = profile.build(NetworkSettings(profile="lte-cat-m2", devices={"cycles_per_bit": 0.0}))
     assert on is not None
-    return sites(on, 0, np.arange(devices) % 10, np.full(devices, 50), 8 * 784)
+    return draw_sites(on, 0, np.arange(devices) % 10, np.full(devices, 50), 8 * 784)
 
 
-FEMNIST = Payload({"all": 4 * WHOLE, "classifier": 4 * CLASSIFIER}, {"census": lambda _: Asked(0, 4 * 62)})
+FEMNIST = Payload({"all": 4 * WHOLE, "classifier": 4 * CLASSIFIER}, {"census": lambda _: QuestionCost(0, 4 * 62)})
 GROUP = 36  # M = 10: int(κM) = 3 groups of ⌊368/10⌋ = 36
 PARTICIPANTS = tuple(range(3 * GROUP))
 
@@ -205,14 +203,14 @@ FAR_BPS = 8000.0  # B_w·log2(1 + SNR): 1 s a model
 
 def park(factories: int, devices: int, ratio: float, cast: str, compute_s: float, *, direct: bool) -> Sites:
     """Factories whose edges reach the cloud over one link; FedAvg's devices use it themselves."""
-    far = Link(FAR_BPS, FAR_BPS, sharing="serial", over="park", downlink=cast)  # type: ignore[arg-type]
-    on = Network(
-        device_edge=Link(ratio * FAR_BPS, ratio * FAR_BPS, sharing="serial", downlink=cast),  # type: ignore[arg-type]
+    far = LinkClass(FAR_BPS, FAR_BPS, sharing="serial", over="park", downlink=cast)  # type: ignore[arg-type]
+    on = NetworkProfile(
+        device_edge=LinkClass(ratio * FAR_BPS, ratio * FAR_BPS, sharing="serial", downlink=cast),  # type: ignore[arg-type]
         edge_cloud=far, device_cloud=far, route="direct" if direct else "via_edge",
         devices=Devices(cycles_per_bit=compute_s, data_bits=1.0, clock_hz=1.0),
     )  # fmt: skip
     count = factories * devices
-    return sites(on, 0, np.repeat(np.arange(factories), devices), np.full(count, 32), 8)
+    return draw_sites(on, 0, np.repeat(np.arange(factories), devices), np.full(count, 32), 8)
 
 
 def fedgs(factories: int, devices: int, steps: int) -> Node:

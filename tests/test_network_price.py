@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedfloor.network.price import Price
-from fedfloor.network.profile import Link
-from fedfloor.network.walk import PriceWalk
+from fedfloor.network.price import Price, PriceWalk
+from fedfloor.network.profile import LinkClass
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -23,7 +22,7 @@ from priced import BYTES, EPOCH, chain, far, near, network, priced, star, visit
 
 NEAR = {"device_edge_down": BYTES, "device_edge_up": BYTES}
 FAR = {"edge_cloud_down": BYTES, "edge_cloud_up": BYTES}
-FREE = Link()
+FREE = LinkClass()
 
 
 def went(cost: Price) -> tuple[float, float, float]:
@@ -68,7 +67,7 @@ def test_a_chain_across_factories_goes_over_the_cloud() -> None:
 
 def test_devices_that_talk_directly() -> None:
     # 1,000 bytes at 16 kbit/s are 0.5 s; across factories there is no such link
-    on = network(device_device=Link(up_bps=16000.0))
+    on = network(device_device=LinkClass(up_bps=16000.0))
     assert priced(chain(0, 1), on).seconds == 5 + 16 + 0.5 + 16 + 10
     assert priced(chain(0, 1), on).bytes == {"device_device_up": BYTES} | NEAR | FAR
     assert priced(chain(0, 3), on).seconds == 5 + 16 + 15 + 16 + 10
@@ -81,7 +80,7 @@ def test_staying_costs_nothing() -> None:
 
 def test_a_route_that_is_direct() -> None:
     # 8,000 bits at 16 kbit/s down and 800 bit/s up: 0.5 s and 10 s
-    on = network(route="direct", device_cloud=Link(up_bps=800.0, down_bps=16000.0))
+    on = network(route="direct", device_cloud=LinkClass(up_bps=800.0, down_bps=16000.0))
     found = priced(visit(0), on)
     assert found.seconds == 0.5 + 16 + 10
     assert found.bytes == {"device_cloud_down": BYTES, "device_cloud_up": BYTES}

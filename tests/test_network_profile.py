@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.network import settings
-from fedfloor.network.profile import Network
-from fedfloor.network.settings import NetworkSettings, built
+from fedfloor.network import profile
+from fedfloor.network.profile import NetworkProfile, NetworkSettings, from_table
 
 CELL = {"device_edge": {"sharing": "sinr"}, "radio": {}, "devices": {"distance_m": 10.0}}
 
 
-@pytest.mark.parametrize("name", settings.profiles())
+@pytest.mark.parametrize("name", profile.profiles())
 def test_profiles_say_where_their_numbers_are_from(name: str) -> None:
-    table = settings.read(name)
-    assert settings.network(NetworkSettings(profile=name)) == built(table)
+    table = profile.read_tables(name)
+    assert profile.build(NetworkSettings(profile=name)) == from_table(table)
     assert table["about"]
     parts = [part for part in table.values() if isinstance(part, dict)]
     assert parts
@@ -26,42 +25,42 @@ def test_profiles_say_where_their_numbers_are_from(name: str) -> None:
 
 
 def test_the_cell_of_hfedms() -> None:
-    found = settings.network(NetworkSettings(profile="lte-cat-m2"))
+    found = profile.build(NetworkSettings(profile="lte-cat-m2"))
     assert found is not None
     link = found.device_edge
     assert (link.up_bps, link.down_bps, link.sharing, link.over, link.duplex) == (4e6, 7e6, "serial", "park", "half")
 
 
 def test_changes_are_laid_over_the_profile() -> None:
-    found = settings.network(NetworkSettings(profile="lte-cat-m2", device_edge={"up_bps": 1.0}, route="via_edge"))
+    found = profile.build(NetworkSettings(profile="lte-cat-m2", device_edge={"up_bps": 1.0}, route="via_edge"))
     assert found is not None
     assert (found.device_edge.up_bps, found.device_edge.down_bps) == (1.0, 7e6)
-    assert settings.network(NetworkSettings()) is None
-    assert settings.network(NetworkSettings(route="via_edge")) == Network()
+    assert profile.build(NetworkSettings()) is None
+    assert profile.build(NetworkSettings(route="via_edge")) == NetworkProfile()
 
 
 def test_a_profile_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "hall.toml"
     path.write_text("[device_edge]\nup_bps = 5\n", encoding="utf-8")
-    found = settings.network(NetworkSettings(profile=str(path)))
+    found = profile.build(NetworkSettings(profile=str(path)))
     assert found is not None
     assert (found.name, found.device_edge.up_bps) == ("hall", 5)
     path.write_text("[device_edge\n", encoding="utf-8")
     with pytest.raises(SettingError, match="not valid TOML"):
-        settings.read(str(path))
+        profile.read_tables(str(path))
     with pytest.raises(SettingError, match=r"other\.toml"):
-        settings.read(str(tmp_path / "other.toml"))
+        profile.read_tables(str(tmp_path / "other.toml"))
     with pytest.raises(SettingError, match="lte-cat-m2"):
-        settings.read("lte-cat-m3")
+        profile.read_tables("lte-cat-m3")
 
 
 def test_a_radio_is_complete() -> None:
-    assert built(CELL).radio is not None
+    assert from_table(CELL).radio is not None
     for lacking in ("radio", "devices"):
         with pytest.raises(SettingError, match="'sinr' needs"):
-            built({key: part for key, part in CELL.items() if key != lacking})
+            from_table({key: part for key, part in CELL.items() if key != lacking})
     with pytest.raises(SettingError, match="only device_edge and device_cloud"):
-        built({**CELL, "edge_cloud": {"sharing": "sinr"}})
+        from_table({**CELL, "edge_cloud": {"sharing": "sinr"}})
 
 
 @pytest.mark.parametrize(
@@ -93,4 +92,4 @@ def test_a_radio_is_complete() -> None:
 )
 def test_what_is_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
-        built(table)
+        from_table(table)

@@ -11,15 +11,14 @@ import pytest
 
 from fedfloor import config
 from fedfloor.errors import SettingError
-from fedfloor.network import settings
-from fedfloor.network.profile import Devices, Link, Network
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network import profile
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, NetworkSettings
 
-NAMES = sorted(settings.profiles())
+NAMES = sorted(profile.profiles())
 
 
-def load(name: str) -> Network:
-    return settings.built(settings.read(name))
+def load(name: str) -> NetworkProfile:
+    return profile.from_table(profile.read_tables(name))
 
 
 # -- the profiles ------------------------------------------------------------------------------------------------------
@@ -33,11 +32,11 @@ def test_the_profiles() -> None:
 def test_every_number_of_a_profile_has_a_source(name: str) -> None:
     assert load(name).name == name
     assert load(name).about.endswith(".")
-    tables = {key: part for key, part in settings.read(name).items() if isinstance(part, dict)}
+    tables = {key: part for key, part in profile.read_tables(name).items() if isinstance(part, dict)}
     assert set(tables) >= {"device_edge", "edge_cloud", "devices"}
     for key, part in tables.items():
         assert len(part.get("source", "").split()) >= 5, f"{name}.{key}"
-    loose = [key for key, one in settings.read(name).items() if isinstance(one, int | float)]
+    loose = [key for key, one in profile.read_tables(name).items() if isinstance(one, int | float)]
     assert not loose, "a number that stands in no table has no source"
 
 
@@ -45,7 +44,7 @@ def test_the_profile_of_hfedms_has_the_papers_rates() -> None:
     link = load("lte-cat-m2").device_edge
     assert (link.up_bps, link.down_bps, link.latency_s) == (4e6, 7e6, 0.0)
     assert (link.sharing, link.over, link.duplex) == ("serial", "park", "half")
-    assert load("lte-cat-m2").edge_cloud == Link(source=load("lte-cat-m2").edge_cloud.source)
+    assert load("lte-cat-m2").edge_cloud == LinkClass(source=load("lte-cat-m2").edge_cloud.source)
 
 
 def test_the_profile_of_rafed_has_the_papers_settings() -> None:
@@ -95,7 +94,7 @@ def test_sending_draws_no_less_than_receiving_nor_that_than_idling(name: str) ->
 
 
 def test_keys_that_are_not_named_stay_as_the_profile_has_them() -> None:
-    changed = settings.network(NetworkSettings("rafed", radio={"channels": 1}, devices={"clock_hz": 1e9}))
+    changed = profile.build(NetworkSettings("rafed", radio={"channels": 1}, devices={"clock_hz": 1e9}))
     plain = load("rafed")
     assert changed is not None
     assert plain.radio is not None
@@ -105,16 +104,16 @@ def test_keys_that_are_not_named_stay_as_the_profile_has_them() -> None:
 
 
 def test_a_network_without_a_profile_is_made_of_its_tables() -> None:
-    made = settings.network(NetworkSettings(device_edge={"up_bps": 1e6}, devices={"idle_w": [1.0, 2.0]}))
-    assert made == Network(device_edge=Link(up_bps=1e6), devices=Devices(idle_w=(1.0, 2.0)))
-    assert settings.network(NetworkSettings()) is None
+    made = profile.build(NetworkSettings(device_edge={"up_bps": 1e6}, devices={"idle_w": [1.0, 2.0]}))
+    assert made == NetworkProfile(device_edge=LinkClass(up_bps=1e6), devices=Devices(idle_w=(1.0, 2.0)))
+    assert profile.build(NetworkSettings()) is None
 
 
 def test_one_key_is_changed_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('[network]\nprofile = "wifi"\n')
     what = config.read(tmp_path / "own.toml", ["network.device_edge.up_bps=1e6"])
     plain = load("wifi")
-    assert settings.network(what.network) == replace(plain, device_edge=replace(plain.device_edge, up_bps=1e6))
+    assert profile.build(what.network) == replace(plain, device_edge=replace(plain.device_edge, up_bps=1e6))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -123,12 +122,12 @@ def test_a_run_writes_its_whole_network_down(name: str) -> None:
     what = config.from_table({"network": changes})
     text = config.resolved(what)
     again = config.from_table(tomllib.loads(text))
-    assert settings.network(again.network) == settings.network(what.network)
+    assert profile.build(again.network) == profile.build(what.network)
     assert config.resolved(again) == text
     written = tomllib.loads(text)["network"]
     assert written.pop("profile") == name
-    made = settings.network(NetworkSettings(**written))  # it stands there whole, whatever becomes of the profile
-    assert made == replace(settings.network(what.network), name="", about="")  # type: ignore[type-var]
+    made = profile.build(NetworkSettings(**written))  # it stands there whole, whatever becomes of the profile
+    assert made == replace(profile.build(what.network), name="", about="")  # type: ignore[type-var]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -191,7 +190,7 @@ def test_what_is_refused(table: dict[str, Any], message: str) -> None:
 def test_a_profile_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
     own = tmp_path / "hall.toml"
     own.write_text("[device_edge]\nup_bps = 1e6\n")
-    assert load(str(own)) == Network(name="hall", device_edge=Link(up_bps=1e6))
+    assert load(str(own)) == NetworkProfile(name="hall", device_edge=LinkClass(up_bps=1e6))
 
 
 def test_a_profile_that_cannot_be_read(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from fedfloor.errors import SettingError
 from fedfloor.network import radio
-from fedfloor.network.profile import Devices, Link, Network, Radio
-from fedfloor.network.sites import sites
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, RadioModel
+from fedfloor.network.sites import draw_sites
 
 DRAWS = 200_000
 
@@ -26,7 +26,7 @@ def test_powers() -> None:
 
 def test_noise() -> None:
     # −114 dBm/MHz, a quarter of a MHz: −114 − 6.02 dB; 10^(−12.002 − 3) W
-    noise = radio.noise_w(Radio())
+    noise = radio.noise_w(RadioModel())
     assert db(noise) + 30 == pytest.approx(-120.02, abs=0.001)
     assert noise == pytest.approx(9.95e-16, rel=1e-3)
 
@@ -45,7 +45,7 @@ def test_noise() -> None:
 )
 def test_path_loss(reading: str, carrier_hz: float, expected: tuple[float, ...]) -> None:
     # RaFed's numbers, dB of signal to noise at 2, 10 and 50 m and 20 dBm
-    what = Radio(path_loss=reading, carrier_hz=carrier_hz)  # type: ignore[arg-type]
+    what = RadioModel(path_loss=reading, carrier_hz=carrier_hz)  # type: ignore[arg-type]
     found = radio.received(what, np.array([2.0, 10.0, 50.0]))
     assert found.shape == (3, 21)
     assert [db(one / radio.noise_w(what)) for one in found[:, -1]] == pytest.approx(expected, abs=0.06)
@@ -59,19 +59,19 @@ def test_path_loss(reading: str, carrier_hz: float, expected: tuple[float, ...])
 def test_clean_airtime(snr_db: float, seconds: float) -> None:
     # 25,000 nats / (250 kHz · ln(1 + SNR)): ln 2 = 0.693 → 0.1443 s, ln 11 = 2.398 → 0.0417, ln 1001 = 6.909 → 0.01447,
     # ln 100,001 = 11.513 → 0.00869
-    what = Radio(payload_nats=25_000.0)
+    what = RadioModel(payload_nats=25_000.0)
     signal = np.array(radio.noise_w(what) * 10 ** (snr_db / 10))
     assert float(radio.airtime_s(what, signal, 0)) == pytest.approx(seconds, rel=0.01)
     # 25,000 nats are 25,000 / (8 ln 2) = 4,508 bytes
-    assert float(radio.airtime_s(Radio(), signal, 25_000 / 8 / math.log(2))) == pytest.approx(
+    assert float(radio.airtime_s(RadioModel(), signal, 25_000 / 8 / math.log(2))) == pytest.approx(
         float(radio.airtime_s(what, signal, 0)), rel=1e-12
     )
 
 
 def test_airtime_in_bits() -> None:
     # SNR 3: log2(1 + 3) = 2 bit per second and Hz; 62,500 bytes are 500,000 bits: 1 s at 250 kHz
-    signal = np.array(3 * radio.noise_w(Radio()))
-    assert float(radio.airtime_s(Radio(), signal, 62_500)) == pytest.approx(1.0, rel=1e-12)
+    signal = np.array(3 * radio.noise_w(RadioModel()))
+    assert float(radio.airtime_s(RadioModel(), signal, 62_500)) == pytest.approx(1.0, rel=1e-12)
 
 
 def fading(count: int, *places: int) -> np.ndarray:
@@ -81,7 +81,7 @@ def fading(count: int, *places: int) -> np.ndarray:
 @pytest.mark.parametrize("threshold", [0.5, 1.0, 4.0])
 def test_reception_with_faded_interferers(threshold: float) -> None:
     # received where h s/(Σ h_j s_j + N0) >= γ, every h of Exp(1); 200,000 draws: 4 standard errors are < 0.0045
-    what = Radio(threshold=threshold, reception="exact")
+    what = RadioModel(threshold=threshold, reception="exact")
     noise = radio.noise_w(what)
     signal, others = 5 * noise, np.array([0.5, 2.0]) * noise
     h = fading(3)
@@ -94,7 +94,7 @@ def test_reception_with_faded_interferers(threshold: float) -> None:
 
 def test_reception_with_interferers_at_their_mean() -> None:
     # Eq. 10: e^(−γ(0.5 + 2 + 1)/5): the sender fades, the others do not
-    what = Radio(threshold=2.0)
+    what = RadioModel(threshold=2.0)
     noise = radio.noise_w(what)
     found = radio.reception(what, 5 * noise, np.array([0.5, 2.0]) * noise)
     assert found == pytest.approx(math.exp(-2 * 3.5 / 5))
@@ -104,7 +104,7 @@ def test_reception_with_interferers_at_their_mean() -> None:
 
 def test_the_two_readings_of_reception() -> None:
     # 1/(1 + x) >= e^−x: with faded interferers a packet is received more often; alone, just as often
-    exact, mean = (Radio(reception=kind) for kind in ("exact", "mean"))  # type: ignore[arg-type]
+    exact, mean = (RadioModel(reception=kind) for kind in ("exact", "mean"))  # type: ignore[arg-type]
     noise = radio.noise_w(mean)
     for others in ([0.1], [1.0, 3.0], [10.0]):
         there = np.array(others) * noise
@@ -115,7 +115,7 @@ def test_the_two_readings_of_reception() -> None:
 def test_outage_is_a_bound_on_power() -> None:
     # Eq. 9: P(h s/N0 < γ) < ζ ⇔ s > −γ N0/ln(1 − ζ), by draws just above and just below the bound
     for share in (0.01, 0.1, 0.5):
-        what = Radio(threshold=2.0, outage=share)
+        what = RadioModel(threshold=2.0, outage=share)
         noise = radio.noise_w(what)
         least = -2 * noise / math.log(1 - share)
         assert radio.usable(what, least * np.array([0.999, 1.001])).tolist() == [False, True]
@@ -123,24 +123,24 @@ def test_outage_is_a_bound_on_power() -> None:
         error = 4 * math.sqrt(share * (1 - share) / DRAWS)
         assert np.mean(h * least / noise < 2) == pytest.approx(share, abs=error)
         assert 1 - radio.reception(what, least, np.array([])) == pytest.approx(share)
-    assert radio.usable(Radio(), np.zeros(3)).all()
+    assert radio.usable(RadioModel(), np.zeros(3)).all()
 
 
 def test_out_of_reach() -> None:
     # reading B at 2.4 GHz: 0.9 dB at 50 m: an outage of 1 − e^(−1/1.23) = 0.56; 27 dB at 10 m: 0.002
-    what = Radio(path_loss="B", carrier_hz=2.4e9, outage=0.1)
-    on = Network(device_edge=Link(sharing="sinr"), radio=what, devices=Devices(distance_m=50.0))
+    what = RadioModel(path_loss="B", carrier_hz=2.4e9, outage=0.1)
+    on = NetworkProfile(device_edge=LinkClass(sharing="sinr"), radio=what, devices=Devices(distance_m=50.0))
     with pytest.raises(SettingError, match=r"device 0 and 2 more out of reach: at 50 m even 20 dBm"):
-        sites(on, 0, np.zeros(3, int), np.ones(3, int), 8)
-    near = Network(device_edge=Link(sharing="sinr"), radio=what, devices=Devices(distance_m=10.0))
-    assert sites(near, 0, np.zeros(3, int), np.ones(3, int), 8).received_w.shape == (3, 21)
+        draw_sites(on, 0, np.zeros(3, int), np.ones(3, int), 8)
+    near = NetworkProfile(device_edge=LinkClass(sharing="sinr"), radio=what, devices=Devices(distance_m=10.0))
+    assert draw_sites(near, 0, np.zeros(3, int), np.ones(3, int), 8).received_w.shape == (3, 21)
 
 
 def test_what_is_drawn_of_devices() -> None:
     # RaFed's ranges: means of 2,000 draws within 4 standard errors; a device's numbers do not depend on how many follow
-    on = Network(devices=Devices(cycles_per_bit=(10.0, 30.0), clock_hz=(1e9, 2e9), data_bits=(4e7, 8e7)))
-    many = sites(on, 3, np.zeros(2000, int), np.ones(2000, int), 8)
-    few = sites(on, 3, np.zeros(5, int), np.ones(5, int), 8)
+    on = NetworkProfile(devices=Devices(cycles_per_bit=(10.0, 30.0), clock_hz=(1e9, 2e9), data_bits=(4e7, 8e7)))
+    many = draw_sites(on, 3, np.zeros(2000, int), np.ones(2000, int), 8)
+    few = draw_sites(on, 3, np.zeros(5, int), np.ones(5, int), 8)
     for name, low, high in (("cycles_per_bit", 10, 30), ("clock_hz", 1e9, 2e9), ("data_bits", 4e7, 8e7)):
         drawn = getattr(many, name)
         assert low <= drawn.min() < drawn.max() <= high

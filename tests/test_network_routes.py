@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfloor.network.profile import Link, Network
-from fedfloor.network.routes import Routes
+from fedfloor.network.profile import LinkClass, NetworkProfile
+from fedfloor.network.sites import Routes
 from fedfloor.plan.nodes import CLOUD, Site, device, edge
 from priced import far, near, networks
 
@@ -17,7 +17,7 @@ ANY = st.just(CLOUD) | st.integers(0, 1).map(edge) | st.integers(0, 2).map(devic
 
 
 def way(start: Site, end: Site, **more: object) -> list[tuple[str, str]]:
-    routes = Routes(Network(**more), OF)  # type: ignore[arg-type]
+    routes = Routes(NetworkProfile(**more), OF)  # type: ignore[arg-type]
     return [(hop.counter, str(hop.to)) for hop in routes.route(start, end).hops]
 
 
@@ -61,16 +61,16 @@ def test_the_tree(start: Site, end: Site, expected: list[tuple[str, str]]) -> No
     ],
 )
 def test_the_direct_route(start: Site, end: Site, expected: list[tuple[str, str]]) -> None:
-    assert way(start, end, route="direct", device_cloud=Link()) == expected
+    assert way(start, end, route="direct", device_cloud=LinkClass()) == expected
 
 
 def test_devices_of_a_factory_that_talk() -> None:
-    assert way(device(0), device(1), device_device=Link()) == [("device_device_up", "device:1")]
-    assert way(device(0), device(2), device_device=Link()) == way(device(0), device(2))
+    assert way(device(0), device(1), device_device=LinkClass()) == [("device_device_up", "device:1")]
+    assert way(device(0), device(2), device_device=LinkClass()) == way(device(0), device(2))
 
 
 @given(networks(), ANY, ANY)
-def test_a_way_leads_from_its_start_to_its_end_and_back(on: Network, start: Site, end: Site) -> None:
+def test_a_way_leads_from_its_start_to_its_end_and_back(on: NetworkProfile, start: Site, end: Site) -> None:
     routes = Routes(on, OF)
     there, back = routes.route(start, end).hops, routes.route(end, start).hops
     assert (there[-1].to if there else start) == end
@@ -84,13 +84,13 @@ def test_a_way_leads_from_its_start_to_its_end_and_back(on: Network, start: Site
 
 
 def test_the_cells_of_hops() -> None:
-    routes = Routes(Network(), OF)
+    routes = Routes(NetworkProfile(), OF)
     assert [hop.cell for hop in routes.route(device(0), device(2)).hops] == [0, 0, 1, 1]
     assert (routes.cell(CLOUD), routes.cell(edge(1)), routes.cell(device(2))) == (-1, 1, 1)
 
 
-def occupied(link: Link, *ways: tuple[Site, Site]) -> list[int]:
-    routes = Routes(Network(device_edge=link), OF)
+def occupied(link: LinkClass, *ways: tuple[Site, Site]) -> list[int]:
+    routes = Routes(NetworkProfile(device_edge=link), OF)
     return [hop.resource for one in ways for hop in routes.route(*one).hops if hop.counter.startswith("device_edge")]
 
 
@@ -102,19 +102,19 @@ def test_what_a_transfer_occupies() -> None:
     assert occupied(near(sharing="serial", over="park"), *ways) == [0, 0, 0]
     assert occupied(near(sharing="serial", over="park", duplex="full"), *ways) == [0, 1, 0]
     # a direction without a rate occupies nothing
-    assert occupied(Link(up_bps=1.0, sharing="serial"), *ways) == [-1, 0, -1]
+    assert occupied(LinkClass(up_bps=1.0, sharing="serial"), *ways) == [-1, 0, -1]
 
 
 def test_classes_of_links_do_not_take_turns_with_each_other() -> None:
-    routes = Routes(Network(device_edge=near(sharing="serial"), edge_cloud=far(sharing="serial")), OF)
+    routes = Routes(NetworkProfile(device_edge=near(sharing="serial"), edge_cloud=far(sharing="serial")), OF)
     assert [hop.resource for hop in routes.route(CLOUD, device(0)).hops] == [0, 1]
 
 
 def test_seconds_of_a_byte() -> None:
-    (down,) = Routes(Network(device_edge=near()), OF).route(edge(0), device(0)).hops
+    (down,) = Routes(NetworkProfile(device_edge=near()), OF).route(edge(0), device(0)).hops
     assert (down.s_per_byte, down.latency_s, down.cast) == (1e-3, 0.0, False)
-    (free,) = Routes(Network(), OF).route(edge(0), device(0)).hops
+    (free,) = Routes(NetworkProfile(), OF).route(edge(0), device(0)).hops
     assert free.s_per_byte == 0
-    (cast,) = Routes(Network(device_edge=near(downlink="multicast")), OF).route(edge(0), device(0)).hops
-    (up,) = Routes(Network(device_edge=near(downlink="multicast")), OF).route(device(0), edge(0)).hops
+    (cast,) = Routes(NetworkProfile(device_edge=near(downlink="multicast")), OF).route(edge(0), device(0)).hops
+    (up,) = Routes(NetworkProfile(device_edge=near(downlink="multicast")), OF).route(device(0), edge(0)).hops
     assert (cast.cast, up.cast) == (True, False)

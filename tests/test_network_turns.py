@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from fedfloor.errors import SettingError
-from fedfloor.network.payload import Payload
-from fedfloor.network.price import Price, price
-from fedfloor.network.profile import Devices, Link, Network, Radio
+from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, RadioModel
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -24,7 +23,7 @@ from fedfloor.plan.nodes import (
 )
 from priced import BYTES, EPOCH, PASS, PAYLOAD, chain, far, near, network, priced, standing, star, visit
 
-FREE = Link()
+FREE = LinkClass()
 
 
 def went(cost: Price) -> tuple[float, float, float]:
@@ -119,7 +118,7 @@ def test_ties_go_by_device() -> None:
     assert priced(star(5, 3, 0), line).visits == (16 + 2 + 24, 16 + 2 + 16, 16 + 2 + 8)
     # two chains of which the second stations ask at the same time, each for another device than it began with
     plan = Parallel((chain(0, 4), chain(3, 1)))
-    both = network(device_edge=near(sharing="serial", downlink="multicast"), device_device=Link())
+    both = network(device_edge=near(sharing="serial", downlink="multicast"), device_device=LinkClass())
     hops = [m for m in priced(plan, both, (0,) * 6, trace=True).moves if m.link == "device_edge_up"]
     assert [m.device for m in hops] == [1, 4]
 
@@ -165,7 +164,7 @@ def test_energy_of_a_chain_and_of_who_is_handed_or_asked() -> None:
     assert found.joules == pytest.approx(5 + 8 + 0.024 + (13.04 - 9.008) * 7)
     # directly, 0.5 s: one sends it, the other receives it
     found = priced(
-        Sequence((visit(0), visit(1))), network({**POWERS, "idle_w": 0.0}, device_device=Link(up_bps=16000.0))
+        Sequence((visit(0), visit(1))), network({**POWERS, "idle_w": 0.0}, device_device=LinkClass(up_bps=16000.0))
     )
     assert found.joules_by_device == {0: 5 + 16 + 1.5, 1: 2.5 + 16 + 6}
 
@@ -201,15 +200,19 @@ def test_what_cannot_be_priced() -> None:
         priced(visit(0, Work(epochs=1, trains="extractor")))
     with pytest.raises(SettingError, match="scope to price"):
         priced(Broadcast((0,), "extractor"))
-    radio = network({"distance_m": 10.0}, device_edge=Link(sharing="sinr"), radio=Radio())
+    radio = network({"distance_m": 10.0}, device_edge=LinkClass(sharing="sinr"), radio=RadioModel())
     with pytest.raises(SettingError, match="air"):
         priced(visit(0), radio)
     with pytest.raises(SettingError, match="route = 'direct'"):
         network(
-            {"distance_m": 10.0}, route="direct", device_edge=Link(sharing="sinr"), device_cloud=Link(), radio=Radio()
+            {"distance_m": 10.0},
+            route="direct",
+            device_edge=LinkClass(sharing="sinr"),
+            device_cloud=LinkClass(),
+            radio=RadioModel(),
         )
     with pytest.raises(SettingError, match="device_cloud"):
-        Network(route="direct")
+        NetworkProfile(route="direct")
 
 
 def test_sizes_that_are_not_there_matter_only_where_they_travel() -> None:

@@ -12,10 +12,9 @@ from hypothesis import given
 from fedfloor.config import combined, from_table
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State, View
-from fedfloor.network.payload import Payload
-from fedfloor.network.price import price
-from fedfloor.network.profile import Network
-from fedfloor.network.sites import sites
+from fedfloor.network.price import Payload, price
+from fedfloor.network.profile import NetworkProfile
+from fedfloor.network.sites import draw_sites
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Select, Sequence, Train, Work, edge
 from fedfloor.plan.text import digest
 from papers.count import MOVES, RULES, count
@@ -74,7 +73,7 @@ def test_moves_are_the_transfers_that_a_network_is_priced_for(plan: Node) -> Non
     # without questions, and without a model that a device was handed and keeps: unicast, via the edges
     if "Probe" in repr(plan) or "Broadcast" in repr(plan):
         return
-    on = sites(Network(), 0, np.array(FACTORY_OF), np.full(len(FACTORY_OF), 4), 8)
+    on = draw_sites(NetworkProfile(), 0, np.array(FACTORY_OF), np.full(len(FACTORY_OF), 4), 8)
     sent = sum(price(plan, on, Payload({"all": 1})).bytes.values())
     assert count(plan, MOVES, FACTORY_OF) == sent
 

@@ -11,7 +11,7 @@ import fedfloor
 from commands import Command
 from fedfloor import config
 from fedfloor.errors import DivergedError, SettingError
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.reprice import reprice

@@ -14,7 +14,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.rafed import RaFed
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.plan.nodes import Broadcast, Parallel, Sequence, Work, edge
 from fedfloor.runs import forecast, launch
 from fedfloor.runs.orders import Limits

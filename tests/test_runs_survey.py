@@ -10,7 +10,7 @@ import pytest
 import fedfloor
 from commands import Command, lines
 from fedfloor import config
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.normalise import Normalise, steps
 from fedfloor.park.own_scale import DeviceNormaliser
 from fedfloor.park.quartiles import RobustNormaliser

@@ -19,7 +19,7 @@ from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.combined import Combined, Parts
 from fedfloor.methods.contract import Method
-from fedfloor.network import settings
+from fedfloor.network import profile
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import named
 from fedfloor.parts.mix import MIXES, rule
@@ -150,7 +150,7 @@ def check_methods(experiment: Experiment) -> None:
     for name in experiment.methods:
         method_of(experiment, name)
     combined(experiment)
-    settings.network(experiment.network)
+    profile.build(experiment.network)
 
 
 def kind_of(experiment: Experiment, name: str) -> type[Method]:
@@ -288,7 +288,7 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     own = {key: given[key] for key in ("method", *EXCHANGED) if key in given}
     body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
     body["data"] = _with_effect(experiment.data, body["data"])
-    network = settings.network(experiment.network)
+    network = profile.build(experiment.network)
     if network is not None:
         whole = body["network"] | {
             key: setting for key, setting in _plain(network).items() if key not in ("name", "about")

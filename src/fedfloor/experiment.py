@@ -16,7 +16,7 @@ from fedfloor.data.reading import Reading
 from fedfloor.data.sources import SOURCES
 from fedfloor.errors import SettingError, require
 from fedfloor.figures import Figure, named
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.augment import Augmented
 from fedfloor.park.mobility import Mobility
 from fedfloor.park.normalise import Normalise

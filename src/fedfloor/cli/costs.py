@@ -19,9 +19,9 @@ from fedfloor.names import NUMBERED, Names
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
-    from fedfloor.network.floor import Floor
+    from fedfloor.network.cell import Cell
     from fedfloor.network.price import Critical
-    from fedfloor.network.profile import Link, Network
+    from fedfloor.network.profile import LinkClass, NetworkProfile
     from fedfloor.park.park import Park
     from fedfloor.report.floor import Drawing
     from fedfloor.runs.forecast import Round
@@ -153,7 +153,7 @@ def reprice(
     at: At = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Put finished runs on another network: other seconds, bytes and joules, without training again."""
-    from fedfloor.network.settings import NetworkSettings
+    from fedfloor.network.profile import NetworkSettings
     from fedfloor.report import ledger
     from fedfloor.runs import reprice as work
 
@@ -167,15 +167,15 @@ def networks(
     as_json: Json = False,
 ) -> None:
     """List the networks that runs can be priced on, or show one."""
-    from fedfloor.network import settings
+    from fedfloor.network import profile
     from fedfloor.terminal import show
 
     if name is None:
-        built = {key: settings.built(settings.read(key)) for key in settings.profiles()}
+        built = {key: profile.from_table(profile.read_tables(key)) for key in profile.profiles()}
         show([_line(key, network, as_json=as_json) for key, network in built.items()], as_json=as_json)
         return
-    settings.network(settings.NetworkSettings(name))
-    table = settings.read(name)
+    profile.build(profile.NetworkSettings(name))
+    table = profile.read_tables(name)
     parts = {key: part for key, part in table.items() if isinstance(part, dict)}
     plain = {key: value for key, value in table.items() if key not in parts}
     rows = {key: [{"key": one, "value": value} for one, value in part.items() if one != "source"]
@@ -196,7 +196,7 @@ def networks(
     print("\nChange any of them with --set network.TABLE.KEY=VALUE.")
 
 
-def _line(name: str, network: Network, *, as_json: bool) -> Row:
+def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:
     """Return a profile's row in the list: of the link that devices send on, what most depends on."""
     link = network.uplink
     row: Row = {"network": name, "route": network.route, "up": link.up_bps, "down": link.down_bps}
@@ -205,11 +205,11 @@ def _line(name: str, network: Network, *, as_json: bool) -> Row:
     return row | {"sharing": shared_by(link), "what": network.about}
 
 
-def shared_by(link: Link) -> str:
+def shared_by(link: LinkClass) -> str:
     """Say who waits for whom on a link.
 
-    >>> from fedfloor.network.profile import Link
-    >>> shared_by(Link(up_bps=4e6, sharing="serial", over="park")), shared_by(Link())
+    >>> from fedfloor.network.profile import LinkClass
+    >>> shared_by(LinkClass(up_bps=4e6, sharing="serial", over="park")), shared_by(LinkClass())
     ('serial over the park, half duplex', 'dedicated')
     """
     if link.sharing != "serial":
@@ -248,13 +248,13 @@ def allocate(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Choose who takes part, on which channel, with how much power, for the shortest training."""
-    from fedfloor.network import floor as floors
+    from fedfloor.network import cell as cells
     from fedfloor.report import floor as pictures
     from fedfloor.solvers.allocation.problem import verify
     from fedfloor.terminal import show
 
     require(seed >= 0, "--seed", seed, "a whole number of at least 0")
-    there = floors.read(shared.cell_file(cell))
+    there = cells.read(shared.cell_file(cell))
     problem = there.problem()
     found = _solved(there, problem, solver, seed, time_limit)
     verify(problem, found)
@@ -262,7 +262,7 @@ def allocate(
     if svg is not None:
         _save("--svg", svg, pictures.svg(drawing(there, rows, facts)))
     if write is not None:
-        _save("--write", write, floors.text(there))
+        _save("--write", write, cells.to_toml(there))
     if as_json:
         show(rows, as_json=True, **facts)
         return
@@ -274,7 +274,7 @@ def allocate(
 
 
 def _solved(
-    there: Floor, problem: AllocationProblem, solver: str, seed: int, limit: float | None
+    there: Cell, problem: AllocationProblem, solver: str, seed: int, limit: float | None
 ) -> Solution[Allocation]:
     from fedfloor.solvers.allocation.bound import alone_s
     from fedfloor.solvers.allocation.solve import SOLVERS, ready, solve
@@ -297,7 +297,7 @@ def _solved(
     return solve(solver, problem, seed=seed)
 
 
-def rows_of(there: Floor, problem: AllocationProblem, choice: Allocation) -> list[Row]:
+def rows_of(there: Cell, problem: AllocationProblem, choice: Allocation) -> list[Row]:
     """Return a row for each device that takes part."""
     from fedfloor.solvers.allocation.problem import latency, reception
 
@@ -320,7 +320,7 @@ def _whole(power: float) -> float | int:
     return int(power) if power == int(power) else power
 
 
-def facts_of(there: Floor, problem: AllocationProblem, found: Solution[Allocation], solver: str) -> Row:
+def facts_of(there: Cell, problem: AllocationProblem, found: Solution[Allocation], solver: str) -> Row:
     """Return what the whole allocation comes to."""
     from fedfloor.solvers.allocation.problem import iterations, latency
 
@@ -351,7 +351,7 @@ def summary(facts: Row) -> str:
     )
 
 
-def drawing(there: Floor, rows: list[Row], facts: Row) -> Drawing:
+def drawing(there: Cell, rows: list[Row], facts: Row) -> Drawing:
     """Return what is drawn of an allocation."""
     from fedfloor.report.floor import Drawing, Spot
 

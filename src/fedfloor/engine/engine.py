@@ -21,8 +21,7 @@ from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Blob, Team
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
-from fedfloor.network import air
-from fedfloor.network.sites import Sites
+from fedfloor.network.sites import Sites, radio_uplink
 from fedfloor.park.normalise import Normalise, mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
@@ -88,7 +87,7 @@ class Engine:
 
     def stand_on(self, sites: Sites | None) -> None:
         """Put the devices onto a network, or where they stand on it from now on."""
-        self.sites, self.air = sites, air.over(sites, self.seed)
+        self.sites, self.air = sites, radio_uplink(sites, self.seed)
 
     @property
     def task(self) -> Task:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedfloor import ranges
 from fedfloor.engine.engine import Engine
 from fedfloor.models.parcel import Packet
-from fedfloor.network.payload import Asked
+from fedfloor.network.price import QuestionCost
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Scalar
 
@@ -80,7 +80,7 @@ class Question(ABC):
         """Answer for a device with the model that arrived; the engine's network may be overwritten."""
 
     @abstractmethod
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
 
     def pretended(self, park: Park, device: int, trained: int) -> Any:  # noqa: ARG002

@@ -16,7 +16,7 @@ from fedfloor.engine.gradient import BLOCK, full
 from fedfloor.engine.question import Question, Sizes
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.models.parcel import Packet
-from fedfloor.network.payload import Asked
+from fedfloor.network.price import QuestionCost
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
@@ -41,9 +41,9 @@ class Census(Question):
         """Count."""
         return [int(count) for count in engine.park.census([device], tick, [engine.memory.visits[device]])[0]]
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """F counts of 4 bytes."""
-        return Asked(0, COUNT_BYTES * sizes.classes)
+        return QuestionCost(0, COUNT_BYTES * sizes.classes)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
         """Take counts of at most what the device holds, and noise."""
@@ -83,9 +83,9 @@ class Loss(Question):
                 total += float(engine.task.losses(out, samples.y[rows], "sum"))
         return total / len(samples)
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """The model, one number, a pass forward."""
-        return Asked(sizes.model, sizes.number, FORWARD, model=True)
+        return QuestionCost(sizes.model, sizes.number, FORWARD, model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> float:  # noqa: ARG002
         """Return 1."""
@@ -114,10 +114,10 @@ class Losses(Loss):
         models = [packet[model_name(number)] for number in range(self._many())]
         return [super(Losses, self).answer(engine, device, {"w": model}, tick) for model in models]
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """The models, a number and a pass forward for each."""
         many = self._many()
-        return Asked(many * sizes.model, many * sizes.number, many * FORWARD, model=True)
+        return QuestionCost(many * sizes.model, many * sizes.number, many * FORWARD, model=True)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[float]:  # type: ignore[override]
         """Take as many losses as there are models."""
@@ -138,9 +138,9 @@ class Gradient(Question):
         _arrived(engine, packet)
         return full(engine.network, engine.samples(device, tick), engine.task).cpu()
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """The model, a gradient, a whole pass."""
-        return Asked(sizes.model, sizes.gradient, 1.0, model=True)
+        return QuestionCost(sizes.model, sizes.gradient, 1.0, model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
         """Return zeros."""
@@ -168,9 +168,9 @@ class Profile(Question):
         engine.memory.put_back(was)
         return engine.network.flat.clone()
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """A visit: the model there and back."""
-        return Asked(sizes.model, sizes.model, self._work().passes(sizes.samples), model=True)
+        return QuestionCost(sizes.model, sizes.model, self._work().passes(sizes.samples), model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
         """Return zeros."""
@@ -218,11 +218,13 @@ class Features(Question):
             found = extraction.extracted(engine.network, engine.samples(device, tick)).flatten(1).double().mean(0)
         return found.to(engine.network.flat.dtype)
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """D numbers and a pass forward, by whichever network; the model goes along where it extracts."""
         made = self._extractor()
         size = sizes.classifier // sizes.classes - 1 if made.needs_model else made.dimension(sizes.shape)
-        return Asked(sizes.model if made.needs_model else 0, sizes.number * size, FORWARD, model=made.needs_model)
+        return QuestionCost(
+            sizes.model if made.needs_model else 0, sizes.number * size, FORWARD, model=made.needs_model
+        )
 
     def _extractor(self) -> Any:
         own = {name: one for name, one in self.settings.items() if name not in ("extractor", *self.OWN)}
@@ -255,10 +257,12 @@ class Hash(Features):
         vector = self.mean(engine, device, packet, tick).double().cpu().numpy()
         return told(vector, self._many(), float(self.settings["width"] or 0), engine.seed)
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """h numbers of 8 bytes, and a pass forward."""
         made = self._extractor()
-        return Asked(sizes.model if made.needs_model else 0, HASH_BYTES * self._many(), FORWARD, made.needs_model)
+        return QuestionCost(
+            sizes.model if made.needs_model else 0, HASH_BYTES * self._many(), FORWARD, made.needs_model
+        )
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:  # noqa: ARG002
         """Take h whole numbers."""
@@ -291,9 +295,9 @@ class Moments(Question):
         found = torch.cat([mean.new_tensor([len(samples)]), mean, scatter[row, column]])
         return found.to(engine.network.flat.dtype).cpu()
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """1 + D + D(D + 1)/2 numbers; no model, and the time of a pass forward."""
-        return Asked(0, sizes.number * lengths(math.prod(sizes.shape)), FORWARD)
+        return QuestionCost(0, sizes.number * lengths(math.prod(sizes.shape)), FORWARD)
 
     def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
         """Return those of one sample of zeros."""
@@ -368,9 +372,9 @@ class Resources(Question):
         there = {} if sites.distance_m is None else {"distance_m": float(sites.distance_m[device])}
         return {"pass_s": float(sites.pass_s[device]), **there}
 
-    def price(self, sizes: Sizes) -> Asked:  # noqa: ARG002
+    def price(self, sizes: Sizes) -> QuestionCost:  # noqa: ARG002
         """Two numbers of 8 bytes."""
-        return Asked(0, RESOURCES_BYTES)
+        return QuestionCost(0, RESOURCES_BYTES)
 
     def pretended(self, park: Park, device: int, trained: int) -> None:  # noqa: ARG002
         """Return nothing: a forecast knows the network itself."""
@@ -398,9 +402,9 @@ class Survey(Question):
         """
         raise SettingError("a plan cannot ask a survey: the normalisation's questions come before it.")
 
-    def price(self, sizes: Sizes) -> Asked:  # noqa: ARG002
+    def price(self, sizes: Sizes) -> QuestionCost:  # noqa: ARG002
         """The step's bytes, and no time to compute: a few operations per value."""
-        return Asked(int(self.settings["down"] or 0), int(self.settings["up"] or 0))
+        return QuestionCost(int(self.settings["down"] or 0), int(self.settings["up"] or 0))
 
 
 QUESTIONS: dict[str, type[Question]] = {

@@ -1,26 +1,97 @@
-"""The price of a plan: seconds, bytes per link and direction, joules, and the branch that everybody waits for."""
+"""The price of a resolved plan: seconds, bytes per link and direction, joules, and the branch that ends last.
+
+The plan is walked in simulated time, without training: the price keeps its own time, as links make copies wait. What
+the walk needs before it begins is computed below it: visits per node, interfering visits, and pulls of the frozen part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from fedfloor.errors import SettingError
-from fedfloor.network.account import Move
-from fedfloor.network.air import Air
-from fedfloor.network.payload import Payload
-from fedfloor.network.sites import Sites
-from fedfloor.network.walk import PriceWalk
-from fedfloor.plan.nodes import Node
+from fedfloor.errors import SettingError, unknown
+from fedfloor.network.sites import RadioUplink, Sites, Transmission, VisitPlace
+from fedfloor.network.transfers import (
+    Account,
+    Copies,
+    Move,
+    PacketProcess,
+    PacketState,
+    SimulatedClock,
+    Steps,
+    Target,
+    Then,
+)
+from fedfloor.plan import schedule, walk
+from fedfloor.plan.nodes import (
+    CLOUD,
+    Broadcast,
+    Node,
+    Parallel,
+    Probe,
+    Repeat,
+    Scalar,
+    Select,
+    Site,
+    Train,
+    device,
+    only,
+)
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Dry, Packet, RoundContext, TrainRequest
+
+
+class QuestionCost(NamedTuple):
+    """The cost of a question to a device.
+
+    Attributes:
+        down: bytes that go to the device.
+        up: bytes of its answer.
+        passes: over its samples that it takes.
+        model: whether the whole model goes along.
+    """
+
+    down: int
+    up: int
+    passes: float = 0.0
+    model: bool = False
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Sizes of packets and questions, in bytes.
+
+    Args:
+        packet: scope → size of a packet on its way to a visit of that scope and on from it.
+        asked: question → its cost with these settings.
+    """
+
+    packet: Mapping[str, int]
+    asked: Mapping[str, Callable[[Mapping[str, Scalar]], QuestionCost]] = field(default_factory=dict)
+
+    def of(self, question: Probe) -> QuestionCost:
+        """Return the cost of a question.
+
+        Raises:
+            SettingError: an unknown question.
+        """
+        if question.what not in self.asked:
+            raise unknown("question to price", question.what, self.asked)
+        return self.asked[question.what](question.settings)
+
+    def carries(self, question: Probe) -> bool:
+        """Return whether the whole model goes along with a question."""
+        return self.of(question).model
 
 
 @dataclass(frozen=True)
 class Critical:
-    """The way that decided when the plan ended.
+    """The path that ended last.
 
     Attributes:
         visits: the devices on it, in order; −1 is the cloud.
-        compute_s, transfer_s, wait_s: what its seconds went into: training, being sent, waiting for a link.
+        compute_s, transfer_s, wait_s: its seconds, by use: training, being sent, waiting for a link.
     """
 
     visits: tuple[int, ...] = ()
@@ -31,7 +102,7 @@ class Critical:
 
 @dataclass(frozen=True)
 class Price:
-    """What a plan costs.
+    """The cost of a plan.
 
     Attributes:
         seconds: from when the packet leaves the cloud until it is back.
@@ -39,8 +110,8 @@ class Price:
         bytes: link class and direction → bytes, repeated transmissions included.
         joules_by_device: device → joules.
         visits: seconds of each visit in plan order, from when the model set out until its result was where it went on.
-        critical: the way that ended last.
-        moves: every transfer, where asked for.
+        critical: the path that ended last.
+        moves: every transfer, if traced.
         holders: the devices that hold the model's frozen part, all but its classifier, as it is at the end.
     """
 
@@ -59,7 +130,7 @@ def price(
     sites: Sites,
     payload: Payload,
     *,
-    air: Air | None = None,
+    air: RadioUplink | None = None,
     round_number: int = 1,
     tick: int = 0,
     numbered: Sequence[int] | None = None,
@@ -70,11 +141,11 @@ def price(
 
     The packet starts and ends at the cloud, and every change of site is a transfer over each link of the route. At a
     ``Parallel`` it first goes to where the copies will meet; they leave together and the node ends with the latest.
-    Links that take turns serve first come first served, ties by device. A device that has just been asked with the
-    model, or was handed it, holds it and is not sent it again. A result that is lost costs what it would have cost.
+    Links that take turns serve first come first served, ties by device. A device that has just received the
+    model holds it and is not sent it again. A lost result costs as much as if it had arrived.
 
     A visit that trains a part of the model is sent that part. A device that does not hold the rest as it is now (see
-    ``walk.pulled``) pulls it from the cloud over its route, once the part is there and before it trains.
+    :func:`plan_pulls`) pulls it from the cloud over its route, once the part is there and before it trains.
 
     Joules of a device: training (α/2)·cycles·f², or measured; sending, receiving, and idle power for the rest of the
     plan's seconds.
@@ -83,15 +154,15 @@ def price(
         plan: without ``Select`` nodes.
         sites: the devices and their network.
         payload: sizes.
-        air: who is heard among those that interfere; where the uplink is no radio, None.
-        round_number, tick: they key the air's chance.
+        air: the uplink's radio, or None where it is none.
+        round_number, tick: key the chances of the radio.
         numbered: each visit's number among its device's, in plan order, where it is known from receipts.
         holders: the devices that hold the model's frozen part as it is: ``holders`` of the price of the plan before.
         trace: keep every transfer.
 
     Raises:
-        SettingError: the plan has a ``Select``, or asks or carries what the payload does not know; or the uplink is a
-            radio, and no air is given.
+        SettingError: the plan has a ``Select``, or questions or scopes that the payload does not know; or the uplink
+            is a radio, and ``air`` is None.
     """
     _check(sites, air)
     job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace)
@@ -106,6 +177,352 @@ def price(
     )  # fmt: skip
 
 
-def _check(sites: Sites, air: Air | None) -> None:
+def _check(sites: Sites, air: RadioUplink | None) -> None:
     if air is None and sites.network.uplink.sharing == "sinr":
-        raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=air.over(sites, seed).")
+        raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
+
+
+Walking = Generator["float | None", None, PacketState]
+Carries = Callable[[Probe], bool]
+
+
+class PriceWalk:
+    """One walk of a plan in simulated time; see :func:`price`."""
+
+    def __init__(
+        self, plan: Node, sites: Sites, payload: Payload, air: RadioUplink | None,
+        when: tuple[int, int, Sequence[int] | None], holders: frozenset[int], *, trace: bool,
+    ) -> None:  # fmt: skip
+        self.plan, self.payload, self.packet = plan, payload, payload.packet
+        self.full = self._size("all")
+        self.clock, self.routes = SimulatedClock(), sites.routes
+        self.spent = Account(sites, air, self.clock, trace=trace)
+        self.copies = Copies(self.clock, self.routes, self.spent)
+        self.inside, self.named, parts = survey_plan(plan, payload.carries)
+        self.pulls, self.holders = frozenset[int](), frozenset[int]() if self._visits(plan) else holders
+        if parts:
+            self.pulls, self.holders = plan_pulls(plan, holders, payload.carries)
+        self.visit_s = [0.0] * self._visits(plan)
+        self.root = PacketProcess(-1, None)
+        self.sent = {} if air is None else self._sent(air, when)
+
+    def run(self) -> float:
+        """Walk the whole plan; return the seconds it takes."""
+        self.root.steps = self._whole()
+        return self.clock.run(self.root)
+
+    def _whole(self) -> Steps:
+        state = yield from self._node(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0)
+        state = yield from self._move(state, CLOUD, state.size, self.root)
+        return state.time
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def _node(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
+        """Walk a node; ``first`` is the number of its first visit in plan order."""
+        if isinstance(node, Train):
+            return self._train(node, state, process, first)
+        if isinstance(node, Parallel):
+            return self._parallel(node, state, process, first)
+        if isinstance(node, Broadcast):
+            return self._broadcast(node, state, process)
+        if isinstance(node, Probe):
+            return self._probe(node, state, process)
+        return self._in_turn(node, state, process, first)
+
+    def _in_turn(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
+        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
+        for child in turns:
+            state = yield from self._node(child, state, process, first)
+            first += self._visits(child)
+        return state
+
+    def _train(self, node: Train, state: PacketState, process: PacketProcess, number: int) -> Walking:
+        size, since = self._carried(state, self._size(node.work.travels), process), state.time
+        if state.visit < 0 and state.since >= 0:
+            since = state.since
+        state = yield from self._move(state, node.site, size, process)
+        time = state.time
+        if number in self.pulls:
+            time = yield from self._pull(state, node.site, self.full - size, process)
+        time += self.spent.train(node, process)
+        self.visit_s[number] = time - since
+        return PacketState(time, node.site, size, number, since, whole=state.whole)
+
+    def _parallel(self, node: Parallel, state: PacketState, process: PacketProcess, first: int) -> Walking:
+        numbers, targets, scopes = [], [], set()
+        for i, child in enumerate(node.children):
+            numbers.append(first)
+            if isinstance(child, Train):  # the most frequent node
+                first, site = first + 1, child.site
+                scopes.add(child.work.travels)
+            else:
+                first, site = first + self.inside[id(child)], first_stop(child, node.at) or node.at
+                scopes.add(first_scope(child))
+            targets.append((i, site))
+        size = max(map(self._size, scopes), default=state.size)
+        carried = self._carried(state, size, process)
+        state = yield from self._move(state, node.at, carried, process)
+
+        def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
+            child = node.children[i]
+            if isinstance(child, Train) and only(child, "site", "work", "radio"):
+                return self._round_trip(child, copy, own, numbers[i], node.at)
+            return self._branch(child, copy, own, numbers[i], node.at)
+
+        end = yield from self.copies.fan(state, targets, size, process, then)
+        return PacketState(end, node.at, carried, whole=state.whole if carried < self.full else node.at)
+
+    def _branch(self, node: Node, state: PacketState, own: PacketProcess, first: int, at: Site) -> Steps:
+        done = yield from self._node(node, state, own, first)
+        returned = yield from self._move(done, at, done.size, own)
+        return returned.time
+
+    def _round_trip(self, node: Train, state: PacketState, own: PacketProcess, number: int, at: Site) -> Steps:
+        """Do what ``_branch`` does, for a single visit: the most frequent node, so in one generator."""
+        site, size, time, clock = node.site, self._size(node.work.travels), state.time, self.clock
+        since = state.since if state.since >= 0 else time
+        if not (site is state.site or (site.kind == "device" and site.index in state.held)):
+            for hop in self.routes.route(state.site, site).hops:
+                if hop.resource >= 0 and time > clock.now:
+                    yield time
+                time = self.spent.transfer(hop, time, size, own)
+        if number in self.pulls:
+            time = yield from self._pull(state._replace(time=time), site, self.full - size, own)
+        time += self.spent.train(node, own)
+        sent = self.sent.get(number)
+        for hop in self.routes.route(site, at).hops:
+            if hop.resource >= 0 and time > clock.now:
+                yield time
+            time = self.spent.transfer(hop, time, size, own, sent)
+        self.visit_s[number] = time - since
+        return time
+
+    def _broadcast(self, node: Broadcast, state: PacketState, process: PacketProcess) -> Walking:
+        def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
+            arrived = yield from self._move(copy, targets[i][1], size, own)
+            return arrived.time
+
+        size, targets = self._size(node.scope), list(enumerate(map(device, node.devices)))
+        return (yield from self._hand_out(state, targets, size, process, then, whole=node.scope == "all"))
+
+    def _probe(self, node: Probe, state: PacketState, process: PacketProcess) -> Walking:
+        question, answer, passes, model = self.payload.of(node)
+        targets = list(enumerate(map(device, node.devices)))
+
+        def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
+            return self._answer(targets[i][1], copy, own, (question, answer, passes), node.at)
+
+        return (yield from self._hand_out(state, targets, question, process, then, whole=model))
+
+    def _answer(
+        self, site: Site, state: PacketState, own: PacketProcess, cost: tuple[int, int, float], at: Site
+    ) -> Steps:
+        """Send a question to a device and its answer to ``at``; questions can be many, so in one generator."""
+        (question, answer, passes), time, clock = cost, state.time, self.clock
+        hops = () if site == state.site or site.index in state.held else self.routes.route(state.site, site).hops
+        for hop in hops:
+            if hop.resource >= 0 and time > clock.now:
+                yield time
+            time = self.spent.transfer(hop, time, question, own)
+        time += self.spent.compute(site.index, passes, own)
+        for hop in () if site == at else self.routes.route(site, at).hops:
+            if hop.resource >= 0 and time > clock.now:
+                yield time
+            time = self.spent.transfer(hop, time, answer, own)
+        return time
+
+    def _hand_out(
+        self,
+        state: PacketState,
+        targets: Sequence[Target],
+        size: int,
+        process: PacketProcess,
+        then: Then,
+        *,
+        whole: bool,
+    ) -> Walking:
+        """Send copies while the packet stays; of the whole model, devices that hold it need none."""
+        end = yield from self.copies.fan(
+            state if whole else state._replace(held=frozenset()), targets, size, process, then
+        )
+        return state._replace(time=end, held=state.held.union(s.index for _, s in targets) if whole else state.held)
+
+    # -- moves --------------------------------------------------------------------------------------------------------
+
+    def _move(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Walking:
+        """Send the packet to a site; once it has gone on it is no visit's result any more."""
+        time, sent = state.time, self.sent.get(state.visit)
+        if state.site == to:
+            return state
+        if not (to.kind == "device" and to.index in state.held):
+            for hop in self.routes.route(state.site, to).hops:
+                if hop.resource >= 0 and time > self.clock.now:
+                    process.order = hop.device if hop.device >= 0 else process.order
+                    yield time
+                time = self.spent.transfer(hop, time, size, process, sent)
+        if state.visit >= 0:
+            self.visit_s[state.visit] = time - state.since
+        return PacketState(time, to, state.size, held=state.held, whole=state.whole if size < self.full else to)
+
+    def _pull(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Steps:
+        """Bring a device the part it lacks, if any, from where the model is whole, once the packet has arrived."""
+        time, process.order = state.time, to.index
+        for hop in self.routes.route(state.whole, to).hops if size else ():
+            if hop.resource >= 0 and time > self.clock.now:
+                yield time
+            time = self.spent.transfer(hop, time, size, process)
+        return time
+
+    # -- sizes and numbers --------------------------------------------------------------------------------------------
+
+    def _size(self, scope: str) -> int:
+        if scope not in self.packet:
+            raise unknown("scope to price", scope, self.packet)
+        return self.packet[scope]
+
+    def _carried(self, state: PacketState, size: int, process: PacketProcess) -> int:
+        """Return the size that goes on to visits of this size: changes made since the cloud go along, of any scope."""
+        return size if state.site == CLOUD or process is not self.root else max(size, state.size)
+
+    def _visits(self, node: Node) -> int:
+        return 1 if isinstance(node, Train) else self.inside[id(node)]
+
+    def _sent(self, air: RadioUplink, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Transmission]:
+        """Return the sending of each visit's result, keyed by its number in plan order."""
+        return {
+            number: air.send(visit, others, place, self._size(visit.work.travels))
+            for number, (visit, others, place) in enumerate(placed_visits(self.plan, *when))
+            if visit.site != CLOUD
+        }
+
+
+def survey_plan(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool]:
+    """Return the visits inside each node but visits themselves (by id), the devices named, and whether pulls occur.
+
+    Pulls occur where visits train a part of the model, or devices are left with all of it. A node that stands in a plan
+    twice is looked at once; ``carry`` tells whether the model goes along with a question.
+
+    Raises:
+        SettingError: the plan has a ``Select``, or visits that send nothing.
+    """
+    inside: dict[int, int] = {}
+    named: set[int] = set()
+    parts = False
+
+    def go(node: Node) -> int:
+        nonlocal parts
+        if isinstance(node, Train):
+            if node.work.sends == "nothing":
+                raise SettingError("visits that send nothing have no price. Leave [network] out.")
+            if node.work.borrows:
+                parts = True
+            if node.site.kind == "device":
+                named.add(node.site.index)
+            return 1
+        visits = inside.get(id(node))
+        if visits is None:
+            if isinstance(node, Select):
+                raise schedule.unresolved()
+            if isinstance(node, (Broadcast, Probe)):
+                named.update(node.devices)
+                parts = parts or _leaves(node, carry)
+            visits = sum(map(go, walk.children(node))) * (node.times if isinstance(node, Repeat) else 1)
+            inside[id(node)] = visits
+        return visits
+
+    go(plan)
+    return inside, named, parts
+
+
+def plan_pulls(plan: Node, holders: frozenset[int], carry: Carries) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the visits whose device has to pull the frozen part first, and its holders after the plan.
+
+    The frozen part is what a visit of a part of the model leaves as it is. A device holds it in its present state from
+    when it receives the whole model, or has pulled it, until a visit trains the whole model, or such models meet: then
+    no device does. The order is that of the plan, not of simulated time; visits are numbered by it.
+    """
+    pulls, held, visits = list[int](), set(holders), 0
+
+    def go(node: Node) -> bool:
+        """Go through a node; return whether it trains the whole model."""
+        nonlocal visits
+        if isinstance(node, Train):
+            if not node.work.borrows:
+                held.clear()
+            elif node.site.kind == "device" and node.site.index not in held:
+                held.add(node.site.index)
+                pulls.append(visits)
+            visits += 1
+            return not node.work.borrows
+        if isinstance(node, (Broadcast, Probe)) and _leaves(node, carry):
+            held.update(node.devices)
+        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
+        changed = sum(go(child) for child in turns) > 0  # not any(), which would stop at the first
+        if changed and isinstance(node, Parallel):  # what a branch handed out is not what they make together
+            held.clear()
+        return changed
+
+    go(plan)
+    return frozenset(pulls), frozenset(held)
+
+
+def _leaves(node: Broadcast | Probe, carry: Carries) -> bool:
+    """Return whether devices are left with the whole model."""
+    return node.scope == "all" if isinstance(node, Broadcast) else carry(node)
+
+
+def placed_visits(
+    plan: Node, round_number: int, tick: int, numbered: Sequence[int] | None = None
+) -> list[tuple[Train, tuple[Train, ...], VisitPlace]]:
+    """Return every visit in plan order with those that interfere with it, and (round, tick, device, visit).
+
+    The engine numbers visits the same way, so that both draw the same chance; but where branches of a ``Parallel``
+    chose the same device, none of them counted the others' visits, which the resolved plan does not record.
+
+    Args:
+        plan: without ``Select`` nodes.
+        round_number, tick: of its beginning.
+        numbered: the visits' numbers, from the receipts; counted here where they are left out.
+    """
+    visits = _Visits()
+    visits.over(plan, RoundContext(0, round_number, interference=True), tick)
+    numbers = [request.key.visit for request in visits.requests] if numbered is None else numbered
+    return [
+        (request.node, request.concurrent, replace(request.key, visit=number).place())
+        for request, number in zip(visits.requests, numbers, strict=True)
+    ]
+
+
+class _Visits(Dry):
+    def __init__(self) -> None:
+        self.requests: list[TrainRequest] = []
+
+    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
+        self.requests.append(request)
+        return super().train(request)
+
+
+def first_stop(node: Node, at: Site) -> Site | None:
+    """Return where a packet that stands at ``at`` goes first, or None where the node does not matter to it.
+
+    Questions and copies are sent from where the packet stands: it stays there.
+    """
+    if isinstance(node, Train):
+        return node.site
+    if isinstance(node, Parallel):
+        return node.at
+    if isinstance(node, (Broadcast, Probe)):
+        return at
+    return next((site for child in walk.children(node) if (site := first_stop(child, at)) is not None), None)
+
+
+def first_scope(node: Node) -> str:
+    """Return the scope of the first visit in a node, ``"all"`` if it has none."""
+    return _scope(node) or "all"
+
+
+def _scope(node: Node) -> str | None:
+    if isinstance(node, Train):
+        return node.work.travels
+    return next((scope for child in walk.children(node) if (scope := _scope(child)) is not None), None)

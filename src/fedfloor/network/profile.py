@@ -1,20 +1,22 @@
-"""A network: its links, its radio and what the devices that stand in it are like. Profiles are TOML files."""
+"""Networks: links, radio and devices; profiles, which are TOML files; and the ``[network]`` table over them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
 
-from fedfloor.errors import SettingError, require
+from fedfloor.checking import checked, toml
+from fedfloor.errors import SettingError, require, unknown
 
 Number = float | tuple[float, float]  # one number for all, or [low, high] to draw each device's from
 LINKS = ("device_edge", "edge_cloud", "device_cloud", "device_device")
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkClass:
     """One class of links; a rate that is left out does not limit: its bytes count and take no time.
 
     Args:
@@ -22,12 +24,12 @@ class Link:
         latency_s: seconds added to each transfer, during which nothing is occupied.
         sharing: ``serial``: one transfer at a time, first come first served; ``dedicated``: each has the whole rate;
             ``sinr``: uplinks interfere as ``[radio]`` says, downlinks are dedicated.
-        over: what a serial link is shared over, and within what uploads of a ``sinr`` link interfere: each factory's
-            ``cell``, or the whole ``park``.
+        over: the scope of sharing of a serial link, and of interference of a ``sinr`` link: each factory's ``cell``, or
+            the whole ``park``.
         duplex: whether up and down take turns (``half``) or not (``full``), where the link is serial.
         downlink: ``unicast``: a transfer per receiver; ``multicast``: one for all receivers of a cell; on the way from
             the cloud for all of the park, unless each cell has a serial link of its own.
-        source: where the numbers come from.
+        source: of the numbers.
     """
 
     up_bps: float | None = None
@@ -42,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Devices:
-    """What devices are like: each entry is one number for all, or [low, high], drawn for each device by the seed.
+    """Properties of devices: each entry is one number for all, or [low, high], drawn for each device by the seed.
 
     A visit takes cycles_per_bit · bits · passes / clock_hz seconds and (capacitance/2) · cycles · clock_hz² joules.
 
@@ -53,10 +55,10 @@ class Devices:
         distance_m: d, metres to the base station, for ``sinr``.
         capacitance: α, effective switched capacitance in farad.
         transmit_w, receive_w, idle_w: power while it sends, receives, and does neither that nor train. Over ``sinr``
-            links the power sent with is the one that is allocated.
+            links the power sent with is the allocated one.
         seconds_per_sample: measured, in place of cycles and clock; energy of training is then ``compute_w`` times them.
         compute_w: power while it trains, with ``seconds_per_sample``.
-        source: where the numbers come from.
+        source: of the numbers.
     """
 
     cycles_per_bit: Number = 0.0
@@ -75,15 +77,15 @@ class Devices:
         for name in ("cycles_per_bit", "capacitance", "transmit_w", "receive_w", "idle_w", "compute_w"):
             given = getattr(self, name)
             allowed = "at least 0, or [low, high] with 0 <= low <= high"
-            _need(_over(given, 0.0, equal=True), f"devices.{name}", given, allowed)
+            _require(_above(given, 0.0, equal=True), f"devices.{name}", given, allowed)
         for name in ("clock_hz", "data_bits", "distance_m", "seconds_per_sample"):
             given = getattr(self, name)
-            ok = given is None or _over(given, 0.0)
-            _need(ok, f"devices.{name}", given, "above 0, or [low, high] with 0 < low <= high")
+            ok = given is None or _above(given, 0.0)
+            _require(ok, f"devices.{name}", given, "above 0, or [low, high] with 0 < low <= high")
 
 
 @dataclass(frozen=True)
-class Radio:
+class RadioModel:
     """The interference model of a cell's uplink (RaFed, Eqs. 7-11).
 
     Args:
@@ -93,16 +95,16 @@ class Radio:
         noise_dbm_per_mhz: power spectral density of the noise.
         carrier_hz: f_c.
         path_loss_exponent: α.
-        path_loss: how Eq. 11 is read; ``"A"``: a = v/(4π f_c d^α), as printed; ``"B"``: a = (v/(4π f_c d))^α, as in
+        path_loss: the reading of Eq. 11; ``"A"``: a = v/(4π f_c d^α), as printed; ``"B"``: a = (v/(4π f_c d))^α, as in
             the papers that it cites.
         threshold: γ, the ratio of signal to interference and noise from which on a packet is received.
         reception: ``"mean"``: Eq. 10, interferers' gains at their mean; ``"exact"``: averaged over their fading.
         attempts: transmissions of a packet after which it is given up and the update is lost to the round.
         outage: ζ, the bound of Eq. 9 on the chance that the signal is below γ on a clean channel; levels that break it
             cannot be used. Left out: no bound.
-        payload_nats: D_up, the size of what travels, whatever the model's; left out, its true size.
+        payload_nats: D_up, the size of a packet, whatever the model's; left out, its true size.
         iterations_scale, iterations_offset: μ and λ of Eq. 12, iterations n(k) = μ(λ + 1/k) with k active devices.
-        source: where the numbers come from.
+        source: of the numbers.
     """
 
     channels: int = 4
@@ -122,33 +124,33 @@ class Radio:
     source: str = ""
 
     def __post_init__(self) -> None:
-        _need(self.channels >= 1, "radio.channels", self.channels, "a whole number of at least 1")
-        _need(self.attempts >= 1, "radio.attempts", self.attempts, "a whole number of at least 1")
+        _require(self.channels >= 1, "radio.channels", self.channels, "a whole number of at least 1")
+        _require(self.attempts >= 1, "radio.attempts", self.attempts, "a whole number of at least 1")
         for name in ("bandwidth_hz", "carrier_hz", "path_loss_exponent", "threshold", "payload_nats"):
             given = getattr(self, name)
-            _need(given is None or 0 < given < math.inf, f"radio.{name}", given, "above 0")
+            _require(given is None or 0 < given < math.inf, f"radio.{name}", given, "above 0")
         powers = self.powers_dbm
         rising = bool(powers) and list(powers) == sorted(set(powers)) and all(map(math.isfinite, powers))
-        _need(rising, "radio.powers_dbm", powers, "ascending powers in dBm")
+        _require(rising, "radio.powers_dbm", powers, "ascending powers in dBm")
         noise = self.noise_dbm_per_mhz
-        _need(math.isfinite(noise), "radio.noise_dbm_per_mhz", noise, "a power in dBm")
+        _require(math.isfinite(noise), "radio.noise_dbm_per_mhz", noise, "a power in dBm")
         share = self.outage
-        _need(share is None or 0 < share < 1, "radio.outage", share, "a chance, above 0 and below 1")
-        _need(self.iterations_scale > 0, "radio.iterations_scale", self.iterations_scale, "above 0")
-        _need(self.iterations_offset >= 0, "radio.iterations_offset", self.iterations_offset, "at least 0")
+        _require(share is None or 0 < share < 1, "radio.outage", share, "a chance, above 0 and below 1")
+        _require(self.iterations_scale > 0, "radio.iterations_scale", self.iterations_scale, "above 0")
+        _require(self.iterations_offset >= 0, "radio.iterations_offset", self.iterations_offset, "at least 0")
 
 
 @dataclass(frozen=True)
-class Network:
-    """What a plan is priced on.
+class NetworkProfile:
+    """A network on which plans are priced.
 
     Args:
         name: the profile's.
         about: one sentence.
-        route: how devices reach the cloud: ``via_edge``, or ``direct`` over ``device_cloud``.
+        route: of devices to the cloud: ``via_edge``, or ``direct`` over ``device_cloud``.
         device_edge, edge_cloud, device_cloud, device_device: the links; ``device_device`` is left out where devices of
             a factory do not talk directly, and is then relayed by the base station.
-        devices: what devices are like.
+        devices: their properties.
         radio: needed where a link's sharing is ``sinr``.
         cloud_clock_hz: cycles per second of the cloud, where it trains; left out, its training takes no time.
     """
@@ -156,12 +158,12 @@ class Network:
     name: str = ""
     about: str = ""
     route: Literal["via_edge", "direct"] = "via_edge"
-    device_edge: Link = field(default_factory=Link)
-    edge_cloud: Link = field(default_factory=Link)
-    device_cloud: Link | None = None
-    device_device: Link | None = None
+    device_edge: LinkClass = field(default_factory=LinkClass)
+    edge_cloud: LinkClass = field(default_factory=LinkClass)
+    device_cloud: LinkClass | None = None
+    device_device: LinkClass | None = None
     devices: Devices = field(default_factory=Devices)
-    radio: Radio | None = None
+    radio: RadioModel | None = None
     cloud_clock_hz: float | None = None
 
     def __post_init__(self) -> None:
@@ -182,34 +184,131 @@ class Network:
                 lacks = "[network.radio]" if self.radio is None else "[network.devices] distance_m, metres"
                 raise SettingError(f"network.{name}.sharing = 'sinr' needs {lacks}. Profile 'rafed' has both.")
         clock = self.cloud_clock_hz
-        _need(clock is None or 0 < clock < math.inf, "cloud_clock_hz", clock, "cycles per second, above 0")
+        _require(clock is None or 0 < clock < math.inf, "cloud_clock_hz", clock, "cycles per second, above 0")
 
-    def links(self) -> Mapping[str, Link]:
-        """Return the links by class, those that there are."""
+    def links(self) -> Mapping[str, LinkClass]:
+        """Return the links by class."""
         return {name: link for name in LINKS if (link := getattr(self, name)) is not None}
 
     @property
-    def uplink(self) -> Link:
+    def uplink(self) -> LinkClass:
         """The link that devices send on."""
         return self.device_cloud if self.route == "direct" and self.device_cloud else self.device_edge
 
 
-def _check(name: str, link: Link) -> None:
+def _check(name: str, link: LinkClass) -> None:
     """Check a link's numbers; ``name`` is its class, for the message."""
     for key in ("up_bps", "down_bps"):
         rate = getattr(link, key)
         ok = rate is None or 0 < rate < math.inf
-        _need(ok, f"{name}.{key}", rate, "above 0, in bits per second, or left out: no limit")
-    _need(0 <= link.latency_s < math.inf, f"{name}.latency_s", link.latency_s, "seconds, at least 0")
+        _require(ok, f"{name}.{key}", rate, "above 0, in bits per second, or left out: no limit")
+    _require(0 <= link.latency_s < math.inf, f"{name}.latency_s", link.latency_s, "seconds, at least 0")
     if link.sharing == "serial" and link.up_bps is None and link.down_bps is None:
         raise SettingError(f"network.{name}.sharing = 'serial': transfers that take turns need up_bps or down_bps.")
 
 
-def _over(given: Number, low: float, *, equal: bool = False) -> bool:
-    """Say whether a number, or both ends of a range, are above a bound."""
+def _above(given: Number, low: float, *, equal: bool = False) -> bool:
+    """Return whether a number, or both ends of a range, are above a bound."""
     ends = given if isinstance(given, tuple) else (given, given)
     return ends[0] <= ends[1] < math.inf and (ends[0] >= low if equal else ends[0] > low)
 
 
-def _need(ok: bool, what: str, got: object, allowed: str) -> None:
+def _require(ok: bool, what: str, got: object, allowed: str) -> None:
     require(ok, f"network.{what}", got, allowed)
+
+
+FOLDER = Path(__file__).parent / "profiles"
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """The ``[network]`` table. Without a profile runs are not priced.
+
+    Args:
+        profile: a profile by name, or the path of a TOML file of one's own.
+        route, cloud_clock_hz: in place of the profile's.
+        device_edge, edge_cloud, device_cloud, device_device, devices, radio: keys that differ from the profile's.
+    """
+
+    profile: str | None = None
+    route: str | None = None
+    device_edge: Mapping[str, Any] | None = None
+    edge_cloud: Mapping[str, Any] | None = None
+    device_cloud: Mapping[str, Any] | None = None
+    device_device: Mapping[str, Any] | None = None
+    devices: Mapping[str, Any] | None = None
+    radio: Mapping[str, Any] | None = None
+    cloud_clock_hz: float | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return the entries beside the profile."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "profile"}
+        return {name: value for name, value in own.items() if value is not None}
+
+
+def _own_error(table: dict[str, Any]) -> str:
+    """Return the error of a profile without changes, or nothing."""
+    try:
+        from_table(table)
+    except SettingError as error:
+        return str(error)
+    return ""
+
+
+def profiles() -> dict[str, Path]:
+    """Return the profiles of the package, by name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def build(settings: NetworkSettings) -> NetworkProfile | None:
+    """Return the network of an experiment, or None where it names none.
+
+    Raises:
+        SettingError: an unknown profile or file, an unknown key, or a value out of range; names the file that has it.
+    """
+    changes = settings.changes()
+    if settings.profile is None and not changes:
+        return None
+    base: dict[str, Any] = {} if settings.profile is None else read_tables(settings.profile)
+    try:
+        return from_table(merged(base, changes))
+    except SettingError as error:
+        if settings.profile in (None, *profiles()) or (changes and str(error) != _own_error(base)):
+            raise
+        raise SettingError(f"network.profile: {settings.profile}: {error}") from error
+
+
+def read_tables(profile: str) -> dict[str, Any]:
+    """Return a profile's tables.
+
+    Raises:
+        SettingError: an unknown name, or a file that does not exist or is not TOML.
+    """
+    known = profiles()
+    path = known.get(profile, Path(profile))
+    if profile not in known and not profile.endswith(".toml"):
+        raise SettingError(f"network.profile: {unknown('network profile', profile, known)}")
+    return {"name": path.stem} | toml(path, "network.profile:")
+
+
+def merged(base: Given, changes: Given) -> dict[str, Any]:
+    """Lay tables over others, key by key.
+
+    >>> merged({"radio": {"channels": 4, "attempts": 8}}, {"radio": {"channels": 1}})
+    {'radio': {'channels': 1, 'attempts': 8}}
+    """
+    both = dict(base)
+    for name, value in changes.items():
+        below = both.get(name)
+        both[name] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+    return both
+
+
+def from_table(table: dict[str, Any]) -> NetworkProfile:
+    """Return a network from its tables.
+
+    Raises:
+        SettingError: an unknown key, a wrong type, or a value out of range.
+    """
+    return checked(NetworkProfile, table, "network")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
-from fedfloor.network.profile import Radio
+from fedfloor.network.profile import RadioModel
 
 LIGHT_M_PER_S = 299_792_458.0
 Floats = NDArray[np.float64]
@@ -24,37 +24,32 @@ def watts(dbm: Floats | float) -> Floats:
     return np.asarray(10.0 ** ((np.asarray(dbm, np.float64) - 30.0) / 10.0))
 
 
-def noise_w(radio: Radio) -> float:
+def noise_w(radio: RadioModel) -> float:
     """Return N0, the noise over one channel's band, in watt.
 
     −114 dBm/MHz over 250 kHz are −120.02 dBm.
 
-    >>> f"{noise_w(Radio()):.3e}"
+    >>> f"{noise_w(RadioModel()):.3e}"
     '9.953e-16'
     """
     return float(watts(radio.noise_dbm_per_mhz)) * radio.bandwidth_hz / 1e6
 
 
-def attenuation(radio: Radio, distance_m: Floats) -> Floats:
-    """Return a(d) of Eq. 11, reading A: v/(4π f_c d^α); reading B: (v/(4π f_c d))^α.
-
-    Args:
-        radio: carrier, exponent and reading.
-        distance_m: d > 0, any shape.
-    """
+def attenuation(radio: RadioModel, distance_m: Floats) -> Floats:
+    """Return a(d) of Eq. 11, d > 0 in metres; reading A: v/(4π f_c d^α); reading B: (v/(4π f_c d))^α."""
     wave = LIGHT_M_PER_S / (4 * math.pi * radio.carrier_hz)
     if radio.path_loss == "A":
         return np.asarray(wave / distance_m**radio.path_loss_exponent)
     return np.asarray((wave / distance_m) ** radio.path_loss_exponent)
 
 
-def received(radio: Radio, distance_m: Floats) -> Floats:
+def received(radio: RadioModel, distance_m: Floats) -> Floats:
     """Return p·a(d)·E[h], h ~ Exp(1): mean received power in watt, [devices, levels]."""
     powers = watts(np.array(radio.powers_dbm))
     return np.asarray(attenuation(radio, distance_m)[:, None] * powers)
 
 
-def airtime_s(radio: Radio, signal_w: Floats, payload_bytes: float) -> Floats:
+def airtime_s(radio: RadioModel, signal_w: Floats, payload_bytes: float) -> Floats:
     """Return the seconds of one transmission, D_up / (B·ln(1 + s/N0)), with D_up in nats.
 
     A packet of b bytes is 8·b·ln 2 nats, so that its seconds are those of 8·b bits at B·log2(1 + s/N0).
@@ -62,22 +57,22 @@ def airtime_s(radio: Radio, signal_w: Floats, payload_bytes: float) -> Floats:
     Args:
         radio: bandwidth, noise and, where it is fixed, the payload.
         signal_w: s, mean received power, any shape.
-        payload_bytes: size of the packet, where ``payload_nats`` does not say it.
+        payload_bytes: size of the packet, where ``payload_nats`` is left out.
     """
     nats = radio.payload_nats if radio.payload_nats is not None else 8 * payload_bytes * math.log(2)
     return np.asarray(nats / (radio.bandwidth_hz * np.log1p(signal_w / noise_w(radio))))
 
 
-def reception(radio: Radio, signal_w: float, others_w: Floats) -> float:
+def reception(radio: RadioModel, signal_w: float, others_w: Floats) -> float:
     """Return q, the chance that a packet is received.
 
     ``mean`` (Eq. 10): exp(−γ(Σ_j s_j + N0)/s). ``exact``, averaged over the interferers' fading, h_j ~ Exp(1):
     exp(−γN0/s)·Π_j 1/(1 + γ s_j/s).
 
     Args:
-        radio: γ, noise and which of the two.
+        radio: γ, noise and the model of reception.
         signal_w: s, mean received power of the sender.
-        others_w: s_j, of those that send on the same channel.
+        others_w: s_j, of the other senders on the same channel.
     """
     ratio = radio.threshold / signal_w
     clean = -ratio * noise_w(radio)
@@ -86,8 +81,8 @@ def reception(radio: Radio, signal_w: float, others_w: Floats) -> float:
     return math.exp(clean - float(np.sum(np.log1p(ratio * np.asarray(others_w)))))
 
 
-def usable(radio: Radio, signal_w: Floats) -> NDArray[np.bool_]:
-    """Return which levels keep Eq. 9, P(h·s/N0 < γ) < ζ ⇔ s > −γN0/ln(1 − ζ); all where ζ is left out.
+def usable(radio: RadioModel, signal_w: Floats) -> NDArray[np.bool_]:
+    """Return the levels that keep Eq. 9, P(h·s/N0 < γ) < ζ ⇔ s > −γN0/ln(1 − ζ); all where ζ is left out.
 
     Eq. 9 leaves the path loss out; here the power is the received one, as in Eq. 10.
     """
@@ -97,14 +92,8 @@ def usable(radio: Radio, signal_w: Floats) -> NDArray[np.bool_]:
     return np.asarray(signal_w > least)
 
 
-def check_reach(radio: Radio, ok: NDArray[np.bool_], distance_m: Floats, names: Sequence[str] = ()) -> None:
-    """Check that every device has a level it can use.
-
-    Args:
-        radio: its powers, γ and ζ.
-        ok: bool [K, levels], see :func:`usable`.
-        distance_m: [K].
-        names: of the devices; left out, their numbers.
+def check_reach(radio: RadioModel, ok: NDArray[np.bool_], distance_m: Floats, names: Sequence[str] = ()) -> None:
+    """Check that every device has a usable level, ``ok`` [K, levels].
 
     Raises:
         SettingError: a device is out of reach; names it, and what would help.

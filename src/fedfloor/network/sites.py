@@ -1,10 +1,12 @@
-"""The devices of a park as a network sees them: where they stand, how fast they compute, what they draw."""
+"""The devices of a park on a network: their routes, speeds and powers, and the radio of their uplink."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,28 +14,140 @@ from numpy.typing import NDArray
 
 from fedfloor.chance import generator
 from fedfloor.network import radio
-from fedfloor.network.profile import Network, Number
+from fedfloor.network.profile import LinkClass, NetworkProfile, Number, RadioModel
 from fedfloor.network.radio import Floats
-from fedfloor.network.routes import Routes
-from fedfloor.plan.nodes import Work, forward_cost
+from fedfloor.plan import nodes
+from fedfloor.plan.nodes import CLOUD, Site, Train, Work, device, edge, forward_cost
+from fedfloor.solvers.allocation.problem import AllocationProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One transfer of a route.
+
+    Attributes:
+        counter: link class and direction, such as ``"device_edge_up"``.
+        resource: number of the resource that it occupies, or −1.
+        s_per_byte: seconds a byte takes; 0 where the link does not limit.
+        latency_s: added after it.
+        sender, receiver: numbers of devices, or −1.
+        device: the number of its device, the sender if both ends are devices, or −1.
+        radio: whether interference decides how long it takes.
+        cast: whether one transmission serves all receivers.
+        to: its end.
+        cell: the factory in which it takes place, or whose base station it leads to or from.
+    """
+
+    counter: str
+    resource: int
+    s_per_byte: float
+    latency_s: float
+    sender: int
+    receiver: int
+    device: int
+    radio: bool
+    cast: bool
+    to: Site
+    cell: int
+
+
+class Route(NamedTuple):
+    """The hops from one site to another, and whether any of them serves several receivers at once."""
+
+    hops: tuple[Hop, ...]
+    cast: bool
+
+
+class Routes:
+    """The routes over a park's network; ``factory_of`` [K] is the factory of each device."""
+
+    def __init__(self, network: NetworkProfile, factory_of: NDArray[np.integer]) -> None:
+        self.network = network
+        self._cells: list[int] = factory_of.tolist()
+        self._known: dict[tuple[int, int], Route] = {}  # by number: a Site's hash and equality are Python, and slow
+        self._resources: dict[tuple[str, str, int], int] = {}
+
+    def route(self, start: Site, end: Site) -> Route:
+        """Return the hops from one site to another; none where they are the same."""
+        a = start.index if start.kind == "device" else _number(start)
+        b = end.index if end.kind == "device" else _number(end)
+        route = self._known.get((a, b))
+        if route is None:
+            hops = tuple(self._hops(start, end))
+            route = self._known[a, b] = Route(hops, any(hop.cast for hop in hops))
+        return route
+
+    def cell(self, site: Site) -> int:
+        """Return the factory of a site; the cloud's is −1."""
+        if site.kind == "device":
+            return self._cells[site.index]
+        return site.index if site.kind == "edge" else -1
+
+    def _hops(self, start: Site, end: Site) -> list[Hop]:
+        if start == end:
+            return []
+        first, last = self.cell(start), self.cell(end)
+        if start.kind == end.kind == "device" and first == last and self.network.device_device is not None:
+            return [self._hop("device_device", "up", first, start, end)]
+        stops = [start, *(self._out(start, end)), end]
+        return [self._step(a, b) for a, b in pairwise(stops)]
+
+    def _out(self, start: Site, end: Site) -> list[Site]:
+        """Return the stops between two sites, on the tree cloud – edges – devices."""
+        first, last = self.cell(start), self.cell(end)
+        direct = self.network.route == "direct"
+        if first == last:
+            return [edge(first)] if start.kind == end.kind == "device" else []
+        up = [edge(first)] if start.kind == "device" and not direct else []
+        down = [edge(last)] if end.kind == "device" and not direct else []
+        return up + ([CLOUD] if CLOUD not in (start, end) else []) + down
+
+    def _step(self, start: Site, end: Site) -> Hop:
+        lower = start if start.kind == "device" or (start.kind == "edge" and end == CLOUD) else end
+        upper = end if lower is start else start
+        link = "edge_cloud" if lower.kind == "edge" else "device_cloud" if upper == CLOUD else "device_edge"
+        return self._hop(link, "up" if lower is start else "down", self.cell(lower), start, end)
+
+    def _hop(self, name: str, way: str, cell: int, start: Site, end: Site) -> Hop:
+        link: LinkClass = getattr(self.network, name)
+        rate = link.up_bps if way == "up" else link.down_bps
+        radio = link.sharing == "sinr" and way == "up"
+        free = rate is None or radio or link.sharing != "serial"
+        sender = start.index if start.kind == "device" else -1
+        receiver = end.index if end.kind == "device" else -1
+        return Hop(
+            f"{name}_{way}", -1 if free else self._resource(name, link, way, cell), 0.0 if rate is None else 8.0 / rate,
+            link.latency_s, sender, receiver, sender if sender >= 0 else receiver, radio,
+            way == "down" and link.downlink == "multicast", end, cell,
+        )  # fmt: skip
+
+    def _resource(self, name: str, link: LinkClass, way: str, cell: int) -> int:
+        place = (name, way if link.duplex == "full" else "", cell if link.over == "cell" else -1)
+        return self._resources.setdefault(place, len(self._resources))
+
+
+def _number(site: Site) -> int:
+    """Return −1 for the cloud and −2, −3, … for edges: numbers that no device has."""
+    return -1 if site.kind == "cloud" else -2 - site.index
+
 
 DRAWN = ("cycles_per_bit", "clock_hz", "data_bits", "distance_m", "capacitance", "transmit_w", "receive_w", "idle_w",
          "seconds_per_sample", "compute_w")  # fmt: skip
 
 
-def trained(work: Work, samples: float) -> float:
-    """Return how many passes over so many samples a visit computes as much as: its own.
+def equivalent_passes(work: Work, samples: float) -> float:
+    """Return the passes over so many samples whose computation equals that of a visit.
 
-    The whole model: its epochs, or steps · batch size / samples. The classifier alone: the way forward through what
-    it sees of the data, once, for the features stay as they are during the visit; training on features is left out
-    (0.1 % of the parameters of HFedMS's network are its classifier's).
+    The whole model: its epochs, or steps · batch size / samples. The classifier alone: the forward pass through the
+    data of the visit, once, for the features stay as they are; training on features is left out (0.1 % of the
+    parameters of HFedMS's network are its classifier's).
     """
     passes = work.passes(samples)
     return forward_cost(passes) if work.borrows else passes
 
 
 class Lists(NamedTuple):
-    """Seconds and joules of one pass over each device's data, its powers in watt, and how many samples it holds."""
+    """Seconds and joules of one pass over each device's data, its powers in watt, and its number of samples."""
 
     pass_s: list[float]
     pass_j: list[float]
@@ -49,17 +163,17 @@ class Sites:
 
     Args:
         network: the links, and the radio.
-        factory_of: int [K], the factory that each stands in.
-        samples: how many training samples each holds at a time.
-        data_bits: D, bits of what a device holds at a time.
+        factory_of: int [K], the factory of each device.
+        samples: training samples of each device at a time.
+        data_bits: D, bits of a device's data at a time.
         cycles_per_bit, clock_hz, capacitance, transmit_w, receive_w, idle_w, compute_w: see
             :class:`~fedfloor.network.profile.Devices`.
         distance_m: metres to the base station, where the network knows them.
         seconds_per_sample: measured, where the network knows them.
-        effort: (work, samples) → how many passes over them a visit computes as much as.
+        effort: (work, samples) → passes over them whose computation equals that of a visit.
     """
 
-    network: Network
+    network: NetworkProfile
     factory_of: NDArray[np.integer]
     samples: Floats
     data_bits: Floats
@@ -72,32 +186,32 @@ class Sites:
     compute_w: Floats
     distance_m: Floats | None = None
     seconds_per_sample: Floats | None = None
-    effort: Callable[[Work, float], float] = trained
+    effort: Callable[[Work, float], float] = equivalent_passes
 
     @cached_property
     def pass_s(self) -> Floats:
-        """Seconds of one pass over a device's data: y·D/f, or what was measured."""
+        """Seconds of one pass over a device's data: y·D/f, or as measured."""
         if self.seconds_per_sample is not None:
             return np.asarray(self.seconds_per_sample * self.samples)
         return np.asarray(self.cycles_per_bit * self.data_bits / self.clock_hz)
 
     @cached_property
     def pass_j(self) -> Floats:
-        """Joules of one pass: (α/2)·y·D·f², or power times what was measured."""
+        """Joules of one pass: (α/2)·y·D·f², or power times the measured seconds."""
         if self.seconds_per_sample is not None:
             return np.asarray(self.compute_w * self.pass_s)
         return np.asarray(self.capacitance / 2 * self.cycles_per_bit * self.data_bits * self.clock_hz**2)
 
     @cached_property
     def routes(self) -> Routes:
-        """The links between sites; a route is worked out once."""
+        """The links between sites; a route is computed once."""
         return Routes(self.network, self.factory_of)
 
     @cached_property
     def lists(self) -> Lists:
         """The numbers that each visit needs, as Python's, which are quicker one by one."""
         arrays = (self.pass_s, self.pass_j, self.transmit_w, self.receive_w, self.idle_w, self.samples)
-        return Lists(*(one.tolist() for one in arrays))
+        return Lists(*(values.tolist() for values in arrays))
 
     @cached_property
     def received_w(self) -> Floats:
@@ -107,11 +221,11 @@ class Sites:
         return radio.received(self.network.radio, self.distance_m)
 
     def passes(self, device: int, work: Work) -> float:
-        """Return how many passes over a device's data a visit computes as much as."""
+        """Return the passes over a device's data whose computation equals that of a visit."""
         return self.effort(work, self.lists.samples[device])
 
     def cloud_s(self, work: Work) -> float:
-        """Return the seconds of a visit to the cloud, which holds everybody's data; 0 where its clock is not known."""
+        """Return the seconds of a visit to the cloud, which holds all data; 0 where its clock is not known."""
         if self.network.cloud_clock_hz is None:
             return 0.0
         return (
@@ -121,14 +235,14 @@ class Sites:
         )
 
 
-def sites(
-    network: Network, seed: int, factory_of: NDArray[np.integer], samples: NDArray[np.int64], sample_bits: int
+def draw_sites(
+    network: NetworkProfile, seed: int, factory_of: NDArray[np.integer], samples: NDArray[np.int64], sample_bits: int
 ) -> Sites:
-    """Draw what a network says of its devices.
+    """Draw the properties of devices from a network's ranges; device k's do not depend on the number of devices.
 
     Args:
-        network: one number for all devices, or a range of each quantity.
-        seed: the draws are keyed by it and by the quantity; device k's does not depend on how many there are.
+        network: one number for all devices, or a range, for each quantity.
+        seed: keys the draws, together with the quantity.
         factory_of: int [K].
         samples: int64 [K].
         sample_bits: bits of one sample as it is stored.
@@ -140,13 +254,13 @@ def sites(
     drawn = {name: _drawn(getattr(network.devices, name), seed, name, count) for name in DRAWN}
     bits = drawn.pop("data_bits")
     held = np.asarray(samples, np.float64)
-    found = Sites(
+    placed = Sites(
         network=network, factory_of=factory_of, samples=held, data_bits=held * sample_bits if bits is None else bits,
         **drawn,  # type: ignore[arg-type]
     )  # fmt: skip
-    if network.radio is not None and found.distance_m is not None:
-        radio.check_reach(network.radio, radio.usable(network.radio, found.received_w), found.distance_m)
-    return found
+    if network.radio is not None and placed.distance_m is not None:
+        radio.check_reach(network.radio, radio.usable(network.radio, placed.received_w), placed.distance_m)
+    return placed
 
 
 def _drawn(given: Number | None, seed: int, name: str, count: int) -> Floats | None:
@@ -155,3 +269,138 @@ def _drawn(given: Number | None, seed: int, name: str, count: int) -> Floats | N
     if isinstance(given, tuple):
         return generator(seed, f"network {name}").uniform(given[0], given[1], count)
     return np.full(count, float(given))
+
+
+def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem | None:
+    """Return the allocation problem of a park's radio uplink, or None where the uplink is no radio.
+
+    A visit is one pass over a device's data; ``payload_bytes`` is a packet's size, where the radio does not fix it.
+    """
+    physics = sites.network.radio
+    if sites.network.uplink.sharing != "sinr" or physics is None:
+        return None
+    return AllocationProblem(
+        compute_s=sites.pass_s,
+        airtime_s=radio.airtime_s(physics, sites.received_w, payload_bytes),
+        received_w=sites.received_w,
+        noise_w=radio.noise_w(physics),
+        threshold=physics.threshold,
+        channels=physics.channels,
+        reception=physics.reception,
+        iterations_scale=physics.iterations_scale,
+        iterations_offset=physics.iterations_offset,
+        usable=radio.usable(physics, sites.received_w),
+    )
+
+
+def transfer_s_alone(sites: Sites, payload_bytes: float) -> tuple[Floats, Floats]:
+    """Return the seconds [K] of a packet to each device, and back, alone on the links; by radio once, at full power."""
+    physics, count = sites.network.radio, len(sites.samples)
+    ways = np.zeros((2, count))
+    clear = None if physics is None else radio.airtime_s(physics, sites.received_w, payload_bytes)
+    for k in range(count):
+        site = device(k)
+        for way, route in enumerate((sites.routes.route(CLOUD, site), sites.routes.route(site, CLOUD))):
+            for hop in route.hops:
+                on_air = hop.radio and clear is not None
+                ways[way, k] += clear[k, -1] if on_air else payload_bytes * hop.s_per_byte  # type: ignore[index]
+                ways[way, k] += hop.latency_s
+    return ways[0], ways[1]
+
+
+VisitPlace = tuple[int, int, int, int]  # round, tick, device, visit
+
+
+class Transmission(NamedTuple):
+    """The sending of a visit's result: seconds of an attempt, attempts, power, and whether it is lost."""
+
+    airtime_s: float
+    attempts: int
+    watt: float
+    lost: bool
+
+
+class RadioUplink:
+    """The radio of a park's uplink, which carries the results of visits.
+
+    A visit interferes with those at the same place in the other branches of its ``Parallel``, on the same channel, in
+    the same cell (or anywhere, where the link is shared over the park): all of them count as sending for as long as it
+    does, as in RaFed's Eq. 10. A packet is sent until it is received, with chance q each time, and given up after
+    ``radio.attempts``. Every visit's result counts as sent by radio, even where the packet stays at the device for its
+    next visit or goes on over a link of another class.
+    """
+
+    def __init__(self, sites: Sites, model: RadioModel, seed: int) -> None:
+        self.sites, self.radio, self.seed = sites, model, seed
+        full_w = float(radio.watts(model.powers_dbm[-1]))
+        self.gain: list[float] = (sites.received_w[:, -1] / full_w).tolist()
+        self._drawn: dict[tuple[int, int], nodes.Radio] = {}
+        whole_park = sites.network.uplink.over == "park" or sites.network.route == "direct"
+        self.cells = [0] * len(sites.samples) if whole_park else sites.factory_of.tolist()
+
+    def given(self, visit: Train, round_number: int) -> nodes.Radio:
+        """Return the channel and power of a visit: the plan's; or a channel drawn for the round and full power."""
+        if visit.radio is not None:
+            return visit.radio
+        place = (round_number, visit.site.index)
+        if place not in self._drawn:  # every concurrent visit is looked up
+            if len(self._drawn) >= len(self.gain):
+                self._drawn.clear()
+            channel = int(generator(self.seed, "channel", *place).integers(self.radio.channels))
+            self._drawn[place] = nodes.Radio(channel, self.radio.powers_dbm[-1])
+        return self._drawn[place]
+
+    def signal_w(self, device: int, power_dbm: float) -> float:
+        """Return the mean received power of a device that sends with so much power."""
+        return self.gain[device] * math.pow(10.0, (power_dbm - 30.0) / 10.0)  # arrays of one number are slow
+
+    def send(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace, payload_bytes: float) -> Transmission:
+        """Return the sending of a visit's result.
+
+        Args:
+            visit: the visit.
+            concurrent: the visits at its place in the other branches.
+            place: (round, tick, device, visit), which keys the number of attempts.
+            payload_bytes: size of the packet.
+        """
+        mine = self.given(visit, place[0])
+        cell = self.cells[visit.site.index]
+        near = [v for v in concurrent if v.site.kind == "device" and self.cells[v.site.index] == cell]
+        others = [(v.site.index, self.given(v, place[0])) for v in near]
+        signal = self.signal_w(visit.site.index, mine.power_dbm)
+        noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
+        chance = radio.reception(self.radio, signal, np.array(noise))
+        attempts, lost = self._attempts(chance, place)
+        seconds = float(radio.airtime_s(self.radio, np.array(signal), payload_bytes))
+        return Transmission(seconds, attempts, float(radio.watts(mine.power_dbm)), lost)
+
+    def clear(self, device: int, payload_bytes: float) -> Transmission:
+        """Return the sending of anything but a visit's result: once, on a channel of its own, at full power.
+
+        Its size is the one given here, whatever ``payload_nats`` is.
+        """
+        power = self.radio.powers_dbm[-1]
+        model = replace(self.radio, payload_nats=None)
+        seconds = float(radio.airtime_s(model, np.array(self.signal_w(device, power)), payload_bytes))
+        return Transmission(seconds, 1, float(radio.watts(power)), lost=False)
+
+    def lost(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace) -> bool:
+        """Return whether a visit's result is given up; it does not depend on the packet's size."""
+        return self.send(visit, concurrent, place, 1.0).lost
+
+    def _attempts(self, chance: float, place: VisitPlace) -> tuple[int, bool]:
+        """Draw the number of transmissions, P(n) = q(1 − q)^(n−1), cut at the limit."""
+        most = self.radio.attempts
+        u = float(generator(self.seed, "air", *place).random())
+        if chance >= 1:
+            return 1, False
+        if chance <= 0 or u >= 1 - (1 - chance) ** most:  # P(n <= limit) = 1 − (1 − q)^limit
+            return most, True
+        return min(most, max(1, math.ceil(math.log1p(-u) / math.log1p(-chance)))), False
+
+
+def radio_uplink(sites: Sites | None, seed: int) -> RadioUplink | None:
+    """Return the radio of a park's uplink, or None where it is none."""
+    if sites is None or sites.network.radio is None or sites.network.uplink.sharing != "sinr":
+        return None
+    return RadioUplink(sites, sites.network.radio, seed)

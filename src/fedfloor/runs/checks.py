@@ -22,7 +22,7 @@ from fedfloor.figures import ALWAYS, fits, named, of_task
 from fedfloor.machine import require_memory
 from fedfloor.methods.combined import Combined
 from fedfloor.models.network import Network
-from fedfloor.network import settings
+from fedfloor.network import profile
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import spoken
@@ -124,7 +124,7 @@ def memory_fits(experiment: Experiment, park: Park) -> None:
 
 def is_priced(experiment: Experiment) -> bool:
     """Say whether an experiment's rounds have a price."""
-    return settings.network(experiment.network) is not None
+    return profile.build(experiment.network) is not None
 
 
 def parts_there(engine: Engine, method: Combined) -> None:

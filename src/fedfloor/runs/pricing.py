@@ -17,11 +17,17 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel, width
-from fedfloor.network import air, settings, sites, uplink
-from fedfloor.network.air import Air
-from fedfloor.network.payload import Asked, Payload
-from fedfloor.network.price import Price, price
-from fedfloor.network.sites import Sites
+from fedfloor.network import profile
+from fedfloor.network.price import Payload, Price, QuestionCost, price
+from fedfloor.network.sites import (
+    RadioUplink,
+    Sites,
+    allocation_problem,
+    draw_sites,
+    equivalent_passes,
+    radio_uplink,
+    transfer_s_alone,
+)
 from fedfloor.park.normalised import Step
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
@@ -53,7 +59,7 @@ class Tariff:
     """
 
     sites: Sites
-    air: Air | None
+    air: RadioUplink | None
     classes: int
     trained: int
     classifier: int = 0
@@ -65,7 +71,7 @@ class Tariff:
         if np.array_equal(factory_of, self.sites.factory_of):
             return self
         there = replace(self.sites, factory_of=factory_of)
-        return replace(self, sites=there, air=None if self.air is None else air.over(there, self.air.seed))
+        return replace(self, sites=there, air=None if self.air is None else radio_uplink(there, self.air.seed))
 
     def payload(self, packet: Mapping[str, Tensor], travels: Collection[str] = ()) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
@@ -89,7 +95,7 @@ class Tariff:
         mean = float(self.sites.samples.mean())
         sizes = Sizes(size, number, gradient, self.classes, self.classifier, self.shape, mean)
 
-        def cost(kind: type[Question]) -> Callable[[Mapping[str, Scalar]], Asked]:
+        def cost(kind: type[Question]) -> Callable[[Mapping[str, Scalar]], QuestionCost]:
             return lambda settings: kind(settings).price(sizes)
 
         return Payload({"all": size, **parts}, {name: cost(kind) for name, kind in QUESTIONS.items()})
@@ -97,9 +103,9 @@ class Tariff:
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return what methods may know of the devices on the network."""
         size, radio = self.payload(packet).packet["all"], self.sites.network.radio
-        down, up = uplink.alone_s(self.sites, size)
+        down, up = transfer_s_alone(self.sites, size)
         levels = () if radio is None else radio.powers_dbm
-        return Resources(self.sites.pass_s, down, up, uplink.problem(self.sites, size), levels)
+        return Resources(self.sites.pass_s, down, up, allocation_problem(self.sites, size), levels)
 
     def price(
         self,
@@ -174,24 +180,30 @@ def tariff(
     Raises:
         SettingError: something is wrong with the network, or a device is out of reach.
     """
-    network = settings.network(experiment.network)
+    network = profile.build(experiment.network)
     if network is None:
         return None
     bits = park.dataset.sample_bits
-    there = sites.sites(network, experiment.seed, park.factory_of, park.holdings, bits)
+    there = draw_sites(network, experiment.seed, park.factory_of, park.holdings, bits)
     there = replace(there, effort=effort)
     shape = park.dataset.shape
     return Tariff(
-        there, air.over(there, experiment.seed), len(park.dataset.classes), trained, classifier, shape, parcel
+        there,
+        radio_uplink(there, experiment.seed),
+        len(park.dataset.classes),
+        trained,
+        classifier,
+        shape,
+        parcel,
     )
 
 
 def effort(work: Work, samples: float) -> float:
     """Return how many passes over so many samples a visit computes as much as, with what its objective adds.
 
-    On the classifier alone, training and objective are left out: see :func:`fedfloor.network.sites.trained`.
+    On the classifier alone, training and objective are left out: see :func:`fedfloor.network.sites.equivalent_passes`.
     """
-    passes = sites.trained(work, samples)
+    passes = equivalent_passes(work, samples)
     if work.borrows:
         return passes
     return _objective(work.objective, tuple(sorted(work.settings.items()))).passes(passes)

@@ -27,7 +27,7 @@ from fedfloor.names import (
     SCIKIT_LEARN,
     SEASONAL,
 )
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.weighting import PerSample

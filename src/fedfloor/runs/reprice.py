@@ -14,9 +14,9 @@ from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import State
-from fedfloor.network import settings
+from fedfloor.network import profile
 from fedfloor.network.price import Price
-from fedfloor.network.settings import NetworkSettings
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.runs import folder, forecast, ledger, prepare, pricing
@@ -78,7 +78,7 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
     before = config.read(run / "experiment.toml")
     after = replace(before, network=network)
     for what in (before, after):
-        known = settings.network(what.network)
+        known = profile.build(what.network)
         if known is not None and known.uplink.sharing == "sinr":
             raise SettingError(
                 f"{run}: on network '{known.name or what.network.profile}' updates are lost to interference, which "

@@ -1,4 +1,4 @@
-"""Cell files for the allocation of radio: where devices stand, how fast they compute, on what network."""
+"""Cell files for the allocation of radio: positions, speeds and data of the devices around one base station."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ import tomlkit
 from fedfloor.chance import generator
 from fedfloor.checking import checked, toml
 from fedfloor.errors import SettingError, require
-from fedfloor.network import radio, uplink
-from fedfloor.network.profile import Network, Radio
+from fedfloor.network import radio
+from fedfloor.network.profile import NetworkProfile, NetworkSettings, RadioModel, build
 from fedfloor.network.radio import Floats
-from fedfloor.network.settings import NetworkSettings, network
-from fedfloor.network.sites import Sites, sites
+from fedfloor.network.sites import Sites, allocation_problem, draw_sites
 from fedfloor.solvers.allocation.problem import AllocationProblem
 
 PROFILE = "rafed"
-OWN = ("distance_m", "cycles_per_bit", "clock_hz", "data_bits")  # what a device may say of itself
+OWN = ("distance_m", "cycles_per_bit", "clock_hz", "data_bits")  # keys a device may set
 DIGITS = {"x_m": 2, "y_m": 2, "cycles_per_bit": 2, "clock_hz": -6, "data_bits": -3}  # written: cm, MHz, kbit
 
 
 @dataclass(frozen=True)
-class Device:
-    """A ``[[device]]`` of a cell file; what is left out is drawn by the seed, as the network says.
+class CellDevice:
+    """A ``[[device]]`` of a cell file; left-out values are drawn by the seed from the network's ranges.
 
     Args:
         name: default: its number, from 0.
-        x_m, y_m: where it stands, the base station being at (0, 0).
+        x_m, y_m: its position, the base station being at (0, 0).
         distance_m: in place of x_m and y_m; only the picture needs the direction, which is then drawn.
         cycles_per_bit, clock_hz, data_bits: see :class:`~fedfloor.network.profile.Devices`.
     """
@@ -47,12 +46,12 @@ class Device:
 
     def __post_init__(self) -> None:
         if (self.x_m is None) != (self.y_m is None):
-            raise SettingError(f"device x_m = {self.x_m}, y_m = {self.y_m}: say both, or distance_m.")
+            raise SettingError(f"device x_m = {self.x_m}, y_m = {self.y_m}: give both, or distance_m.")
         if self.x_m is not None and self.y_m is not None:
             if self.distance_m is not None:
-                raise SettingError("a device has x_m, y_m and distance_m: say where it stands, or how far away.")
-            there = 0 < math.hypot(self.x_m, self.y_m) < math.inf
-            require(there, "device (x_m, y_m)", (self.x_m, self.y_m), "away from the base station at (0, 0)")
+                raise SettingError("a device has x_m, y_m and distance_m: give its position, or its distance.")
+            away = 0 < math.hypot(self.x_m, self.y_m) < math.inf
+            require(away, "device (x_m, y_m)", (self.x_m, self.y_m), "away from the base station at (0, 0)")
         for name in OWN:
             given = getattr(self, name)
             least = given is None or given > 0 or (given == 0 and name == "cycles_per_bit")
@@ -60,13 +59,13 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Settings:
+class CellSettings:
     """A cell file: the devices around one base station, and their radio.
 
     Args:
         name: of the cell; default: the file's.
-        devices: how many, where no device is described; distances and the rest are drawn as the network says.
-        seed: of what is drawn.
+        devices: how many, where no device is described; their values are drawn from the network's ranges.
+        seed: of the draws.
         device: the devices.
         network: as in experiments; without a profile it is RaFed's.
     """
@@ -74,27 +73,27 @@ class Settings:
     name: str = ""
     devices: int | None = None
     seed: int = 0
-    device: tuple[Device, ...] = ()
+    device: tuple[CellDevice, ...] = ()
     network: NetworkSettings = field(default_factory=NetworkSettings)
 
     def __post_init__(self) -> None:
         require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         require(self.devices is None or self.devices >= 1, "devices", self.devices, "a whole number of at least 1")
         if (self.devices is None) == (not self.device):
-            what = "has no devices" if self.devices is None else "has devices and [[device]] entries"
-            raise SettingError(f"cell '{self.name}' {what}: say devices = 40, or describe each in a [[device]].")
+            got = "has no devices" if self.devices is None else "has devices and [[device]] entries"
+            raise SettingError(f"cell '{self.name}' {got}: give devices = 40, or describe each in a [[device]].")
 
 
 @dataclass(frozen=True, eq=False)
-class Floor:
+class Cell:
     """A base station and the devices around it.
 
     Args:
         name: of the cell.
-        settings: what its file says of the network.
+        settings: the ``[network]`` of its file.
         names: of the devices.
         x_m, y_m: float64 [K].
-        sites: what the network knows of them.
+        sites: the devices on the network.
     """
 
     name: str
@@ -105,34 +104,34 @@ class Floor:
     sites: Sites
 
     def problem(self) -> AllocationProblem:
-        """Return who could upload on which channel with how much power; a visit is one pass over a device's data."""
-        found = uplink.problem(self.sites, 0.0)
-        if found is None:  # checked when it was made
+        """Return the allocation problem of the cell; a visit is one pass over a device's data."""
+        problem = allocation_problem(self.sites, 0.0)
+        if problem is None:  # checked when it was made
             raise SettingError(f"cell '{self.name}': its uplink is no radio.")
-        return found
+        return problem
 
 
-def read(path: Path) -> Floor:
+def read(path: Path) -> Cell:
     """Read a cell file.
 
     Raises:
-        SettingError: the file is not there or not TOML; a key, type or value is wrong; a device is out of reach.
+        SettingError: the file does not exist or is not TOML; a key, type or value is wrong; a device is out of reach.
     """
     document = toml(path, "cell file")
     try:
-        settings = from_table({"name": path.stem} | document)
+        settings = settings_from_table({"name": path.stem} | document)
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from error
     own = settings.network.profile
     if own is not None and (path.parent / own).is_file():
         settings = replace(settings, network=replace(settings.network, profile=str(path.parent / own)))
     try:
-        return floor(settings)
+        return place_devices(settings)
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from error
 
 
-def from_table(document: dict[str, Any]) -> Settings:
+def settings_from_table(document: dict[str, Any]) -> CellSettings:
     """Check a parsed cell file.
 
     Raises:
@@ -143,60 +142,62 @@ def from_table(document: dict[str, Any]) -> Settings:
         raise SettingError("[device]: each device is a table of a list: write [[device]].")
     devices = tuple(_device(i, entry) for i, entry in enumerate(entries))
     rest = {key: value for key, value in document.items() if key != "device"}
-    known = checked(Settings, rest | ({"device": [{}]} if devices else {}), "")
+    known = checked(CellSettings, rest | ({"device": [{}]} if devices else {}), "")
     return replace(known, device=devices)
 
 
-def _device(i: int, entry: dict[str, Any]) -> Device:
+def _device(i: int, entry: dict[str, Any]) -> CellDevice:
     try:
-        return checked(Device, entry, "device")
+        return checked(CellDevice, entry, "device")
     except SettingError as error:
         raise SettingError(f"[[device]] number {i}: {error}") from error
 
 
-def floor(settings: Settings) -> Floor:
-    """Return the cell of a file, with everything drawn that it leaves out.
+def place_devices(settings: CellSettings) -> Cell:
+    """Return the cell of a file, with left-out values drawn.
 
     Raises:
-        SettingError: names given twice, a network without radio, a number that nobody says, a device out of reach.
+        SettingError: names given twice, a network without radio, a missing number, a device out of reach.
     """
     own = settings.network if settings.network.profile else replace(settings.network, profile=PROFILE)
-    entries = settings.device or tuple(Device() for _ in range(settings.devices or 0))
-    names = tuple(str(i) if one.name is None else one.name for i, one in enumerate(entries))
+    entries = settings.device or tuple(CellDevice() for _ in range(settings.devices or 0))
+    names = tuple(str(i) if entry.name is None else entry.name for i, entry in enumerate(entries))
     twice = sorted({name for name in names if names.count(name) > 1})
     require(not twice, "names of devices", twice, "different")
-    known, physics = _with_radio(settings.name, network(own), entries)
+    known, physics = _with_radio(settings.name, build(own), entries)
     count = len(entries)
     open_to_all = replace(known, radio=replace(physics, outage=None))  # reach is checked where they really stand
-    drawn = sites(open_to_all, settings.seed, np.zeros(count, np.int64), np.ones(count, np.int64), 1)
+    drawn = draw_sites(open_to_all, settings.seed, np.zeros(count, np.int64), np.ones(count, np.int64), 1)
     angle = generator(settings.seed, "floor angle").uniform(0, 2 * math.pi, count)
     return _placed(settings.name, own, known, names, entries, drawn, angle)
 
 
 def _placed(
-    name: str, own: NetworkSettings, known: Network, names: tuple[str, ...], entries: Sequence[Device], drawn: Sites,
-    angle: Floats,
-) -> Floor:  # fmt: skip
-    """Put what devices say of themselves in place of what was drawn."""
-    said = {key: getattr(drawn, key).copy() for key in OWN}
+    name: str, own: NetworkSettings, known: NetworkProfile, names: tuple[str, ...], entries: Sequence[CellDevice],
+    drawn: Sites, angle: Floats,
+) -> Cell:  # fmt: skip
+    """Put the devices' own values in place of the drawn ones."""
+    values = {key: getattr(drawn, key).copy() for key in OWN}
     spots = np.zeros((2, len(entries)))
-    for i, one in enumerate(entries):
+    for i, entry in enumerate(entries):
         for key in OWN:
-            if getattr(one, key) is not None:
-                said[key][i] = getattr(one, key)
-        if one.x_m is not None and one.y_m is not None:
-            spots[:, i] = one.x_m, one.y_m
-            said["distance_m"][i] = math.hypot(one.x_m, one.y_m)
+            if getattr(entry, key) is not None:
+                values[key][i] = getattr(entry, key)
+        if entry.x_m is not None and entry.y_m is not None:
+            spots[:, i] = entry.x_m, entry.y_m
+            values["distance_m"][i] = math.hypot(entry.x_m, entry.y_m)
         else:
-            spots[:, i] = said["distance_m"][i] * np.array([math.cos(angle[i]), math.sin(angle[i])])
-    placed = replace(drawn, network=known, **said)
+            spots[:, i] = values["distance_m"][i] * np.array([math.cos(angle[i]), math.sin(angle[i])])
+    placed = replace(drawn, network=known, **values)
     if known.radio is not None:
-        radio.check_reach(known.radio, radio.usable(known.radio, placed.received_w), said["distance_m"], names)
-    return Floor(name, own, names, spots[0], spots[1], placed)
+        radio.check_reach(known.radio, radio.usable(known.radio, placed.received_w), values["distance_m"], names)
+    return Cell(name, own, names, spots[0], spots[1], placed)
 
 
-def _with_radio(name: str, known: Network | None, entries: Sequence[Device]) -> tuple[Network, Radio]:
-    """Return the network and its radio, or refuse one that does not say what an allocation needs."""
+def _with_radio(
+    name: str, known: NetworkProfile | None, entries: Sequence[CellDevice]
+) -> tuple[NetworkProfile, RadioModel]:
+    """Return the network and its radio; refuse one that lacks values which an allocation needs."""
     if known is None or known.radio is None or known.uplink.sharing != "sinr":
         raise SettingError(
             f"cell '{name}': its network has no radio whose channels are shared. Take profile = '{PROFILE}', or a "
@@ -207,25 +208,27 @@ def _with_radio(name: str, known: Network | None, entries: Sequence[Device]) -> 
             f"cell '{name}': [network.radio] payload_nats is missing, the size of an upload: 25000 nats are 4.5 kB."
         )
     if known.devices.seconds_per_sample is not None:
-        raise SettingError(f"cell '{name}': seconds_per_sample needs samples; say cycles_per_bit, clock_hz, data_bits.")
+        raise SettingError(
+            f"cell '{name}': seconds_per_sample needs samples; give cycles_per_bit, clock_hz, data_bits."
+        )
     if known.devices.data_bits is None:
-        lacking = [i for i, one in enumerate(entries) if one.data_bits is None]
+        lacking = [i for i, entry in enumerate(entries) if entry.data_bits is None]
         if lacking:
             raise SettingError(
-                f"cell '{name}': nobody says how much data device {lacking[0]} has: data_bits in its [[device]], or in "
+                f"cell '{name}': device {lacking[0]} has no data_bits: give them in its [[device]], or in "
                 "[network.devices] for all, as a number or [low, high]."
             )
     return known, known.radio
 
 
-def text(of: Floor) -> str:
-    """Return the cell as a file that says everything, in centimetres, MHz and kbit; reading it draws nothing."""
+def to_toml(cell: Cell) -> str:
+    """Return the cell as a file with every value, in centimetres, MHz and kbit; reading it draws nothing."""
     document = tomlkit.document()
-    document["name"] = of.name
-    document["network"] = {"profile": of.settings.profile, **of.settings.changes()}
-    columns = {"x_m": of.x_m, "y_m": of.y_m} | {key: getattr(of.sites, key) for key in OWN if key != "distance_m"}
+    document["name"] = cell.name
+    document["network"] = {"profile": cell.settings.profile, **cell.settings.changes()}
+    columns = {"x_m": cell.x_m, "y_m": cell.y_m} | {key: getattr(cell.sites, key) for key in OWN if key != "distance_m"}
     listed = tomlkit.aot()
-    for i, name in enumerate(of.names):
+    for i, name in enumerate(cell.names):
         entry = tomlkit.table()
         if name != str(i):
             entry["name"] = name
