@@ -184,7 +184,7 @@ def test_a_repeat_is_its_turns_written_out(tick: bool) -> None:
 
 def test_a_visit_with_a_field_that_is_not_known_takes_no_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, whole = star(0, 1, 3), priced(star(0, 1, 3))
-    monkeypatch.delattr(PriceWalk, "_there_and_back")
+    monkeypatch.delattr(PriceWalk, "_round_trip")
     with pytest.raises(AttributeError):
         priced(plan)
     assert priced(Parallel(tuple(extended(one) for one in plan.children))) == whole
