@@ -412,7 +412,7 @@ def unseen(park: Park, devices: Sequence[int], tick: int) -> tuple[Values, Label
         x, of = x.copy(), park.test_devices[rows]
         for device in np.unique(of).tolist():
             place = park.stream.position(tick, visits=0)  # no altering stream counts visits
-            x[of == device] = park.stream.shown(x[of == device], park.seed, device, place)
+            x[of == device] = park.stream.altered(x[of == device], park.seed, device, place)
     return x, y
 
 

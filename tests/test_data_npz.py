@@ -116,7 +116,7 @@ def test_without_devices_samples_are_dealt(tmp_path: Path) -> None:
     assert (data.owner, len(data.y)) == (None, 16)
     assert build(data, partition=Iid(), devices=3).sizes.tolist() == [6, 5, 5]
     for devices in (None, 3):
-        with pytest.raises(SettingError, match=r"nobody knows whose the samples are. Deal them .*the array device"):
+        with pytest.raises(SettingError, match=r"no natural owners. Deal the samples .*the array device"):
             build(data, devices=devices)
     with pytest.raises(SettingError, match=r"split = device: nobody knows whose"):
         read(tmp_path, without(rows(), "device"), Reading(split=DeviceSplit()))

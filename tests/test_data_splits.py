@@ -13,8 +13,7 @@ from fedfloor.data.files import own
 from fedfloor.data.reading import Columns, LastSplit, Reading, RunSplit, StratifiedSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings
-from fedfloor.park.build import build
-from fedfloor.park.validation import hold_out
+from fedfloor.park.build import build, hold_out
 from own_data import park_of, table
 
 RUN = Reading(columns=Columns(run="run"), split=RunSplit(test=0.25))

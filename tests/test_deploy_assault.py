@@ -71,7 +71,7 @@ from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment, ModelSettings
 from fedfloor.inference.trained import load_model
 from fedfloor.models import saved
-from fedfloor.park.survey import Clusters, Question
+from fedfloor.park.survey import RowClusters, RowQuestion
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
@@ -488,22 +488,26 @@ def what_surveys_reveal(tally: Tally, folder: Path) -> None:
             tally.attempt(f"{kind}: what a sample is", partial(ask, true.told(), HARMLESS))
             honest, others = _questions(kind)
             for question in honest:
-                asked = {**true.told(), "question": question.told()}
+                asked = {**true.told(), "question": question.to_dict()}
                 tally.attempt(f"{kind}: '{question.kind}' is asked", partial(ask, asked, HARMLESS))
                 tally.attempt(f"{kind}: by another edge", partial(_states, agent, far, asked, REFUSED))
-                tally.attempt(f"{kind}: before the first", partial(_answers, replace(true, question=question.told())))
+                tally.attempt(
+                    f"{kind}: before the first", partial(_answers, replace(true, question=question.to_dict()))
+                )
             for question in others:
-                changed = {**true.told(), "question": question.told()}
+                changed = {**true.told(), "question": question.to_dict()}
                 tally.attempt(f"{kind}: '{question.kind}', which it never asks", partial(ask, changed, REFUSED))
             one_row = np.array([[float(agent._raw.samples(0)[0][0][0])]])  # type: ignore[union-attr]
             if kind == "regime":
-                near_it = Question("sums", None, Clusters(PLACES, ZERO, ONE, np.concatenate([one_row, one_row + 99])))
-                single = {**true.told(), "question": near_it.told()}
+                near_it = RowQuestion(
+                    "sums", None, RowClusters(PLACES, ZERO, ONE, np.concatenate([one_row, one_row + 99]))
+                )
+                single = {**true.told(), "question": near_it.to_dict()}
                 tally.attempt("regime: the sums of few rows alone", partial(_few, agent, near, single))
             for question in honest:
-                for at in places(question.told()):
+                for at in places(question.to_dict()):
                     for new in [*HOSTILE, GONE] if at else [{}]:
-                        changed = {**true.told(), "question": forged(question.told(), at, new)}
+                        changed = {**true.told(), "question": forged(question.to_dict(), at, new)}
                         name = f"{kind}: {question.kind} {at} = {str(new)[:30]}"
                         tally.attempt(name, partial(ask, changed, ""), by_hand=False)
             found = _found(kind)
@@ -529,17 +533,23 @@ def what_surveys_reveal(tally: Tally, folder: Path) -> None:
 PLACES, ZERO, ONE = np.array([0]), np.zeros(1), np.ones(1)  # by the first sensor
 
 
-def _questions(kind: str) -> tuple[list[Question], list[Question]]:
+def _questions(kind: str) -> tuple[list[RowQuestion], list[RowQuestion]]:
     """Questions that a survey has, and those that it has not."""
-    three, other = (Clusters(at, ZERO, ONE, np.array([[0.0], [1.0], [2.0]])) for at in (PLACES, PLACES + 1))
-    whole, below = [Question("sums"), Question("spread", np.zeros((1, 3)))], Question("below", np.zeros((3, 45)))
+    three, other = (RowClusters(at, ZERO, ONE, np.array([[0.0], [1.0], [2.0]])) for at in (PLACES, PLACES + 1))
+    whole, below = (
+        [RowQuestion("sums"), RowQuestion("spread", np.zeros((1, 3)))],
+        RowQuestion("below", np.zeros((3, 45))),
+    )
     apart = [
-        Question("sums", None, three),
-        Question("spread", np.zeros((3, 3)), three),
-        Question("clusters", None, three),
+        RowQuestion("sums", None, three),
+        RowQuestion("spread", np.zeros((3, 3)), three),
+        RowQuestion("clusters", None, three),
     ]
     elsewhere = [replace(one, clusters=other) for one in apart]
-    large = Question("below", np.zeros((3, 46))), Question("clusters", None, replace(three, centres=np.zeros((13, 1))))
+    large = (
+        RowQuestion("below", np.zeros((3, 46))),
+        RowQuestion("clusters", None, replace(three, centres=np.zeros((13, 1)))),
+    )
     if kind == "robust":
         return [*whole, below], [*apart, *elsewhere, *large]
     return [*whole, *apart], [below, *elsewhere, *large]
@@ -577,7 +587,7 @@ def _few(agent: device.Agent, edge: str, about: Mapping[str, Any]) -> str:
 
 def _answers(about: facts.Facts) -> str:
     """A device answers a survey's question, with every number of the answer replaced."""
-    question = Question.read(about.question or {})
+    question = RowQuestion.from_dict(about.question or {})
     size = int(np.prod(question.shape(about.shape[0])))
     true = {"samples": 9, "counts": [4, 5], "sums": [], "digest": "0" * 64, "answer": [0.0] * size}
     for at in places(true):

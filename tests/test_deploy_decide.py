@@ -13,7 +13,7 @@ from fedfloor import config
 from fedfloor.data.dataset import Dataset
 from fedfloor.deploy.settings import DataSource
 from fedfloor.inference.trained import load_model
-from fedfloor.park.validation import of_tests
+from fedfloor.park.build import of_tests
 from fedfloor.parts.decision import measured
 from fedfloor.runs.parks import load_data
 from live_park import live, simulated

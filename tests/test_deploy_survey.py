@@ -17,11 +17,10 @@ from fedfloor.deploy.facts import Questions
 from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.park.normalise import normaliser
-from fedfloor.park.regimes import RegimeNormaliser
-from fedfloor.park.survey import Clusters, Question
+from fedfloor.park.survey import RegimeNormaliser, RowClusters, RowQuestion
 from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import build_park, load_data
-from live_park import experiment, live, simulated
+from live_park import experiment, live, simulated_survey
 from test_deploy_data import DEVICES, same
 
 ROWS = 40
@@ -82,7 +81,7 @@ def test_devices_whose_samples_a_function_yields_are_too(
 
 def test_a_run_that_goes_on_asks_again_and_is_the_same(tmp_path: Path) -> None:
     what = written(tmp_path, "regime")
-    simulated(what, tmp_path / "simulated")
+    simulated_survey(what, tmp_path / "simulated")
     with live(tmp_path, what, data=lambda k: DataSource("folder", tmp_path / f"{k}.csv")) as park:
         from fedfloor.runs.orders import Limits
 
@@ -92,27 +91,27 @@ def test_a_run_that_goes_on_asks_again_and_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_device_answers_what_its_experiment_asks_and_no_more() -> None:
-    below = Question("below", np.zeros((2, 45)))
+    below = RowQuestion("below", np.zeros((2, 45)))
     questions = Questions(normaliser("robust"))
-    questions.admit(below.told(), SENSORS)
+    questions.admit(below.to_dict(), SENSORS)
     with pytest.raises(RefusedError, match="it has more numbers than 90"):
-        questions.admit(Question("below", np.zeros((2, 46))).told(), SENSORS)
+        questions.admit(RowQuestion("below", np.zeros((2, 46))).to_dict(), SENSORS)
     for place in range(3 * 6 - 1):  # three surveys of two questions and four rounds
-        questions.admit(Question("below", np.full((2, 45), float(place + 1))).told(), SENSORS)
-    questions.admit(below.told(), SENSORS)  # the same again reveals nothing more
+        questions.admit(RowQuestion("below", np.full((2, 45), float(place + 1))).to_dict(), SENSORS)
+    questions.admit(below.to_dict(), SENSORS)  # the same again reveals nothing more
     with pytest.raises(RefusedError, match="18 others were answered"):
-        questions.admit(Question("sums").told(), SENSORS)
-    by_heat = Clusters(np.array([1]), np.zeros(1), np.ones(1), np.zeros((3, 1)))  # the experiment's are by speed
+        questions.admit(RowQuestion("sums").to_dict(), SENSORS)
+    by_heat = RowClusters(np.array([1]), np.zeros(1), np.ones(1), np.zeros((3, 1)))  # the experiment's are by speed
     regimes = Questions(RegimeNormaliser(("speed",), 3))
-    for asked, why in ((Question("clusters", None, by_heat), "by other columns"), (below, "asks no 'below'")):
+    for asked, why in ((RowQuestion("clusters", None, by_heat), "by other columns"), (below, "asks no 'below'")):
         with pytest.raises(RefusedError, match=why):
-            regimes.admit(asked.told(), SENSORS)
+            regimes.admit(asked.to_dict(), SENSORS)
     with pytest.raises(RefusedError, match="asks no 'clusters'"):
-        Questions(normaliser("robust")).admit(Question("clusters", None, by_heat).told(), SENSORS)
+        Questions(normaliser("robust")).admit(RowQuestion("clusters", None, by_heat).to_dict(), SENSORS)
     with pytest.raises(RefusedError, match="it is none"):
         regimes.admit({"kind": "sums"}, SENSORS)
     with pytest.raises(RefusedError, match="asks devices nothing"):
-        Questions(normaliser("standard")).admit(below.told(), SENSORS)
+        Questions(normaliser("standard")).admit(below.to_dict(), SENSORS)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_a_device_answers_what_its_experiment_asks_and_no_more() -> None:
 )
 def test_an_answer_out_of_range_is_refused(tmp_path: Path, place: tuple[int, ...], value: float | None) -> None:
     what = config.read(written(tmp_path, "robust"), [])
-    asked = replace(facts_of.of(what, load_data(what)), question=Question("sums").told())
+    asked = replace(facts_of.of(what, load_data(what)), question=RowQuestion("sums").to_dict())
     answer = np.zeros((1, 2, 3), object)
     answer[place] = value
     said = {"samples": 10, "counts": [5, 5], "sums": [], "digest": "0" * 64, "answer": answer.ravel().tolist()}

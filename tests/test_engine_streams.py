@@ -14,8 +14,7 @@ from fedfloor.engine.team import Team
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.park.park import Park
-from fedfloor.park.passes import Cycle
-from fedfloor.park.stream import Fifo, Recycle
+from fedfloor.park.stream import Cycle, Fifo, Recycle
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Probe, Repeat, Select, Sequence, Train, Work, device
 from floor import bits, digest, engine, everywhere, plan_of, start, visits, walk

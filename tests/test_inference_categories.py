@@ -14,9 +14,8 @@ from fedfloor.data.reading import Columns, TimeSplit, Window
 from fedfloor.experiment import DataSettings, ModelSettings
 from fedfloor.inference import inputs
 from fedfloor.inference.trained import load_model
-from fedfloor.park.normalise import Normalise
-from fedfloor.park.own_scale import DeviceNormaliser
-from fedfloor.park.regimes import RegimeNormaliser
+from fedfloor.park.normalise import DeviceNormaliser, Normalise
+from fedfloor.park.survey import RegimeNormaliser
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs.parks import build_park, load_data
 

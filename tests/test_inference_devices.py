@@ -13,7 +13,7 @@ import fedfloor
 from commands import Command, lines
 from fedfloor.data.files.tree import Naming
 from fedfloor.experiment import DataSettings, ModelSettings
-from fedfloor.park.own_scale import DeviceNormaliser
+from fedfloor.park.normalise import DeviceNormaliser
 from fedfloor.parts.work import WorkSettings
 from plant_tables import plant
 

@@ -16,8 +16,8 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.fedgs import FedGS
-from fedfloor.park.mobility import Mobility
 from fedfloor.park.park import Park
+from fedfloor.park.partition import Mobility
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule

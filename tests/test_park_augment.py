@@ -59,7 +59,7 @@ def test_factor_one_and_a_whole_crop_are_the_picture_to_the_bit() -> None:
         np.testing.assert_array_equal(resized(x, Crops(*whole)), x)
         np.testing.assert_array_equal(brightened(x, np.ones(shape[0])), x)
         off = Augmented(brightness=0.0, scale=(1.0, 1.0))
-        np.testing.assert_array_equal(off.shown(x, 0, 1, 2), x)
+        np.testing.assert_array_equal(off.altered(x, 0, 1, 2), x)
 
 
 @pytest.mark.parametrize("shape", [(40, 1, 28, 28), (6, 3, 32, 20), (5, 1, 500, 400)])
@@ -167,7 +167,7 @@ def test_another_tick_device_and_seed_are_other_draws() -> None:
     places = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
     assert len({tuple(stream.held(labels, *place)[0].tolist()) for place in places}) == 4
     x = noise(20, 1, 9, 7)
-    assert len({stream.shown(x, *place).tobytes() for place in places}) == 4
+    assert len({stream.altered(x, *place).tobytes() for place in places}) == 4
     assert [stream.position(tick, visits) for tick, visits in ((0, 0), (5, 2))] == [0, 5]
     assert (stream.holds(3), stream.holds(300)) == (20, 20)
 
@@ -176,8 +176,8 @@ def test_what_is_switched_off_leaves_the_rest_as_it_is() -> None:
     x = noise(20, 1, 28, 28)
     bright, cut = Augmented(scale=(1, 1)), Augmented(brightness=0.0)
     factors = generator(0, "augment", 3, 4).uniform(0.9, 1.1, 20)
-    np.testing.assert_array_equal(bright.shown(x, 0, 3, 4), brightened(x, factors))
-    both = Augmented().shown(x, 0, 3, 4)
-    np.testing.assert_array_equal(both, cut.shown(bright.shown(x, 0, 3, 4), 0, 3, 4))
+    np.testing.assert_array_equal(bright.altered(x, 0, 3, 4), brightened(x, factors))
+    both = Augmented().altered(x, 0, 3, 4)
+    np.testing.assert_array_equal(both, cut.altered(bright.altered(x, 0, 3, 4), 0, 3, 4))
     assert both.shape == x.shape
     assert both.dtype == np.uint8

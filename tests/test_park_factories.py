@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.park.factories import assign
+from fedfloor.park.partition import assign
 
 
 @given(factories=st.integers(1, 12), extra=st.integers(0, 60), seed=st.integers(0, 99))

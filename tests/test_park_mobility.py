@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.park.mobility import Mobility
+from fedfloor.park.partition import Mobility
 from fedfloor.plan import walk
 from floor import park
 from rounds import Job, method

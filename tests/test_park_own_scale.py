@@ -23,8 +23,7 @@ from fedfloor.inference import inputs
 from fedfloor.inference.classes import predict
 from fedfloor.inference.trained import load_model
 from fedfloor.park.build import build
-from fedfloor.park.normalise import mean_and_deviation, prepared
-from fedfloor.park.own_scale import DeviceNormaliser, first_rows, scaled, statistics
+from fedfloor.park.normalise import DeviceNormaliser, first_rows, mean_and_deviation, prepared, scaled, statistics
 from fedfloor.park.partition import Iid
 from fedfloor.runs import launch
 from fedfloor.runs.orders import Limits, Orders
@@ -275,7 +274,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     table = plant(tmp_path / "floor.csv")
     with pytest.raises(SettingError, match=r"m\d, m\d have test samples and no training rows .* rows = 400"):
         build_park(experiment(table, "device", NEW))
-    with pytest.raises(SettingError, match=r"nobody knows which device took the test samples of floor\.csv"):
+    with pytest.raises(SettingError, match=r"the devices of the test samples of floor\.csv are not known"):
         prepared(build(load_data(experiment(table, "unit")), devices=3, partition=Iid()), "device")
     with pytest.raises(SettingError, match="'device' is for sensors in tables: labels has pictures"):
         prepared(build("labels", devices=2, samples_per_device=10), "device")

@@ -15,9 +15,9 @@ from scipy.stats import binom
 from commands import Command
 from fedfloor import config
 from fedfloor.config import combined
+from fedfloor.park.described import LabelSkew, deviation, label_skew
 from fedfloor.park.park import Park
-from fedfloor.park.skew import LabelSkew, deviation, label_skew
-from fedfloor.park.statistics import Told
+from fedfloor.park.statistics import RemoteStatistics
 from fedfloor.runs.prepare import warn
 from floor import park
 
@@ -69,7 +69,7 @@ def test_random_devices_have_the_expected_skew() -> None:
 
 
 def test_samples_that_stay_on_real_devices_are_not_measured() -> None:
-    assert label_skew(replace(park(), told=Told())) is None
+    assert label_skew(replace(park(), remote=RemoteStatistics())) is None
 
 
 # -- the warning -------------------------------------------------------------------------------------------------------

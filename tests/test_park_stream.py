@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError
-from fedfloor.park.passes import Cycle
-from fedfloor.park.stream import Fifo, Recycle, Static, Stream, batch_order
+from fedfloor.park.stream import Cycle, Fifo, Recycle, Static, Stream, batch_order
 
 
 def test_static_holds_everything_always() -> None:

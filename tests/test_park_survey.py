@@ -22,14 +22,21 @@ from fedfloor.inference import inputs
 from fedfloor.inference.trained import load_model
 from fedfloor.park.build import build
 from fedfloor.park.normalise import prepared
-from fedfloor.park.quartiles import NORMAL, RobustNormaliser
-from fedfloor.park.regimes import RegimeNormaliser, Regimes
-from fedfloor.park.survey import Clusters, Question, Survey, added
+from fedfloor.park.survey import (
+    NORMAL,
+    RegimeNormaliser,
+    Regimes,
+    RobustNormaliser,
+    RowClusters,
+    RowQuestion,
+    RowSurvey,
+    added,
+)
 from fedfloor.runs import launch
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import build_park, load_data
 from live_park import experiment as live_experiment
-from live_park import live, simulated
+from live_park import live, simulated_survey
 from plant_tables import experiment
 
 Rows = NDArray[np.float32]
@@ -38,8 +45,8 @@ SENSORS = ("speed", "load", "heat", "force")
 BY = RegimeNormaliser(("speed", "load"), 6)
 
 
-def survey(*devices: Rows) -> Survey:
-    return Survey(lambda question: added(question.answer(rows) for rows in devices))
+def survey(*devices: Rows) -> RowSurvey:
+    return RowSurvey(lambda question: added(question.answer(rows) for rows in devices))
 
 
 def machines(jitter: float = 0.002, many: int = 4, rows: int = 300) -> list[Rows]:
@@ -96,16 +103,17 @@ def test_a_sensor_that_is_mostly_or_always_one_value() -> None:
 
 def test_answers_are_as_long_whatever_the_number_of_rows_and_add_up() -> None:
     devices = machines()
-    clusters = Clusters(np.array([0, 1]), np.zeros(2), np.ones(2), POINTS)
+    clusters = RowClusters(np.array([0, 1]), np.zeros(2), np.ones(2), POINTS)
     for question in (
-        Question("sums"), Question("spread", np.ones((1, 4))), Question("below", np.arange(12.0).reshape(4, 3)),
-        Question("sums", None, clusters), Question("spread", np.zeros((6, 4)), clusters),
-        Question("clusters", None, clusters),
+        RowQuestion("sums"), RowQuestion("spread", np.ones((1, 4))),
+        RowQuestion("below", np.arange(12.0).reshape(4, 3)),
+        RowQuestion("sums", None, clusters), RowQuestion("spread", np.zeros((6, 4)), clusters),
+        RowQuestion("clusters", None, clusters),
     ):  # fmt: skip
         pooled = question.answer(np.concatenate(devices))
         assert question.answer(devices[0][:1]).shape == pooled.shape == question.shape(4)
         assert np.allclose(added(question.answer(rows) for rows in devices), pooled, rtol=1e-6)
-        again = Question.read(json.loads(json.dumps(question.told())))
+        again = RowQuestion.from_dict(json.loads(json.dumps(question.to_dict())))
         assert np.array_equal(again.answer(devices[1]), question.answer(devices[1]))
 
 
@@ -133,7 +141,7 @@ def test_six_operating_points_are_found_whatever_the_seed(seed: int) -> None:
 def test_fewer_operating_points_than_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     found = RegimeNormaliser(("speed", "load"), 9).fit(survey(*machines(jitter=0)), SENSORS, 0)
     assert len(found.clusters.centres) == 6
-    assert "the rows of speed, load have 6 regimes; 9 were asked for." in caplog.text
+    assert "the rows of speed, load have 6 regimes; fewer than regimes = 9." in caplog.text
     still = RegimeNormaliser(("speed",), 3).fit(survey(np.ones((5, 4), np.float32)), SENSORS, 0)
     assert len(still.clusters.centres) == 1
     assert np.array_equal(still.apply(np.ones((2, 4), np.float32)), np.zeros((2, 4)))
@@ -144,7 +152,7 @@ def test_windows_are_normalised_row_by_row() -> None:
     found = BY.fit(survey(rows), SENSORS, 0)
     windows = np.stack([rows[i : i + 5].T for i in range(20)])
     assert np.array_equal(found.apply(windows), np.stack([found.apply(rows)[i : i + 5].T for i in range(20)]))
-    again = Regimes.read(json.loads(json.dumps(found.told())), 4)
+    again = Regimes.from_dict(json.loads(json.dumps(found.to_dict())), 4)
     assert np.array_equal(again.apply(windows), found.apply(windows))
 
 
@@ -223,7 +231,7 @@ def test_machines_that_read_the_experiments_data_train_the_simulations_bits(tmp_
     more = f"data.path = '{shop(tmp_path / 'shop.csv')}'\n"
     more += "data.normalise = { kind = 'regime', columns = ['speed', 'load'], regimes = 6 }\n"
     what = live_experiment(tmp_path, "fedavg", devices=4, more=more)
-    simulated(what, tmp_path / "simulated")
+    simulated_survey(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
         park.run()
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()

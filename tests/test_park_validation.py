@@ -20,7 +20,7 @@ from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.park import build as parks
-from fedfloor.park import validation
+from fedfloor.park import build as validation
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Iid, Natural

@@ -10,15 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedfloor.park.passes
-import fedfloor.park.windows
+import fedfloor.park.stream
 from fedfloor.chance import generator
 from fedfloor.data.made.labels import labels
 from fedfloor.errors import SettingError
 from fedfloor.park.park import Park
-from fedfloor.park.passes import Cycle, endless
-from fedfloor.park.stream import Fifo, Recycle, Static
-from fedfloor.park.windows import Windows, _bytes
+from fedfloor.park.stream import Cycle, Fifo, Recycle, Static, Windows, _bytes, endless
 from streaming import streamed
 
 SIZES = (6, 10, 4, 9, 1)
@@ -65,8 +62,8 @@ def test_windows_at_once_are_those_one_by_one_and_fill_the_passes(
 @pytest.mark.parametrize("small", [False, True], ids=["kept", "driven out"])
 def test_any_order_of_ticks_and_visits(stream: Fifo | Recycle, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if small:
-        monkeypatch.setattr(fedfloor.park.windows, "BLOCK_BYTES", 200)
-        monkeypatch.setattr(fedfloor.park.windows, "KEPT_BYTES", 3000)  # two blocks or three
+        monkeypatch.setattr(fedfloor.park.stream, "BLOCK_BYTES", 200)
+        monkeypatch.setattr(fedfloor.park.stream, "KEPT_BYTES", 3000)  # two blocks or three
     here = streamed(stream, SIZES)
     for position in range(40):  # one after the other
         for device in range(5):
@@ -96,7 +93,7 @@ def test_passes_are_shuffled_for_windows_that_are_asked_for(monkeypatch: pytest.
         drawn[place] += 1
         return generator(seed, purpose, *place)
 
-    monkeypatch.setattr(fedfloor.park.passes, "generator", counted)
+    monkeypatch.setattr(fedfloor.park.stream, "generator", counted)
     here = streamed(Fifo(32), (200, 50))
     here.census([0], 3, [0])  # places 96 … 127: in the first pass
     assert drawn == {(0, 0): 1}
@@ -119,7 +116,7 @@ def test_passes_are_shuffled_for_windows_that_are_asked_for(monkeypatch: pytest.
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedfloor.park.windows, "KEPT_BYTES", 20_000)
+    monkeypatch.setattr(fedfloor.park.stream, "KEPT_BYTES", 20_000)
     here = streamed(Fifo(4), (30,) * 40)
     windows = Windows(here.stream, 0, here.dataset.labels, here.indices, len(here.dataset.classes))
     for tick in range(60):

@@ -195,15 +195,15 @@ def test_a_million_devices_take_little_memory_until_they_are_looked_at() -> None
 
 
 def test_figures_of_large_parks_are_those_of_some_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert PARK.shown.tolist() == list(range(0, K, 4))  # 5,000 of 20,000
+    assert PARK.listed.tolist() == list(range(0, K, 4))  # 5,000 of 20,000
     by_class = np.array([0.1, 0.5, np.nan, 0.9])
     right = np.zeros(PARK.test_samples, bool)
     some, told = device_accuracy(PARK, right, by_class), describe(PARK)
-    monkeypatch.setattr(fedfloor.park.roster, "SHOWN", K)
+    monkeypatch.setattr(fedfloor.park.local, "LISTED", K)
     whole = replace(PARK)
     assert np.array_equal(some, device_accuracy(whole, right, by_class)[::4], equal_nan=True)
     assert told["of_devices"] == K
-    assert [one["device"] for one in told["devices"]] == PARK.shown.tolist()
+    assert [one["device"] for one in told["devices"]] == PARK.listed.tolist()
     every = describe(whole)
     assert "of_devices" not in every
     assert [{**one, "device": 4 * i} for i, one in enumerate(every["devices"][::4])] == told["devices"]

@@ -45,7 +45,7 @@ def test_devices_hold_altered_pictures_of_their_draws(shape: tuple[int, int, int
         drawn = here.indices[device][stream.held(here.samples(device)[1], 0, device, tick)[0]]
         x, y = here.held(device, tick, visits=5)
         stored = here.dataset.take(drawn, device)
-        np.testing.assert_array_equal(x, stream.shown(stored, 0, device, tick))
+        np.testing.assert_array_equal(x, stream.altered(stored, 0, device, tick))
         assert (x != stored).any()
         np.testing.assert_array_equal(y, here.dataset.y[drawn])
         assert here.census([device], tick, [5])[0].tolist() == np.bincount(y, minlength=3).tolist()

@@ -16,9 +16,8 @@ from commands import lines
 from fedfloor import config
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.park.mobility import Mobility
-from fedfloor.park.passes import Cycle
-from fedfloor.park.stream import Fifo, Recycle
+from fedfloor.park.partition import Mobility
+from fedfloor.park.stream import Cycle, Fifo, Recycle
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Select, Sequence, Work
 from fedfloor.runs import forecast, launch, pricing, results

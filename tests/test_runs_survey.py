@@ -11,10 +11,8 @@ import fedfloor
 from commands import Command, lines
 from fedfloor import config
 from fedfloor.network.profile import NetworkSettings
-from fedfloor.park.normalise import Normalise, steps
-from fedfloor.park.own_scale import DeviceNormaliser
-from fedfloor.park.quartiles import RobustNormaliser
-from fedfloor.park.regimes import RegimeNormaliser
+from fedfloor.park.normalise import DeviceNormaliser, Normalise, steps
+from fedfloor.park.survey import RegimeNormaliser, RobustNormaliser
 from fedfloor.report.page import write
 from fedfloor.runs.parks import build_park
 from fedfloor.runs.reprice import reprice

@@ -15,7 +15,7 @@ from fedfloor.data.reading import DeviceSplit, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.park.build import build
-from fedfloor.park.own_scale import DeviceNormaliser
+from fedfloor.park.normalise import DeviceNormaliser
 from fedfloor.park.partition import Iid
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.runs.parks import build_park

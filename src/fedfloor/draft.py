@@ -29,8 +29,8 @@ from fedfloor.data.proposals import findings
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.names import count
+from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
-from fedfloor.park.skew import LabelSkew, label_skew
 from fedfloor.runs.folder import write as write_whole
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
@@ -426,7 +426,7 @@ def rows(park: Park) -> list[dict[str, Any]]:
 
 def _factory(park: Park, number: int) -> str | None:
     """Return a factory's name or number; None where it is the only one and has no name."""
-    return park.called.own("factory", number) or (None if park.factories == 1 else str(number))
+    return park.display_names.own("factory", number) or (None if park.factories == 1 else str(number))
 
 
 def check_free(out: Path, *, force: bool) -> None:

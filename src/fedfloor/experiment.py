@@ -18,9 +18,8 @@ from fedfloor.errors import SettingError, require
 from fedfloor.figures import Figure, named
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.augment import Augmented
-from fedfloor.park.mobility import Mobility
 from fedfloor.park.normalise import Normalise
-from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Natural, Shards
+from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, Natural, Shards
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.parts.decision import DecideSettings

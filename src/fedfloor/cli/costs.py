@@ -56,7 +56,7 @@ def price(
         rows.append(row)
         links += more
     if as_json:
-        show(rows, as_json=True, links=links, network=what.network.profile, names=park.called.table())
+        show(rows, as_json=True, links=links, network=what.network.profile, names=park.display_names.table())
         return
     title = f"{what.name}: rounds 1 to {last} on {what.network.profile or 'its network'}"
     show([_round_costs(row) for row in rows], as_json=False, title=title)
@@ -96,7 +96,7 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
         "MB_per_round": total / last / 1e6, "GB": total / 1e9, "joules_per_round": joules / last, "joules": joules,
-        "waits_for": None if longest is None else waits_for(longest.price.critical, park.called),
+        "waits_for": None if longest is None else waits_for(longest.price.critical, park.display_names),
         "setup_seconds": setup_s, "setup_MB": setup_bytes / 1e6,
         "setup_share_of_seconds": share(setup_s, seconds), "setup_share_of_bytes": share(setup_bytes, total),
         "normalise_seconds": asked_s, "normalise_MB": asked_bytes / 1e6,

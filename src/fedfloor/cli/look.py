@@ -34,14 +34,14 @@ def draw(
     plan = plan_of(what, park, number)
     if svg is not None:
         try:
-            svg.write_text(picture(plan, lambda k: int(park.factory_of[k]), park.called), encoding="utf-8")
+            svg.write_text(picture(plan, lambda k: int(park.factory_of[k]), park.display_names), encoding="utf-8")
         except OSError as error:
             raise SettingError(f"--svg {svg}: {error.strerror or error}.") from error
     server = combined(what).server
     if as_json:
-        show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.called.table())
+        show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.display_names.table())
     else:
-        print(tree(plan, names=park.called) if svg is None else f"picture: {svg}")
+        print(tree(plan, names=park.display_names) if svg is None else f"picture: {svg}")
         if server != Sgd():
             print(f"then the cloud steps: {server_words(server)}")
 

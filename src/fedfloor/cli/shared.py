@@ -289,8 +289,8 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     """
     from fedfloor.report import ledger
     from fedfloor.terminal import show
-    from fedfloor.tracking import sink
-    from fedfloor.tracking.csv import names
+    from fedfloor.tracking import sinks as sink
+    from fedfloor.tracking.points import names
     from fedfloor.tracking.tracker import replay
 
     if to not in ("csv", *sink.LIVE):
@@ -316,7 +316,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
 
 def _csv(runs: Sequence[Path], out: str) -> None:
     """Write the ledgers of runs as CSV to a file, or to standard output where ``out`` is ``-``."""
-    from fedfloor.tracking import csv
+    from fedfloor.tracking import points as csv
     from fedfloor.tracking.points import about
 
     text = csv.table([about(folder) for folder in runs])

@@ -68,7 +68,7 @@ def run(
     """Train by one experiment file."""
     import json
 
-    from fedfloor.park.skew import LabelSkew
+    from fedfloor.park.described import LabelSkew
     from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
     from fedfloor.terminal import both, progress, seconds

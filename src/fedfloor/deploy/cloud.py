@@ -38,8 +38,8 @@ from fedfloor.methods.combined import Combined
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
 from fedfloor.park.normalise import Surveyed, normaliser
-from fedfloor.park.normalised import Step
 from fedfloor.park.park import Park
+from fedfloor.park.statistics import Step
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
@@ -117,8 +117,8 @@ class Cloud:
         if isinstance(part, Surveyed):
             survey = facts_of.survey(lambda asked: ask(asked)[1], facts)
             learnt = part.learn(survey, facts.inputs.columns, experiment.seed)
-            steps = survey.ended(part.kind, learnt.numbers)
-            facts = replace(facts, found=learnt.told())
+            steps = survey.finish(part.kind, learnt.numbers)
+            facts = replace(facts, found=learnt.to_dict())
         self._factory_of = found[0]
         park = facts_of.park(experiment, facts, *found, here, steps)
         known, crosses = facts_of.known(facts, park), bool(foreign(experiment, method))

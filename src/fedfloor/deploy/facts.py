@@ -21,17 +21,12 @@ from fedfloor.engine.limit import KNOWN
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented, pictures_only
-from fedfloor.park.build import build
-from fedfloor.park.local import LocalSets
-from fedfloor.park.normalise import Normaliser, Surveyed, normaliser, prepared, summed
-from fedfloor.park.normalised import Step
-from fedfloor.park.own_scale import DeviceNormaliser, tables_only
+from fedfloor.park.build import build, of_tests
+from fedfloor.park.local import LocalSets, only_test
+from fedfloor.park.normalise import DeviceNormaliser, Normaliser, Surveyed, normaliser, prepared, summed, tables_only
 from fedfloor.park.park import Park
-from fedfloor.park.regimes import RegimeNormaliser
-from fedfloor.park.roster import only_test
-from fedfloor.park.statistics import Told, device_sums, standard
-from fedfloor.park.survey import Question, Survey, added, rows_of
-from fedfloor.park.validation import of_tests
+from fedfloor.park.statistics import RemoteStatistics, Step, device_sums, standard
+from fedfloor.park.survey import RegimeNormaliser, RowQuestion, RowSurvey, added, rows_of
 from fedfloor.ranges import RefusedError
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import read as read_task
@@ -86,12 +81,12 @@ class Facts:
         return replace(self, standard=None, question=None, found=None)
 
     @property
-    def known(self) -> Told | None:
+    def known(self) -> RemoteStatistics | None:
         """The normalisation, as a device's park takes it."""
         if self.standard is None:
             return None
         mean, deviation = (np.array(one) for one in self.standard)
-        return Told(None, (mean, deviation))
+        return RemoteStatistics(None, (mean, deviation))
 
 
 def of(experiment: Experiment, dataset: Dataset) -> Facts:
@@ -175,7 +170,7 @@ def holding(park: Park, device: int, facts: Facts) -> Holding:
     """Return what a device has to say of its samples."""
     sums = tuple(tuple(one.tolist()) for one in device_sums(park.samples(device)[0])) if facts.sums else ()
     counts = tuple(int(one) for one in park.classes(device))
-    asked = None if facts.question is None else Question.read(facts.question)
+    asked = None if facts.question is None else RowQuestion.from_dict(facts.question)
     answer = () if asked is None else tuple(asked.answer(rows_of(park, device)).ravel().tolist())
     return Holding(int(park.sizes[device]), counts, sums, park.dataset.digest, answer)
 
@@ -212,14 +207,14 @@ def _answer(values: object, samples: int, facts: Facts) -> Floats:
     if facts.question is None:
         ranges.rows(values, 0, "its answer")
         return ()
-    question = Question.read(facts.question)
+    question = RowQuestion.from_dict(facts.question)
     low, high = question.bounds(facts.shape[0], samples * prod(facts.shape[1:]), claims.SUM)
     given = ranges.rows(values, low.size, "its answer")
     limits = zip(given, low.ravel().tolist(), high.ravel().tolist(), strict=True)
     return tuple(ranges.number(one, least, most, "a number of its answer") for one, least, most in limits)
 
 
-def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> Survey:
+def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey:
     """Return a survey among devices that hold their own samples.
 
     Args:
@@ -227,12 +222,12 @@ def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> Survey:
         facts: what a sample is.
     """
 
-    def everyone(question: Question) -> NDArray[np.float64]:
+    def everyone(question: RowQuestion) -> NDArray[np.float64]:
         form = question.shape(facts.shape[0])
-        held = ask(replace(facts, question=question.told()))
+        held = ask(replace(facts, question=question.to_dict()))
         return added(np.array(one.answer).reshape(form) for one in held)
 
-    return Survey(everyone)
+    return RowSurvey(everyone)
 
 
 def _sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple[Floats, ...]:
@@ -269,7 +264,7 @@ class Questions:
         if not isinstance(part, Surveyed):
             raise RefusedError("question", "the experiment's normalisation asks devices nothing.")
         try:
-            asked = Question.read(question)
+            asked = RowQuestion.from_dict(question)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise RefusedError("question", f"it is none: {error}") from error
         if asked.kind not in part.asks:
@@ -313,7 +308,7 @@ def park(
     known = facts.known.standard if facts.known is not None else None
     if facts.sums and known is None:
         known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale)  # type: ignore[misc]
-    told = Told(np.array([one.counts for one in held], np.int64), known)
+    told = RemoteStatistics(np.array([one.counts for one in held], np.int64), known)
     part = normaliser(data.normalise)
     away = part.away() if isinstance(part, DeviceNormaliser) else None
     if (
@@ -327,7 +322,7 @@ def park(
         made = Park(
             _away(facts, first, digest, tests), LocalSets(first), np.array(factory_of, np.int32), data.stream,
             experiment.seed, census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility,
-            told=told, normalised=away,
+            remote=told, normalised=away,
         )  # fmt: skip
         return apply_found(made, experiment, facts, steps)
 
@@ -344,7 +339,7 @@ def apply_found(park: Park, experiment: Experiment, facts: Facts, steps: tuple[S
     part = normaliser(experiment.data.normalise)
     if not isinstance(part, Surveyed) or facts.found is None:
         return park
-    return part.read(facts.found, facts.shape[0]).prepare(park, steps)
+    return part.from_dict(facts.found, facts.shape[0]).prepare(park, steps)
 
 
 def _plausible(experiment: Experiment, held: Sequence[Holding]) -> None:
@@ -370,9 +365,9 @@ def _plausible(experiment: Experiment, held: Sequence[Holding]) -> None:
 
 def known(facts: Facts, park: Park) -> Facts:
     """Return facts with the normalisation that is computed from all devices."""
-    if park.told is None or park.told.standard is None:
+    if park.remote is None or park.remote.standard is None:
         return facts
-    mean, deviation = (tuple(one.tolist()) for one in park.told.standard)
+    mean, deviation = (tuple(one.tolist()) for one in park.remote.standard)
     return replace(facts, standard=(mean, deviation))
 
 

@@ -24,14 +24,13 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.outside import load, loaded
+from fedfloor.park.build import hold_out
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import Surveyed, mean_and_deviation, normaliser, prepared
-from fedfloor.park.normalised import Normalised
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import secret_key
-from fedfloor.park.statistics import Told
+from fedfloor.park.statistics import Normalised, RemoteStatistics
 from fedfloor.park.stream import Static
-from fedfloor.park.validation import hold_out
 from fedfloor.parts.decision import DecideSettings
 
 Seen = tuple[Values, Labels]
@@ -88,7 +87,7 @@ def guarded(park: Park, settings: DeviceSettings) -> Park:
     return replace(park, secret=secret_key(settings.state / "census.key"))
 
 
-def alone(park: Park, experiment: Experiment, device: int, known: Told | None = None) -> Park:
+def alone(park: Park, experiment: Experiment, device: int, known: RemoteStatistics | None = None) -> Park:
     """Return a park that holds one device's samples and nobody else's.
 
     Args:
@@ -102,7 +101,7 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
     """
     if device >= park.devices:
         raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
-    told = known or Told(None, mean_and_deviation(park, experiment.data.normalise))
+    told = known or RemoteStatistics(None, mean_and_deviation(park, experiment.data.normalise))
     first = np.concatenate([[0], np.cumsum(park.sizes)])
     x, begin, indices = park.samples(device)[0], first[device], park.indices[device]
     y, target = park.dataset.labels(indices), park.dataset.target
@@ -118,7 +117,7 @@ def alone(park: Park, experiment: Experiment, device: int, known: Told | None = 
         take=lambda indices, _: x[indices - begin], take_test=lambda indices: x[indices],
         made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip
-    return replace(park, dataset=here, indices=LocalSets(first), told=told)
+    return replace(park, dataset=here, indices=LocalSets(first), remote=told)
 
 
 def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
@@ -137,7 +136,7 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
             what = replace(what, data=replace(experiment.data, normalise="standard"))
         whole = build_park(what)
         _fits(f"device {device} of the experiment", whole.dataset, facts)
-        return alone(whole, experiment, device, facts.known or Told())
+        return alone(whole, experiment, device, facts.known or RemoteStatistics())
     if source.kind == "function":
         return _sensed(settings, experiment, facts)
     columns = experiment.data.columns
@@ -156,14 +155,14 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
     return _of_one(found, experiment, device, facts.known)
 
 
-def _of_one(data: Dataset, experiment: Experiment, device: int, told: Told | None) -> Park:
+def _of_one(data: Dataset, experiment: Experiment, device: int, told: RemoteStatistics | None) -> Park:
     """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed."""
     devices = experiment.park.devices or device + 1
     first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
     bare = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned())
     park = Park(
         bare, LocalSets(first), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
-        census_epsilon=experiment.park.census_epsilon, told=told,
+        census_epsilon=experiment.park.census_epsilon, remote=told,
     )  # fmt: skip
     if data.task.calibrates:  # what it holds out is counted for the threshold, and trains nothing
         held, kept = hold_out(
@@ -178,7 +177,7 @@ def _of_one(data: Dataset, experiment: Experiment, device: int, told: Told | Non
 
 def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) -> Park:
     """Return a device's park, as :func:`park` made it, normalised by what is known of all devices."""
-    there = apply_found(replace(park, told=facts.known), experiment, facts)
+    there = apply_found(replace(park, remote=facts.known), experiment, facts)
     if there.normalised is park.normalised or not isinstance(there, Sensed) or there.sense is None:
         return there
     return replace(there, sense=_seeing(there.sense, there.normalised, device))

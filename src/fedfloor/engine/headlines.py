@@ -60,7 +60,7 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: Answers) -> Va
         return [None] * len(roster.numbers), [None] * len(places)
     tested = table.sum(axis=1)
     rates = table / np.maximum(tested, 1)[:, None]
-    held = park.shown_counts * (tested > 0)
+    held = park.listed_counts * (tested > 0)
 
     def expected(counts: NDArray[np.int64]) -> float | None:
         return _defined(figure, Predictions(counts[:, None] * rates, np.nan), park) if counts.any() else None

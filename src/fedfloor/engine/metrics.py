@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Labels
 from fedfloor.engine.headlines import Values
 from fedfloor.figures import Counts, macro_f1
+from fedfloor.park.local import Roster
 from fedfloor.park.park import Park
-from fedfloor.park.roster import Roster
 
 
 def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
@@ -87,7 +87,7 @@ def describe(
                 for m, (name, share) in enumerate(factories)
             ],
         }
-        | ({} if len(park.shown) == park.devices else {"of_devices": park.devices})
+        | ({} if len(park.listed) == park.devices else {"of_devices": park.devices})
         | found
     )
 

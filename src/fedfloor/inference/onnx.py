@@ -23,7 +23,7 @@ from fedfloor._version import __version__
 from fedfloor.errors import SettingError
 from fedfloor.inference.own_scale import AtDevice
 from fedfloor.inference.trained import Trained
-from fedfloor.park.own_scale import scaled
+from fedfloor.park.normalise import scaled
 from fedfloor.parts.decision import Decision
 from fedfloor.runs.folder import write
 from fedfloor.tasks.answer import Answer

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.inference.samples import Samples, within
-from fedfloor.park.normalised import Statistics
-from fedfloor.park.own_scale import FILE, first_rows, scaled, statistics
+from fedfloor.park.normalise import FILE, scaled, statistics
+from fedfloor.park.statistics import Statistics, first_rows
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class DeviceScale:
-    """The statistics of one device, in :data:`~fedfloor.park.own_scale.FILE`."""
+    """The statistics of one device, in :data:`~fedfloor.park.normalise.FILE`."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]

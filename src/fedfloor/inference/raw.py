@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.errors import SettingError
-from fedfloor.park.regimes import Regimes
+from fedfloor.park.survey import Regimes
 from fedfloor.tasks.answer import Answer
 
 Answers = Callable[[Tensor, Tensor], Answer]
@@ -56,7 +56,7 @@ class Raw(nn.Module):
 
 
 class RegimeRaw(Raw):
-    """A network whose rows are normalised by their operating regimes, as :class:`~fedfloor.park.regimes.Regimes` does.
+    """A network whose rows are normalised by their operating regimes, as :class:`~fedfloor.park.survey.Regimes` does.
 
     Args:
         raw: the network; its own scaling does nothing.
@@ -103,7 +103,7 @@ def by_regimes(raw: Raw, told: Mapping[str, Any], shape: tuple[int, ...], place:
         SettingError: the header's regimes are damaged.
     """
     try:
-        regimes = Regimes.read(told, shape[0])
+        regimes = Regimes.from_dict(told, shape[0])
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{place}: its regimes are damaged ({error}). Train it again.") from error
     return RegimeRaw(raw, regimes, len(shape) + 1)

@@ -25,7 +25,7 @@ from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
 from fedfloor.outside import load
-from fedfloor.park.own_scale import fixed_scales
+from fedfloor.park.normalise import fixed_scales
 from fedfloor.parts.decision import Decision
 from fedfloor.parts.objective import adapting
 from fedfloor.parts.objectives import objective

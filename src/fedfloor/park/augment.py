@@ -82,14 +82,14 @@ class Augmented:
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
         """Return the device's windows from number ``position`` on, ``least`` of them: each one costs a draw."""
         size = len(labels)
-        found = []
+        windows = []
         for number in range(position, position + least):
             rng = generator(seed, "drawn", device, number)
             whole = [rng.permutation(size) for _ in range(-(-self.window // size))]
-            found.append(np.concatenate(whole)[: self.window])
-        return np.array(found)
+            windows.append(np.concatenate(whole)[: self.window])
+        return np.array(windows)
 
-    def shown(self, x: Values, seed: int, device: int, position: int) -> Images:
+    def altered(self, x: Values, seed: int, device: int, position: int) -> Images:
         """Return altered pictures, uint8 [n, C, H, W]. What is switched off changes nothing in what else is drawn.
 
         Args:
@@ -169,7 +169,7 @@ def crops(count: int, height: int, width: int, scale: Range, ratio: Range, rng: 
     return Crops(top, high, left, broad)
 
 
-def resized(x: Images, what: Crops) -> Images:
+def resized(x: Images, cuts: Crops) -> Images:
     """Return what is cut out of pictures, resized to their own size by bilinear interpolation between pixels' centres.
 
     Pixel i of W shows the place (i + ½)·w/W − ½ of a crop w wide, and no place beyond the centres of its outermost
@@ -178,10 +178,10 @@ def resized(x: Images, what: Crops) -> Images:
 
     Args:
         x: uint8 [n, C, H, W].
-        what: for each picture.
+        cuts: for each picture.
 
     >>> row = np.array([0, 40, 80, 120], np.uint8).reshape(1, 1, 1, 4)
-    >>> resized(row, Crops(*(np.array([one]) for one in (0, 1, 1, 2)))).ravel().tolist()
+    >>> resized(row, Crops(*(np.array([value]) for value in (0, 1, 1, 2)))).ravel().tolist()
     [40, 50, 70, 80]
     """
     _, _, height, width = x.shape
@@ -191,8 +191,8 @@ def resized(x: Images, what: Crops) -> Images:
     step = max(1, CHUNK // math.prod(x.shape[1:]))
     for begin in range(0, len(x), step):
         piece = slice(begin, begin + step)
-        down = _between(x[piece].astype(exact), what.top[piece], what.height[piece])
-        across = _between(down.swapaxes(2, 3), what.left[piece], what.width[piece])
+        down = _between(x[piece].astype(exact), cuts.top[piece], cuts.height[piece])
+        across = _between(down.swapaxes(2, 3), cuts.left[piece], cuts.width[piece])
         across /= parts
         result[piece] = np.rint(across, out=across).swapaxes(2, 3)
     return result
@@ -203,15 +203,15 @@ def _between(x: NDArray[Any], start: Indices, length: Indices) -> NDArray[Any]:
     count, channels, whole, across = x.shape
     twice = 2 * whole
     place = ((2 * np.arange(whole) + 1) * length[:, None] - whole).clip(0, twice * (length[:, None] - 1))
-    one, part = np.divmod(place, twice)  # in units of 1/2H
-    one += start[:, None]
-    other = one + (part > 0)
+    upper, part = np.divmod(place, twice)  # in units of 1/2H
+    upper += start[:, None]
+    lower = upper + (part > 0)
     rows = np.ascontiguousarray(x).reshape(-1, across)
     picture = whole * np.arange(count * channels).reshape(count, channels, 1)
     weight = part.astype(x.dtype)[:, None, :, None]
-    result: NDArray[Any] = rows.take(picture + one[:, None], axis=0)
+    result: NDArray[Any] = rows.take(picture + upper[:, None], axis=0)
     result *= twice - weight
-    second = rows.take(picture + other[:, None], axis=0)
+    second = rows.take(picture + lower[:, None], axis=0)
     second *= weight
     result += second
     return result

@@ -1,14 +1,15 @@
-"""What is told of a park: its public facts, and how good a model is on each device."""
+"""KD"""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset
+from fedfloor.park.park import Park
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
@@ -35,7 +36,7 @@ def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float6
         share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
         return share
     tested = ~np.isnan(by_class)
-    held = park.shown_counts[:, tested]
+    held = park.listed_counts[:, tested]
     total = held.sum(axis=1, keepdims=True)
     mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
     expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
@@ -48,7 +49,7 @@ def class_counts(park: Park) -> dict[str, tuple[int, int]]:
     Nothing for generated data, which are not split, and for samples that stay on real devices.
     """
     data = park.dataset
-    if data.made is not None or data.rendered or park.told is not None:
+    if data.made is not None or data.rendered or park.remote is not None:
         return {}
     trained, tested = park.counts().sum(axis=0), np.bincount(data.y_test, minlength=len(data.classes))
     return dict(zip(data.classes, zip(trained.tolist(), tested.tolist(), strict=True), strict=True))
@@ -73,13 +74,13 @@ def describe(park: Park) -> dict[str, Any]:
 
     Classes that only test samples have stand in ``untrained_classes``, with the number of these.
 
-    Of a park with more than 5,000 devices it has those that are ``shown`` with their numbers, and says how many
+    Of a park with more than 5,000 devices it has those that are ``listed`` with their numbers, and says how many
     there are.
     """
-    shown, whole = park.shown, len(park.shown) == park.devices
-    numbers = park.factory_of[shown].tolist(), park.sizes[shown].tolist(), park.shown_counts.tolist()
+    listed, whole = park.listed, len(park.listed) == park.devices
+    numbers = park.factory_of[listed].tolist(), park.sizes[listed].tolist(), park.listed_counts.tolist()
     rows, every = zip(*numbers, strict=True), park.names
-    names = [every[k] if every else None for k in shown.tolist()]
+    names = [every[k] if every else None for k in listed.tolist()]
     counts = class_counts(park) if park.dataset.task.labelled else {}
     untrained = {name: test for name, (train, test) in counts.items() if test and not train}
     return (
@@ -91,7 +92,7 @@ def describe(park: Park) -> dict[str, Any]:
                 {"factory": factory, "samples": samples, "counts": row}
                 | ({} if name is None else {"name": name})
                 | ({} if whole else {"device": k})
-                for k, (factory, samples, row), name in zip(shown.tolist(), rows, names, strict=True)
+                for k, (factory, samples, row), name in zip(listed.tolist(), rows, names, strict=True)
             ],
             "factories": park.factories,
             "test_samples": len(park.dataset.y_test),
@@ -102,3 +103,83 @@ def describe(park: Park) -> dict[str, Any]:
         | ({"factory_names": list(park.factory_names)} if park.factory_names else {})
         | ({"untrained_classes": untrained} if untrained else {})
     )
+
+
+NEGLIGIBLE = 1.1  # times what chance alone makes; up to here there is nothing to choose devices by
+SLIGHT, MODERATE = 0.1, 0.4  # below; more is strong
+
+
+class LabelSkew(NamedTuple):
+    """The label skew of a park; of more than 5,000 devices, of those that are listed.
+
+    Attributes:
+        measured: ½ Σ_c |p_k(c) − P(c)|, the mean over devices k, from 0 to 1; p_k the class shares of the device's
+            training samples, P those of all devices' samples.
+        expected: what ``measured`` comes to on average where every device draws as many samples independently from P.
+    """
+
+    measured: float
+    expected: float
+
+    @property
+    def negligible(self) -> bool:
+        """Whether devices differ in their labels hardly more than by chance."""
+        return self.measured <= NEGLIGIBLE * self.expected
+
+    @property
+    def grade(self) -> str:
+        """The judgement in a word or two.
+
+        >>> LabelSkew(0.01, 0.013).grade, LabelSkew(0.05, 0.01).grade, LabelSkew(0.9, 0.2).grade
+        ('no more than chance', 'slight', 'strong')
+        """
+        if self.negligible:
+            return "no more than chance"
+        return "slight" if self.measured < SLIGHT else "moderate" if self.measured < MODERATE else "strong"
+
+    @property
+    def words(self) -> str:
+        """The figures in a sentence."""
+        return (
+            f"label skew {self.measured:.3f}, {self.grade} (mean distance of a device's class shares from those of all "
+            f"devices, 0 to 1); samples dealt by chance alone give {self.expected:.3f}"
+        )
+
+
+def label_skew(park: Park) -> LabelSkew | None:
+    """Return a park's label skew; None where the samples stay on real devices.
+
+    Args:
+        park: the devices.
+    """
+    if park.remote is not None:
+        return None
+    counts = park.listed_counts
+    sizes, whole = counts.sum(axis=1), counts.sum(axis=0)
+    share = whole / whole.sum()
+    measured = np.abs(counts / sizes[:, None] - share).sum(axis=1) / 2
+    several, place = np.unique(sizes, return_inverse=True)
+    return LabelSkew(float(measured.mean()), float(deviation(several, share[share > 0])[place].mean()))
+
+
+def deviation(sizes: NDArray[np.int64], share: NDArray[np.float64]) -> NDArray[np.float64]:
+    r"""Return float64 [len(sizes)], E[½ Σ_c |X_c/n − P_c|] for the counts X of n independent draws from P.
+
+    Each X_c is binomial, and by De Moivre E|X − np| = 2m·C(n, m)·p^m·(1 − p)^(n − m + 1) with m = ⌊np⌋ + 1.
+
+    Args:
+        sizes: n, int64, each at least 1.
+        share: P, float64 [F], all above 0.
+
+    >>> deviation(np.array([1, 2]), np.array([0.5, 0.5])).round(4).tolist()
+    [0.5, 0.25]
+    """
+    if len(share) == 1:
+        return np.zeros(len(sizes))
+    log_factorial = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, int(sizes.max()) + 1)))))
+    n, p = sizes[:, None], share[None]
+    m = np.minimum(np.floor(n * p).astype(np.int64) + 1, n)
+    ways = log_factorial[n] - log_factorial[m] - log_factorial[n - m]
+    each = np.exp(np.log(2.0 * m) + ways + m * np.log(p) + (n - m + 1) * np.log1p(-p)) / n
+    total: NDArray[np.float64] = each.sum(axis=1) / 2
+    return total

@@ -1,14 +1,19 @@
-"""The devices' local sets as two arrays, whatever the number of devices."""
+"""KD"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import overload
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Dataset, Indices, Owners
+from fedfloor.data.dataset import Dataset, Indices, Owners, Values
+
+if TYPE_CHECKING:
+    from fedfloor.data.dataset import Dataset
 
 CHUNK = 1 << 20  # samples looked at together
 
@@ -85,10 +90,84 @@ def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
     if dataset.owner is None:
         return None
     sets = LocalSets.of(parts)
-    found = np.empty(len(sets), np.int32)
+    owners = np.empty(len(sets), np.int32)
     for part, indices, whose in sets.chunks():
         owner, begin = dataset.owner[indices], np.flatnonzero(np.diff(whose, prepend=-1))
-        found[part] = owner[begin]
-        if (owner != found[part][whose]).any():
+        owners[part] = owner[begin]
+        if (owner != owners[part][whose]).any():
             return None
-    return found
+    return owners
+
+
+LISTED = 5_000  # devices that figures and files name one by one
+Figures = Literal["measured", "expected"]
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """The devices of the park that are ``listed``, and after them those that test a model and never train it.
+
+    Args:
+        figures: ``"measured"`` where test samples have owners, and devices are natural owners or these owners never
+            train: a device's accuracy is that on its own test samples. ``"expected"`` otherwise: it follows from the
+            device's mix of classes.
+        numbers: int64 [n]; devices that only test are counted on from K.
+        owners: int64 [n], their natural owners, −1 for none; empty where figures are expected.
+        names: [n], None where a device has none.
+        factory_of: int64 [n], a place in ``factories``; −1 where the factory is not known.
+        weights: int64 [n], the samples that an accuracy stands for: the device's own test samples where figures are
+            measured, else its training samples.
+        factories: names of the park's factories, None where they have none, then of those where devices only test.
+    """
+
+    figures: Figures
+    numbers: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    names: tuple[str | None, ...]
+    factory_of: NDArray[np.int64]
+    weights: NDArray[np.int64]
+    factories: tuple[str | None, ...]
+
+
+def spread(count: int) -> NDArray[np.int64]:
+    """Return int64, ascending: 0 … count − 1, or of more than 5,000 so many of them, evenly spread.
+
+    >>> spread(3)
+    array([0, 1, 2])
+    """
+    listed = min(count, LISTED)
+    return np.arange(listed) * count // max(1, listed)
+
+
+def only_test(data: Dataset) -> NDArray[np.int64]:
+    """Return int64, ascending: the natural owners of test samples that have no training sample in the data."""
+    tested = np.zeros(0, np.int64) if data.owner_test is None else np.unique(data.owner_test).astype(np.int64)
+    return tested if data.owner is None else tested[~np.isin(tested, np.unique(data.owner))]
+
+
+class Pictures:
+    """Makes devices' samples, and keeps those of the most recently used devices.
+
+    Args:
+        make: device → all its samples.
+        most: bytes kept; a device with more is made anew each time.
+    """
+
+    def __init__(self, make: Callable[[int], Values], most: int) -> None:
+        self.make, self.most = make, most
+        self._kept: OrderedDict[int, Values] = OrderedDict()
+        self._bytes = 0
+
+    def of(self, device: int) -> Values:
+        """Return a device's samples; do not write into them."""
+        x = self._kept.get(device)
+        if x is not None:
+            self._kept.move_to_end(device)  # the last one is the most recently used
+            return x
+        x = self.make(device)
+        if x.nbytes <= self.most:
+            self._kept[device] = x
+            self._bytes += x.nbytes
+            while self._bytes > self.most:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+        return x

@@ -1,22 +1,199 @@
-"""What ``[data] normalise`` names: two scalings of all samples alike, and normalisers that prepare a park."""
+"""KD"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, unknown
-from fedfloor.park.normalised import Step
-from fedfloor.park.own_scale import DeviceNormaliser, tables_only
-from fedfloor.park.quartiles import RobustNormaliser
-from fedfloor.park.regimes import RegimeNormaliser
-from fedfloor.park.survey import NUMBER_BYTES, Survey, simulated
+from fedfloor.data.dataset import Dataset, Indices, Values
+from fedfloor.data.files.encode import described, scales
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.park.statistics import Normalised, Statistics, Step, device_sums, first_rows, standard
+from fedfloor.park.survey import NUMBER_BYTES, RegimeNormaliser, RobustNormaliser, RowSurvey, simulated_survey
 
 if TYPE_CHECKING:
     from fedfloor.data.dataset import Inputs
     from fedfloor.park.park import Park
+
+FILE = "normalisation.json"  # in a run's folder: the statistics of its devices
+NAMED = 5  # devices in a message
+UNMEASURED = float(np.finfo(np.float32).max)  # the deviation that makes 0 of every value
+
+
+@dataclass(frozen=True)
+class DeviceNormaliser:
+    """Each device by the mean m and the deviation s of its own training rows: value = (stored − m)/s, per sensor.
+
+    The columns of categories mean the same on every device, so that their scale is the same, too:
+    :func:`~fedfloor.data.files.encode.scales`.
+
+    A row counts once, in however many windows it is; a missing value does not count; a sensor that is constant in these
+    rows is centred only, and one without any value in them is 0 throughout. A device that has
+    test samples and no training samples is normalised by its own first ``rows``, never by labels. The statistics stay
+    with their device.
+
+    Args:
+        rows: how many of its first rows count; left out, all training rows.
+    """
+
+    kind: Literal["device"] = "device"
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        many = self.rows
+        require(many is None or many >= 2, "data.normalise.rows", many, "a whole number of at least 2")
+
+    def prepare(self, park: Park) -> Park:
+        """Return the park with its samples normalised.
+
+        Raises:
+            SettingError: pictures; test samples of a device that is unknown, or that has no training rows where
+                ``rows`` is left out.
+        """
+        tables_only(park.dataset, self.kind)
+        own = _Own(park, self.rows)
+        data = replace(park.dataset, take=own.take, take_test=own.take_test)
+        done = Normalised({"kind": self.kind, "rows": self.rows}, own.apply, own.statistics)
+        return replace(park, dataset=data, normalised=done)
+
+    def away(self) -> Normalised:
+        """Return what stands for the normalisation where the samples lie on other machines, which do it themselves."""
+
+        def refuse(*_: object) -> Any:
+            raise SettingError("normalise = 'device': a device's samples are normalised on that device.")
+
+        return Normalised({"kind": self.kind, "rows": self.rows}, refuse, dict)
+
+
+def tables_only(data: Dataset, kind: str) -> None:
+    """Refuse pictures.
+
+    Raises:
+        SettingError: the samples are pictures.
+    """
+    if data.inputs.kind != "table":
+        raise SettingError(
+            f"[data] normalise = '{kind}' is for sensors in tables: {data.name} has pictures. Set 'unit' or 'standard'."
+        )
+
+
+def fixed_scales(coding: Mapping[str, Any]) -> Statistics | None:
+    """Return the scales of categories, a model's last channels; None where it has none.
+
+    Args:
+        coding: of :class:`~fedfloor.data.dataset.Inputs`.
+    """
+    categories = described(coding.get("categories", {}))
+    return None if categories is None else scales(categories)
+
+
+def statistics(x: Values, first: Indices | None, rows: int | None, fixed: Statistics | None = None) -> Statistics:
+    """Return the mean and the deviation of each channel [C] over the rows of :func:`first_rows`; deviation 1 if 0.
+
+    Args:
+        x, first, rows: as for :func:`first_rows`.
+        fixed: of the last channels, where these are the same for all devices.
+    """
+    sums = device_sums(first_rows(x, first, rows))
+    mean, deviation = standard([sums])
+    measured = np.where(sums[0] > 0, deviation, UNMEASURED)
+    own = mean.astype(np.float32), measured.astype(np.float32)
+    if fixed is None:
+        return own
+    mine, both = len(mean) - len(fixed[0]), zip(own, fixed, strict=True)
+    centre, spread = (np.concatenate([values[:mine], last]) for values, last in both)
+    return centre, spread
+
+
+def scaled(x: Values, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return (x − mean)/deviation in single precision.
+
+    Args:
+        x: float32 [n, C] or [n, C, L].
+        mean, deviation: [C], or [n, C] of each sample.
+    """
+    form = (-1, x.shape[1], *(1,) * (x.ndim - 2))
+    values = x.astype(np.float32, copy=False)
+    return np.divide(values - mean.reshape(form), deviation.reshape(form), dtype=np.float32)
+
+
+class _Own:
+    """The statistics of devices 0 … K − 1 and, after these, of owners that have test samples only; worked out once."""
+
+    def __init__(self, park: Park, rows: int | None) -> None:
+        data = self.data = park.dataset
+        self.rows, self.indices, self.fixed = rows, park.indices, fixed_scales(data.inputs.coding)
+        self.group = park.test_devices.copy()  # of each test sample
+        strangers = self.group < 0
+        owners = np.zeros(0, np.int64)
+        if strangers.any():
+            if data.owner_test is None or park.natural_owners is None:
+                raise SettingError(
+                    f"[data] normalise = 'device': the devices of the test samples of {data.name} are not known. "
+                    "Name the column of the device, and leave [data] partition natural; or set normalise = 'standard'."
+                )
+            owners, place = np.unique(data.owner_test[strangers], return_inverse=True)
+            self.group[strangers] = park.devices + place
+        names = data.owned.names
+        self.names = list(park.names or map(str, range(park.devices)))
+        self.names += [names[k] if names else str(k) for k in owners.tolist()]
+        if len(owners) and rows is None:
+            new = self.names[park.devices :]
+            more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
+            raise SettingError(
+                f"[data] normalise = 'device': {', '.join(new[:NAMED])}{more} have test samples and no training rows "
+                "to be normalised by. State how many of its first rows a device is normalised by, as a new machine is "
+                'on its first day: normalise = { kind = "device", rows = 400 }.'
+            )
+        self.mean = np.zeros((len(self.names), data.shape[0]), np.float32)
+        self.deviation = np.ones_like(self.mean)
+        self.known = np.zeros(len(self.names), np.bool_)
+        self._holder: NDArray[np.int64] | None = None
+
+    def take(self, indices: Indices, device: int) -> Values:
+        x = self.data.take(indices, device)
+        return self._scaled(x, np.array([device]) if device >= 0 else self.holder[indices])
+
+    def take_test(self, indices: Indices) -> Values:
+        return self._scaled(self.data.take_test(indices), self.group[indices])
+
+    def apply(self, x: Values, device: int) -> Values:
+        return self._scaled(x, np.array([device]))
+
+    def statistics(self) -> Mapping[str, Statistics]:
+        self._fit(np.arange(len(self.names)))
+        return {name: (self.mean[k], self.deviation[k]) for k, name in enumerate(self.names)}
+
+    @property
+    def holder(self) -> NDArray[np.int64]:
+        """int64 [N]: which device holds each training sample."""
+        if self._holder is None:
+            self._holder = np.zeros(max(int(part.max(initial=-1)) for part in self.indices) + 1, np.int64)
+            for k, part in enumerate(self.indices):
+                self._holder[part] = k
+        return self._holder
+
+    def _scaled(self, x: Values, group: NDArray[np.int64]) -> Values:
+        self._fit(np.unique(group))
+        return scaled(x, self.mean[group], self.deviation[group])
+
+    def _fit(self, groups: NDArray[np.int64]) -> None:
+        for k in groups[~self.known[groups]].tolist():
+            trains = k < len(self.indices)
+            mine = self.indices[k] if trains else np.flatnonzero(self.group == k)
+            numbers = self.data.first if trains else self.data.first_test
+            first = None if numbers is None else numbers[mine]
+            if self.rows is not None:  # each window has a row of its own: more of them are never needed
+                early = np.argsort(mine if first is None else first, kind="stable")[: self.rows]
+                mine, first = mine[early], None if first is None else first[early]
+            x = self.data.take(mine, k) if trains else self.data.take_test(mine)
+            self.mean[k], self.deviation[k] = statistics(x, first, self.rows, self.fixed)
+            self.known[k] = True
+
 
 Alike = Literal["auto", "unit", "standard"]  # value = (scale·stored − mean)/std, with one mean and std for all devices
 Surveyed = RobustNormaliser | RegimeNormaliser  # questions to all devices, see fedfloor.park.survey
@@ -52,18 +229,18 @@ def prepared(park: Park, normalise: Normalise) -> Park:
     part = None if park.normalised is not None else normaliser(normalise)
     if isinstance(part, Surveyed):
         tables_only(park.dataset, part.kind)
-        return surveyed(park, part, simulated(park))
+        return surveyed(park, part, simulated_survey(park))
     return park if part is None else part.prepare(park)
 
 
-def surveyed(park: Park, part: Surveyed, survey: Survey) -> Park:
+def surveyed(park: Park, part: Surveyed, survey: RowSurvey) -> Park:
     """Return a park normalised by what a survey of its devices finds.
 
     Raises:
         SettingError: the normaliser does not fit the data.
     """
-    found = part.learn(survey, park.dataset.inputs.columns, park.seed)
-    return found.prepare(park, survey.ended(part.kind, found.numbers))
+    scaling = part.learn(survey, park.dataset.inputs.columns, park.seed)
+    return scaling.prepare(park, survey.finish(part.kind, scaling.numbers))
 
 
 def summed(normalise: Normalise, inputs: Inputs) -> bool:

@@ -12,15 +12,11 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Targets, Values
 from fedfloor.errors import require
 from fedfloor.names import Names
-from fedfloor.park.local import LocalSets, owner_of
-from fedfloor.park.mobility import Mobility
-from fedfloor.park.normalised import Normalised
-from fedfloor.park.pictures import Pictures
+from fedfloor.park.local import LocalSets, Pictures, Roster, only_test, owner_of, spread
+from fedfloor.park.partition import Mobility
 from fedfloor.park.privacy import noisy, shares
-from fedfloor.park.roster import Roster, only_test, spread
-from fedfloor.park.statistics import Told, device_sums, standard
-from fedfloor.park.stream import Static, Stream
-from fedfloor.park.windows import WHOLE, Windows
+from fedfloor.park.statistics import Normalised, RemoteStatistics, device_sums, standard
+from fedfloor.park.stream import WHOLE, Static, Stream, Windows
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
 
@@ -39,7 +35,7 @@ class Park:
         factory_names: of factory 0, 1, …, where the data name them.
         census_epsilon: ε of a census; None for counts without noise.
         mobility: which devices are guests in other factories when; None: all stay at home.
-        told: what devices say of samples that stay with them; None: the samples are here.
+        remote: statistics of samples that stay with them; None: the samples are here.
         validating: the same park with the samples held out for validation as its test samples; None: none are, beside
             the test samples.
         secret: of a real device: the key of its census's noise, in the seed's place.
@@ -55,7 +51,7 @@ class Park:
     factory_names: tuple[str, ...] = ()
     census_epsilon: float | None = None
     mobility: Mobility | None = None
-    told: Told | None = None
+    remote: RemoteStatistics | None = None
     secret: int | None = field(default=None, repr=False)
     normalised: Normalised | None = None
     validating: Park | None = field(default=None, repr=False)
@@ -69,7 +65,7 @@ class Park:
         return len(self.indices)
 
     @cached_property
-    def shown(self) -> NDArray[np.int64]:
+    def listed(self) -> NDArray[np.int64]:
         """int64, ascending: the devices that are spoken of one by one; of more than 5,000 so many, evenly spread."""
         return spread(self.devices)
 
@@ -149,7 +145,7 @@ class Park:
         """
         require(len(devices) >= 1, "devices together", len(devices), "at least 1")
         x, y = self._joined(devices, self.windows.held(devices, tick, visits))
-        return self.windows.shown(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
+        return self.windows.altered(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
@@ -175,8 +171,8 @@ class Park:
         if self.census_epsilon is not None:
             once = self.secret is not None and self.stream.kind == "static"
             places = [(-1, 0) if once else (tick, place) for _, place in now]
-            told = zip(rows, devices, places, strict=True)
-            rows = [self.reported(row, when, k, place).clip(0) for row, k, (when, place) in told]
+            reports = zip(rows, devices, places, strict=True)
+            rows = [self.reported(row, when, k, place).clip(0) for row, k, (when, place) in reports]
             rows = [row if row.any() else row + 1 for row in rows]
         return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes))
 
@@ -185,8 +181,8 @@ class Park:
 
         With ``census_epsilon`` they carry noise, and may be negative.
         """
-        if self.told is not None and self.told.counts is not None:
-            row: NDArray[np.int64] = self.told.counts[device]
+        if self.remote is not None and self.remote.counts is not None:
+            row: NDArray[np.int64] = self.remote.counts[device]
             return row
         return self.reported(self.counts_of(np.array([device]))[0], -1, device, 0)
 
@@ -241,24 +237,24 @@ class Park:
         this park, because the park is smaller than the data, is left out. Where devices are no natural owners (a
         partition has mixed these), figures are measured if every owner of test samples only tests, else expected.
         """
-        shown, owned, data, natural = self.shown, self.dataset.owned, self.dataset, self.natural_owners
-        names = tuple(self.names[k] for k in shown.tolist()) if self.names else (None,) * len(shown)
-        home = self.factory_of[shown].astype(np.int64)
+        listed, owned, data, natural = self.listed, self.dataset.owned, self.dataset, self.natural_owners
+        names = tuple(self.names[k] for k in listed.tolist()) if self.names else (None,) * len(listed)
+        home = self.factory_of[listed].astype(np.int64)
         factories: tuple[str | None, ...] = self.factory_names or (None,) * self.factories
         only = only_test(data)
         if data.owner_test is None or (natural is None and not np.isin(data.owner_test, only).all()):
-            return Roster("expected", shown, shown[:0], names, home, self.sizes[shown], factories)
+            return Roster("expected", listed, listed[:0], names, home, self.sizes[listed], factories)
         only = only[spread(len(only))]
         away = np.full(len(only), -1)
         if owned.factory is not None and (self.factory_names or natural is None):
             named = [owned.factories[m] for m in owned.factory[only].tolist()]
             factories = (*factories, *dict.fromkeys(name for name in named if name not in factories))
             away = np.array([factories.index(name) for name in named], np.int64)
-        mine = np.full(len(shown), -1) if natural is None else natural[shown]
+        mine = np.full(len(listed), -1) if natural is None else natural[listed]
         tests = np.bincount(data.owner_test, minlength=int(max(mine.max(), 0)) + 1)
         owners = np.concatenate([mine, only]).astype(np.int64)
         weights = np.where(owners < 0, 0, tests[owners])
-        numbers = np.concatenate([shown, self.devices + np.arange(len(only))])
+        numbers = np.concatenate([listed, self.devices + np.arange(len(only))])
         names += tuple(owned.names[k] if owned.names else None for k in only.tolist())
         return Roster("measured", numbers, owners, names, np.concatenate([home, away]), weights, factories)
 
@@ -269,7 +265,7 @@ class Park:
         return () if owners is None or not names else tuple(names[k] for k in owners)
 
     @cached_property
-    def called(self) -> Names:
+    def display_names(self) -> Names:
         """What its devices and factories are called wherever people read of them."""
         return Names(dict(enumerate(self.names)), self.factory_names or ("",) * self.factories)
 
@@ -280,13 +276,13 @@ class Park:
         return table
 
     @cached_property
-    def shown_counts(self) -> NDArray[np.int64]:
-        """int64 [shown, F]: the class counts of each device that is ``shown``."""
-        return self._counts if len(self.shown) == self.devices else self._counted(self.shown)
+    def listed_counts(self) -> NDArray[np.int64]:
+        """int64 [listed, F]: the class counts of each device that is ``listed``."""
+        return self._counts if len(self.listed) == self.devices else self._counted(self.listed)
 
     def _counted(self, devices: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        if self.told is not None and self.told.counts is not None:
-            table = self.told.counts.clip(0)
+        if self.remote is not None and self.remote.counts is not None:
+            table = self.remote.counts.clip(0)
             return table if devices is None else table[devices]
         classes = len(self.dataset.classes)
         table = np.zeros((self.devices if devices is None else len(devices), classes), np.int64)
@@ -312,10 +308,10 @@ class Park:
     @cached_property
     def standard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation, float64 [C], of all devices' training samples, from sums of each device."""
-        if self.told is not None and self.told.standard is not None:
-            return self.told.standard
-        told = (device_sums(self.samples(device)[0]) for device in range(self.devices))
-        return standard(told, self.dataset.scale)
+        if self.remote is not None and self.remote.standard is not None:
+            return self.remote.standard
+        sums = (device_sums(self.samples(device)[0]) for device in range(self.devices))
+        return standard(sums, self.dataset.scale)
 
     @cached_property
     def windows(self) -> Windows:

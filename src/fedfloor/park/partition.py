@@ -1,16 +1,18 @@
-"""Partitions: which training samples each device holds. A sample goes to at most one device; none is left empty."""
+"""KD"""
 
 from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from fedfloor.chance import generator
 from fedfloor.data.dataset import Indices, Labels, Owners
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import SettingError, require, unknown
 
 MAX_ALPHA = 1e6
 DIRICHLET_DRAWS = 100
@@ -295,9 +297,9 @@ class Blocks:
 def no_owners() -> SettingError:
     """Build the error for data that do not say whose they are."""
     return SettingError(
-        "partition kind = 'natural': these data have no natural owners, nobody knows whose the samples are. Deal them "
+        "partition kind = 'natural': these data have no natural owners. Deal the samples "
         'with [data] partition = { kind = "iid" }, dirichlet, shards or dominant, and [park] devices; or, if the data '
-        "are your own, say whose they are (the array device of an .npz file)."
+        "are your own, name the owners (the array device of an .npz file)."
     )
 
 
@@ -330,3 +332,102 @@ def _deal_classes(y: Labels, cuts: Indices, devices: int, rng: np.random.Generat
         for part, piece in zip(parts, np.split(members, row[:-1]), strict=True):
             part.append(piece)
     return [np.sort(np.concatenate(part)).astype(np.int64) for part in parts]
+
+
+Assignment = Literal["random", "equal"] | tuple[int, ...]
+RANDOM_DRAWS = 1000
+
+
+def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generator) -> Owners:
+    """Assign K devices to M factories; every factory gets at least one.
+
+    ``equal``: a random permutation dealt into shares whose sizes differ by at most one. ``random``: each device
+    independently and uniformly (FedGS's reference code), drawn again while a factory is empty, up to 1,000 times.
+    A list of numbers: the factory of each device, as on a real floor.
+
+    Args:
+        devices: K ≥ M.
+        factories: M ≥ 1.
+        how: ``"random"``, ``"equal"``, or K numbers from 0 to M−1.
+        rng: where the draws come from.
+
+    Returns:
+        int32 [K], the factory of each device.
+
+    Raises:
+        SettingError: M > K, an unknown way, numbers that do not fit, or every random draw left a factory empty.
+
+    >>> np.bincount(assign(7, 3, "equal", np.random.default_rng(0)))
+    array([3, 2, 2])
+    """
+    require(factories >= 1, "[park] factories", factories, "a whole number of at least 1")
+    if factories > devices:
+        few = f"there are {devices} devices, and every factory needs one. Use fewer factories or more devices."
+        raise SettingError(f"[park] factories = {factories}: {few}")
+    if not isinstance(how, str):
+        return _listed(devices, factories, how)
+    if how == "equal":
+        factory_of = np.empty(devices, np.int32)
+        factory_of[rng.permutation(devices)] = np.arange(devices) % factories
+        return factory_of
+    if how != "random":
+        raise unknown("assignment of devices to factories", how, ("random", "equal"))
+    for _ in range(RANDOM_DRAWS):
+        drawn = rng.integers(factories, size=devices, dtype=np.int32)
+        if np.bincount(drawn, minlength=factories).min() > 0:
+            return drawn
+    raise SettingError(
+        f"[park] assignment = 'random' left one of {factories} factories without any of the {devices} devices in each "
+        f"of {RANDOM_DRAWS:,} draws. Use assignment = 'equal', or fewer factories."
+    )
+
+
+def _listed(devices: int, factories: int, numbers: Sequence[int]) -> Owners:
+    require(len(numbers) == devices, "[park] assignment", list(numbers), f"one number for each of {devices} devices")
+    lacking = sorted(set(range(factories)) ^ set(numbers))
+    allowed = f"numbers from 0 to {factories - 1}, each at least once"
+    require(not lacking, "[park] assignment", list(numbers), allowed)
+    return np.array(numbers, np.int32)
+
+
+@dataclass(frozen=True)
+class Mobility:
+    """Devices that are guests in other factories for a time.
+
+    Time is cut into turns of ``every`` ticks. In the first all devices are at home; in each other one max(2, share·K)
+    devices, drawn anew, hand their places on in a ring: each goes to the home of the one before it, which may be in its
+    own factory. So factories keep their sizes, and everybody else is at home.
+
+    Args:
+        every: ticks that a turn lasts, at least 1.
+        share: share of the devices that are guests, in (0, 1].
+    """
+
+    every: int
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "park.mobility.every", self.every, "a whole number of ticks, at least 1")
+        require(0 < self.share <= 1, "park.mobility.share", self.share, "a share, above 0 and at most 1")
+
+    def factory_of(self, home: Owners, seed: int, tick: int) -> Owners:
+        """Return int32 [K], the factory that each device stands in at a tick: a function of seed and turn.
+
+        Args:
+            home: int32 [K], the factory that each belongs to.
+            seed: of the draws.
+            tick: the park's clock.
+
+        >>> home = np.array([0, 0, 1, 1], np.int32)
+        >>> moving = Mobility(every=10, share=1.0)
+        >>> moving.factory_of(home, seed=0, tick=9).tolist(), moving.factory_of(home, seed=0, tick=10).tolist()
+        ([0, 0, 1, 1], [1, 1, 0, 0])
+        """
+        turn, devices = tick // self.every, len(home)
+        if turn == 0 or devices == 1:
+            return home
+        guests = min(devices, max(2, round(self.share * devices)))
+        moving = generator(seed, "mobility", turn).choice(devices, guests, replace=False)
+        now = home.copy()
+        now[moving] = home[np.roll(moving, 1)]
+        return now

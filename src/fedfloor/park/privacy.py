@@ -117,8 +117,8 @@ def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.f
     [0.75, 0.25]
     """
     total = np.sum([np.asarray(row) for row in reports], axis=0).clip(0)
-    told: NDArray[np.float64] = total / total.sum() if total.any() else np.full(len(total), 1 / len(total))
-    return told
+    result: NDArray[np.float64] = total / total.sum() if total.any() else np.full(len(total), 1 / len(total))
+    return result
 
 
 def composed(epsilon: float, reports: int, delta: float | None = None) -> float:

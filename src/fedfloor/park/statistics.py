@@ -1,14 +1,15 @@
-"""Normalisation from what each device tells: counts, sums and sums of squares, never its samples."""
+"""KD"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Values
+from fedfloor.data.dataset import Indices, Values
 
 CHUNK = 1024  # samples summed at once
 SMALLEST = 1e-30  # deviations from here on have a reciprocal in single precision
@@ -16,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class RemoteStatistics:
     """What devices say of samples that stay with them.
 
     Args:
@@ -55,14 +56,14 @@ def _chunks(x: Values) -> Iterator[Floats]:
         yield x[start : start + CHUNK].astype(np.float64)
 
 
-def standard(told: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) -> tuple[Floats, Floats]:
+def standard(sums: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) -> tuple[Floats, Floats]:
     """Return mean m [C] = Σ_k S_k / n and standard deviation [C] = √(Σ_k (D_k + n_k (m_k − m)²) / n), both times scale.
 
     Here n = Σ_k n_k and m_k = S_k/n_k. A channel that is constant, or that nobody has a number of, has deviation 1 (and
     in the second case mean 0).
 
     Args:
-        told: (n_k, S_k, D_k) of each device, as of :func:`device_sums`, in the devices' order.
+        sums: (n_k, S_k, D_k) of each device, as of :func:`device_sums`, in the devices' order.
         scale: factor from a stored number to its value.
 
     Reference: Chan, Golub, LeVeque, The American Statistician 37 (1983) 242, doi:10.1080/00031305.1983.10483115.
@@ -71,7 +72,7 @@ def standard(told: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) 
     (array([3.]), array([1.]))
     """
     count, total, squares = (np.zeros(()) for _ in range(3))
-    for n, s, d in told:
+    for n, s, d in sums:
         both = np.maximum(count + n, 1)
         apart = s / np.maximum(n, 1) - total / np.maximum(count, 1)
         squares = squares + d + apart**2 * (count * n / both)
@@ -80,3 +81,58 @@ def standard(told: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) 
     mean, deviation = total / known, np.sqrt(squares / known)
     constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)  # nothing, or what rounding leaves of it
     return scale * mean, np.where(constant, 1.0, scale * deviation)
+
+
+def first_rows(x: Values, first: Indices | None, rows: int | None) -> Values:
+    """Return the rows that samples are made of, each once, [R, C]; at most so many.
+
+    Args:
+        x: [n, C], or windows [n, C, L].
+        first: int64 [n], the first row of each window where windows may share rows; else None.
+        rows: R at most; None for all.
+
+    >>> first_rows(np.array([[[1.0, 2.0]], [[2.0, 3.0]]], np.float32), np.array([0, 1]), None).ravel().tolist()
+    [1.0, 2.0, 3.0]
+    """
+    if x.ndim > 2:
+        flat = x.transpose(0, 2, 1).reshape(-1, x.shape[1])
+        if first is not None:
+            flat = flat[np.unique((first[:, None] + np.arange(x.shape[2])).ravel(), return_index=True)[1]]
+        x = flat
+    return x if rows is None else x[:rows]
+
+
+Statistics = tuple[NDArray[np.float32], NDArray[np.float32]]  # mean and deviation of each channel
+
+
+@dataclass(frozen=True)
+class Step:
+    """A question to every device before round 1, or its result being handed to every device.
+
+    Args:
+        kind: of the :class:`~fedfloor.park.survey.Question`; ``"result"``: nothing is asked.
+        down, up: bytes to each device and from it.
+    """
+
+    kind: str
+    down: int
+    up: int
+
+
+@dataclass(frozen=True, eq=False)
+class Normalised:
+    """What was done to a park's samples before the network's own scaling, and what is left to that.
+
+    Args:
+        about: the keys that a model's header has of it.
+        apply: (samples as they are stored, device) → the same, normalised as that device's are.
+        statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
+        alike: the centre and the scale [C] that the network's scaling then has; None: 0 and 1.
+        steps: the questions to devices that it took; none where devices keep their statistics.
+    """
+
+    about: Mapping[str, Any]
+    apply: Callable[[Values, int], Values]
+    statistics: Callable[[], Mapping[str, Statistics]]
+    alike: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    steps: tuple[Step, ...] = ()

@@ -1,16 +1,111 @@
-"""Time: what a device holds at its position, and the order in which a visit goes through it."""
+"""KD"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedfloor.chance import generator
 from fedfloor.data.dataset import Indices, Labels, Values
 from fedfloor.errors import SettingError, require
-from fedfloor.park.passes import Cycle, windows
+
+
+@dataclass(frozen=True)
+class Cycle:
+    r"""Classes that come one after the other, and come round again: a line that changes what it makes.
+
+    Take P passes over a device's n samples as one stretch of P·n places, and let σ_j be the place that the sample at
+    place j has once the stretch is put in order of classes (equal ones as they were). The stretch is handed out in
+    order of (1 − s)·j + s·σ_j, so that with s = 1 class follows class, and with s = 0 nothing changes at all. Of two
+    equally frequent classes about the first s/(4 − 2s) of the stretch shows only one, and the last as much the other.
+
+    Every sample still comes P times in P passes. A device's classes stand in ascending order, from one on that is drawn
+    by (seed, device): devices are not all at the same one. It is ours, not from a paper.
+
+    Args:
+        strength: s in [0, 1].
+        period: P, passes until the classes come round again, at least 1.
+    """
+
+    strength: float = 1.0
+    period: int = 1
+    kind: Literal["cycle"] = "cycle"
+
+    def __post_init__(self) -> None:
+        require(0 <= self.strength <= 1, "data.stream.drift.strength", self.strength, "from 0 to 1")
+        require(self.period >= 1, "data.stream.drift.period", self.period, "a whole number of passes, at least 1")
+
+    def order(self, classes: Labels, seed: int, device: int) -> Indices:
+        """Return the order in which the places of a stretch are handed out.
+
+        Args:
+            classes: int64 [P·n], the class at each place.
+            seed, device: which class comes first is drawn by them.
+
+        >>> Cycle(strength=0.0).order(np.array([1, 0, 1, 0]), seed=0, device=0).tolist()
+        [0, 1, 2, 3]
+        """
+        present, number = np.unique(classes, return_inverse=True)
+        first = int(generator(seed, "drift", device).integers(len(present)))
+        by_class = np.argsort((number - first) % len(present), kind="stable")
+        place, sorted_place = np.arange(len(classes)), np.empty(len(classes), np.int64)
+        sorted_place[by_class] = place
+        return np.argsort((1 - self.strength) * place + self.strength * sorted_place, kind="stable")
+
+
+def endless(labels: Labels, seed: int, device: int, first: int, count: int, drift: Cycle | None = None) -> Indices:
+    """Return a stretch of a device's endless stream: the local numbers of ``count`` samples from place ``first`` on.
+
+    Pass p is the permutation of 0..n−1 drawn by (seed, device, p); place i of the stream is place i mod n of pass i//n.
+
+    Args:
+        labels: int64 [n], the classes of the device's local set, at least one.
+        seed: of the draws.
+        device: whose stream.
+        first: at least 0.
+        count: at least 1.
+        drift: what else is done to the order.
+
+    >>> both = endless(np.zeros(4, int), seed=0, device=1, first=0, count=8)
+    >>> sorted(both[:4].tolist()), sorted(both[4:].tolist())
+    ([0, 1, 2, 3], [0, 1, 2, 3])
+    """
+    passes = 1 if drift is None else drift.period
+    length = passes * len(labels)  # of what is put in order together
+    low, high = first // length, -(-(first + count) // length)
+    numbers = range(low * passes, high * passes)
+    whole = np.concatenate([generator(seed, "stream", device, number).permutation(len(labels)) for number in numbers])
+    if drift is not None:
+        stretches = whole.reshape(-1, length)
+        whole = np.concatenate([plain[drift.order(labels[plain], seed, device)] for plain in stretches])
+    return whole[first - low * length :][:count]
+
+
+def consecutive_windows(
+    labels: Labels, seed: int, device: int, numbers: range, window: int, drift: Cycle | None = None
+) -> Indices:
+    """Return int64 [P, n], consecutive windows of a device's endless stream: ``numbers``, and those that come for free.
+
+    Window i is the places i·n … i·n + n − 1, n = ``window``. Those after ``numbers`` are given that end within passes
+    which these need anyway.
+
+    Args:
+        labels, seed, device, drift: as :func:`endless` takes them.
+        numbers: i from 0 on, one after the other, at least one.
+        window: n, at least 1.
+
+    >>> consecutive_windows(np.zeros(5, int), seed=0, device=0, numbers=range(1), window=2).shape
+    (2, 2)
+    """
+    length = len(labels) * (1 if drift is None else drift.period)
+    first, enough = numbers.start * window, numbers.stop * window
+    count = (-(-enough // length) * length - first) // window
+    return endless(labels, seed, device, first, count * window, drift).reshape(count, window)
 
 
 class Stream(Protocol):
@@ -48,7 +143,7 @@ class Stream(Protocol):
 class Altering(Stream, Protocol):
     """A stream whose samples are not as they are stored, in a way that is a pure function of (seed, k, position)."""
 
-    def shown(self, x: Values, seed: int, device: int, position: int) -> Values:
+    def altered(self, x: Values, seed: int, device: int, position: int) -> Values:
         """Return what the device's samples of a position look like, an array of the same shape and type.
 
         Args:
@@ -90,7 +185,7 @@ class Fifo:
     """One-shot windows: with every tick the next one overwrites the last, whether that was used or not.
 
     At tick t a device holds the samples t·n … t·n + n − 1 of its endless stream, n = ``window``: passes over its local
-    set, one after the other, each reshuffled (:func:`~fedfloor.park.passes.endless`).
+    set, one after the other, each reshuffled (:func:`~fedfloor.park.stream.endless`).
 
     Li et al., "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial IoT" (FedGS).
 
@@ -121,7 +216,7 @@ class Fifo:
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
         """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
-        return windows(labels, seed, device, range(position, position + least), self.window, self.drift)
+        return consecutive_windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 @dataclass(frozen=True)
@@ -156,7 +251,7 @@ class Recycle:
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
         """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
-        return windows(labels, seed, device, range(position, position + least), self.window, self.drift)
+        return consecutive_windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 def batch_order(
@@ -196,3 +291,138 @@ def batch_order(
 def _passes(size: int, per_pass: int, steps: int, rng: np.random.Generator) -> Iterator[tuple[Indices, int]]:
     for done in range(0, steps, per_pass):
         yield rng.permutation(size), min(per_pass, steps - done)
+
+
+BLOCK_BYTES = 1 << 16  # 64 KiB, some 90 windows of 32 samples and 62 classes
+KEPT_BYTES = 1 << 27  # 128 MiB
+OBJECT_BYTES = 1 << 10  # what a block takes beside its numbers
+WHOLE = slice(None)
+
+
+class WindowBlock(NamedTuple):
+    """What a device holds at the positions ``first`` … ``end`` − 1, P of them.
+
+    Args:
+        windows: int64 [P, n], the local numbers of the samples; None: all of them, and P = 1.
+        counts: int64 [P, F], of the classes.
+        before: the block that was used up before this one.
+    """
+
+    first: int
+    end: int
+    windows: Indices | None
+    counts: NDArray[np.int64]
+    before: WindowBlock | None = None
+
+
+class Windows:
+    """The windows of a park's devices, of each device for some positions on from where it was last looked for.
+
+    Passes are shuffled whole, so that the other windows in them cost next to nothing. Who has used up a block is given
+    one of twice as many windows, up to ``BLOCK_BYTES``: of a device that is asked once little is worked out for
+    nothing, and hardly any pass is shuffled twice for one that is asked at position after position. The block that was
+    used up is kept beside it, for who chooses some ticks ahead and trains afterwards. When they come to
+    more than ``KEPT_BYTES``, the oldest blocks go.
+
+    Args:
+        stream: what is held when.
+        seed: of the stream.
+        labels: training indices [n] → their classes, int64 [n].
+        indices: for each device its training samples.
+        classes: F.
+    """
+
+    def __init__(
+        self, stream: Stream, seed: int, labels: Callable[[Indices], Labels], indices: Sequence[Indices], classes: int
+    ) -> None:
+        self.stream, self.seed, self.labels, self.indices, self.classes = stream, seed, labels, indices, classes
+        self._altering = stream if isinstance(stream, Altering) else None
+        self._blocks: OrderedDict[int, WindowBlock] = OrderedDict()
+        self._bytes = 0
+
+    def check(self, devices: Sequence[int], visits: Sequence[int]) -> None:
+        """Refuse visits that are not one number per device.
+
+        Raises:
+            SettingError: they are not.
+        """
+        if len(visits) != len(devices):
+            raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
+
+    def at(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[tuple[WindowBlock, int]]:
+        """Return for each device a block with what it holds now, and its position.
+
+        Args:
+            devices: whose.
+            tick: the park's clock.
+            visits: for each of ``devices``, how often it was trained so far in the run.
+
+        Raises:
+            SettingError: ``visits`` has not one number per device.
+        """
+        self.check(devices, visits)
+        position_of, blocks, result = self.stream.position, self._blocks, []
+        for device, seen in zip(devices, visits, strict=True):
+            position = position_of(tick, seen)
+            block = blocks.get(device)
+            if block is None or not block.first <= position < block.end:
+                before = None if block is None else block.before
+                back = before is not None and before.first <= position < before.end
+                block = before if before is not None and back else self._next(device, position)
+            result.append((block, position))
+        return result
+
+    def held(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices | slice]:
+        """Return for each device the local numbers of the samples that it holds now, as :meth:`at` is asked."""
+        if self.stream.kind == "static":
+            self.check(devices, visits)
+            return [WHOLE] * len(devices)
+        now = self.at(devices, tick, visits)
+        return [WHOLE if block.windows is None else block.windows[position - block.first] for block, position in now]
+
+    def altered(self, x: Values, devices: Sequence[int], tick: int, visits: Sequence[int]) -> Values:
+        """Return what the samples that devices hold now look like: most streams show them as they are stored.
+
+        Args:
+            x: the stored ones, of one device after the other.
+            devices, tick, visits: as :meth:`at` takes them.
+        """
+        if self._altering is None:
+            return x
+        parts, end = [], 0
+        for device, seen in zip(devices, visits, strict=True):
+            begin, end = end, end + self.stream.holds(len(self.indices[device]))
+            place = self.stream.position(tick, seen)
+            parts.append(self._altering.altered(x[begin:end], self.seed, device, place))
+        return np.concatenate(parts)  # type: ignore[return-value]  # of one type, as the parts are
+
+    def _next(self, device: int, position: int) -> WindowBlock:
+        """Work out a device's block from a position on, and keep it in the place of the one it had."""
+        last = self._blocks.pop(device, None)
+        used_up = last is not None and position == last.end
+        block = self._made(device, position, 2 * (last.end - last.first) if last is not None and used_up else 1)
+        if last is not None and used_up:
+            block = block._replace(before=last._replace(before=None))
+        self._blocks[device] = block
+        self._bytes += _bytes(block) - (0 if last is None else _bytes(last))
+        while self._bytes > KEPT_BYTES and len(self._blocks) > 1:
+            self._bytes -= _bytes(self._blocks.popitem(last=False)[1])
+        return block
+
+    def _made(self, device: int, first: int, least: int) -> WindowBlock:
+        indices, classes = self.indices[device], self.classes
+        most = max(1, BLOCK_BYTES // (8 * (self.stream.holds(len(indices)) + classes)))
+        labels = self.labels(indices)
+        windows = self.stream.held(labels, self.seed, device, first, min(least, most))
+        if windows is None:
+            return WindowBlock(first, first + 1, None, np.bincount(labels, minlength=classes)[None])
+        windows = windows[:most].copy()  # a view would keep whole passes
+        several = len(windows)
+        place = labels[windows] + classes * np.arange(several)[:, None]
+        counts = np.bincount(place.ravel(), minlength=several * classes).reshape(several, classes)
+        return WindowBlock(first, first + several, windows, counts)
+
+
+def _bytes(block: WindowBlock) -> int:
+    own = OBJECT_BYTES + block.counts.nbytes + (0 if block.windows is None else block.windows.nbytes)
+    return own + (0 if block.before is None else _bytes(block.before))

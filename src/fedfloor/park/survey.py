@@ -1,20 +1,20 @@
-"""Statistics of all devices' rows by questions to each: every answer is a few numbers, and answers are added up."""
+"""KD"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.chance import generator
 from fedfloor.data.dataset import Values
-from fedfloor.park.normalised import Step
-from fedfloor.park.own_scale import first_rows
-from fedfloor.park.statistics import SMALLEST
+from fedfloor.errors import SettingError, nearest, require
+from fedfloor.park.statistics import SMALLEST, Normalised, Step, first_rows
 
 if TYPE_CHECKING:
     from fedfloor.park.park import Park
@@ -33,7 +33,7 @@ REVEALS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters:
+class RowClusters:
     """Clusters of rows by the values of some columns: a row belongs to the nearest centre.
 
     Args:
@@ -50,7 +50,7 @@ class Clusters:
     def scaled(self, x: Values) -> NDArray[np.float32]:
         """Return the columns of rows [n, C, …] on one scale, [n, d, …]; a missing value is at the mean."""
         form = (1, -1, *(1,) * (x.ndim - 2))
-        mean, deviation = (one.astype(np.float32).reshape(form) for one in (self.mean, self.deviation))
+        mean, deviation = (values.astype(np.float32).reshape(form) for values in (self.mean, self.deviation))
         s = (x[:, self.columns].astype(np.float32, copy=False) - mean) / deviation
         return np.where(np.isnan(s), np.float32(0), s)
 
@@ -69,7 +69,7 @@ class Clusters:
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class RowQuestion:
     """What is asked of every device about its rows [R, C].
 
     Args:
@@ -82,7 +82,7 @@ class Question:
 
     kind: Literal["sums", "spread", "below", "clusters"]
     about: Floats | None = None
-    clusters: Clusters | None = None
+    clusters: RowClusters | None = None
 
     def shape(self, channels: int) -> tuple[int, ...]:
         """Return the shape of an answer about rows with so many channels."""
@@ -118,42 +118,41 @@ class Question:
         return whole
 
     def _answer(self, rows: Values) -> Floats:
-        found = np.zeros(self.shape(rows.shape[1]))
+        answer = np.zeros(self.shape(rows.shape[1]))
         x = rows.astype(np.float64)
         if self.kind == "below" and self.about is not None:
             for c, values in enumerate(self.about):
                 known = np.sort(x[~np.isnan(x[:, c]), c])
-                found[c] = np.searchsorted(known, values, side="right")
-            return found
+                answer[c] = np.searchsorted(known, values, side="right")
+            return answer
         if self.clusters is None:
             cluster, distance = np.zeros(len(x), np.int64), np.zeros(len(x), np.float32)
         else:
             cluster, distance = self.clusters.nearest(rows)
-        for k in range(len(found)):
+        for k in range(len(answer)):
             mine = cluster == k
             if self.kind == "clusters" and self.clusters is not None:
                 s = self.clusters.scaled(rows[mine]).astype(np.float64)
-                found[k] = [mine.sum(), *s.sum(axis=0), distance[mine].sum(dtype=np.float64)]
+                answer[k] = [mine.sum(), *s.sum(axis=0), distance[mine].sum(dtype=np.float64)]
             elif self.kind == "sums":
-                found[k] = (~np.isnan(x[mine])).sum(axis=0), np.nansum(x[mine], axis=0)
+                answer[k] = (~np.isnan(x[mine])).sum(axis=0), np.nansum(x[mine], axis=0)
             elif self.about is not None:
-                found[k] = np.nansum((x[mine] - self.about[k]) ** 2, axis=0)
-        return found
+                answer[k] = np.nansum((x[mine] - self.about[k]) ** 2, axis=0)
+        return answer
 
     @property
     def arrays(self) -> list[Floats]:
         """What it holds numbers in."""
         c = self.clusters
-        return [
-            one for one in (self.about, *(() if c is None else (c.mean, c.deviation, c.centres))) if one is not None
-        ]
+        arrays = (self.about, *(() if c is None else (c.mean, c.deviation, c.centres)))
+        return [values for values in arrays if values is not None]
 
     @property
     def numbers(self) -> int:
         """How many numbers the question holds."""
-        return sum(one.size for one in self.arrays)
+        return sum(values.size for values in self.arrays)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
         c = self.clusters
         return {
@@ -166,32 +165,32 @@ class Question:
         }  # fmt: skip
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Question:
-        """Return a question as :meth:`told` has it.
+    def from_dict(cls, document: Mapping[str, Any]) -> RowQuestion:
+        """Return a question as :meth:`to_dict` has it.
 
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        if told["kind"] not in ("sums", "spread", "below", "clusters"):
+        if document["kind"] not in ("sums", "spread", "below", "clusters"):
             raise ValueError("an unknown question")
-        c = told["clusters"]
+        c = document["clusters"]
         if c is not None:
-            c = Clusters(
+            c = RowClusters(
                 np.array(c["columns"], np.int64),
                 *(np.array(c[name], np.float64) for name in ("mean", "deviation", "centres")),
             )
-        about = None if told["about"] is None else np.array(told["about"], np.float64)
-        question = cls(told["kind"], about, c)
+        about = None if document["about"] is None else np.array(document["about"], np.float64)
+        question = cls(document["kind"], about, c)
         if not usable(*question.arrays):
             raise ValueError("numbers that are not finite")
         return question
 
 
-Ask = Callable[[Question], Floats]  # to all devices; returns the sum of their answers
+Ask = Callable[[RowQuestion], Floats]  # to all devices; returns the sum of their answers
 
 
 @dataclass(eq=False)
-class Survey:
+class RowSurvey:
     """Asks all devices, and records what that takes.
 
     Args:
@@ -201,13 +200,13 @@ class Survey:
     everyone: Ask
     steps: list[Step] = field(default_factory=list, init=False)
 
-    def ask(self, question: Question) -> Floats:
+    def ask(self, question: RowQuestion) -> Floats:
         """Return the sum of the devices' answers."""
-        found = self.everyone(question)
-        self.steps.append(Step(question.kind, NUMBER_BYTES * question.numbers, NUMBER_BYTES * found.size))
-        return found
+        answer = self.everyone(question)
+        self.steps.append(Step(question.kind, NUMBER_BYTES * question.numbers, NUMBER_BYTES * answer.size))
+        return answer
 
-    def ended(self, what: str, numbers: int) -> tuple[Step, ...]:
+    def finish(self, normaliser: str, numbers: int) -> tuple[Step, ...]:
         """Log what was asked; return the steps, the last of which hands so many numbers of the result to each device.
 
         Args:
@@ -215,17 +214,17 @@ class Survey:
             numbers: of the result.
         """
         steps = (*self.steps, Step("result", NUMBER_BYTES * numbers, 0))
-        down, up = sum(one.down for one in steps), sum(one.up for one in steps)
+        down, up = sum(step.down for step in steps), sum(step.up for step in steps)
         log.info("normalise = '%s': %d questions to every device before round 1, %s bytes down and %s bytes up each; "
                  "answers are sums over a device's rows and carry no noise.",
-                 what, len(self.steps), f"{down:,}", f"{up:,}")  # fmt: skip
+                 normaliser, len(self.steps), f"{down:,}", f"{up:,}")  # fmt: skip
         return steps
 
-    def moments(self, clusters: Clusters | None = None) -> tuple[Floats, Floats, Floats]:
+    def moments(self, clusters: RowClusters | None = None) -> tuple[Floats, Floats, Floats]:
         """Return count, mean and deviation [k, C] by two questions; NaN where there is no number, 0 if constant."""
-        count, total = np.moveaxis(self.ask(Question("sums", None, clusters)), 1, 0)
+        count, total = np.moveaxis(self.ask(RowQuestion("sums", None, clusters)), 1, 0)
         mean = total / np.where(count > 0, count, np.nan)
-        spread = self.ask(Question("spread", np.nan_to_num(mean), clusters))
+        spread = self.ask(RowQuestion("spread", np.nan_to_num(mean), clusters))
         deviation = np.sqrt(spread / np.where(count > 0, count, np.nan))
         constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)
         return count, mean, np.where(constant, 0.0, deviation)
@@ -234,7 +233,7 @@ class Survey:
 def usable(*values: Floats) -> bool:
     """Return whether numbers are finite in single precision, in which samples are normalised."""
     with np.errstate(over="ignore"):
-        return all(bool(np.isfinite(one.astype(np.float32)).all()) for one in values)
+        return all(bool(np.isfinite(v.astype(np.float32)).all()) for v in values)
 
 
 def rows_of(park: Park, device: int) -> Values:
@@ -248,12 +247,310 @@ def added(answers: Iterable[Floats]) -> Floats:
     return reduce(np.add, answers)
 
 
-def simulated(park: Park) -> Survey:
+def simulated_survey(park: Park) -> RowSurvey:
     """Return a survey among the devices of a park whose samples are here."""
 
     held = [rows_of(park, device) for device in range(park.devices)]
 
-    def everyone(question: Question) -> Floats:
+    def everyone(question: RowQuestion) -> Floats:
         return added(question.answer(rows) for rows in held)
 
-    return Survey(everyone)
+    return RowSurvey(everyone)
+
+
+BINS = 16
+NORMAL = 1.3489795003921634  # distance of the quartiles of a normal distribution with deviation 1
+SHARES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, eq=False)
+class Quartiles:
+    """Centre and scale of each sensor.
+
+    Args:
+        median, scale: [C].
+    """
+
+    median: Floats
+    scale: Floats
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers these are."""
+        return 2 * len(self.median)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as JSON."""
+        return {"median": self.median.tolist(), "scale": self.scale.tolist()}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], channels: int) -> Quartiles:
+        """Return quartiles as :meth:`to_dict` has them.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are something else.
+        """
+        median, scale = (np.array(document[key], np.float64) for key in ("median", "scale"))
+        if not median.shape == scale.shape == (channels,) or not usable(median, scale) or scale.min() < SMALLEST:
+            raise ValueError("quartiles of another shape, or scales that are not above 0")
+        return cls(median, scale)
+
+    def prepare(self, park: Park, steps: tuple[Step, ...] = ()) -> Park:
+        """Return a park whose samples the network's own scaling brings to this centre and scale."""
+        alike = (self.median, self.scale)
+        return replace(park, normalised=Normalised({}, lambda x, device: x, dict, alike, steps))  # noqa: ARG005
+
+
+@dataclass(frozen=True)
+class RobustNormaliser:
+    r"""All devices by the median and the quartiles of their training rows: value = (x − median)/((Q3 − Q1)/1.349).
+
+    Quantile q is the smallest value that at least q of all numbers are at or below. By Cantelli's inequality the
+    quartiles lie within mean ± √3·deviation, which two questions find; each round then cuts that range into 16 bins,
+    asks every device for the counts at their edges, and goes on in the bin that the quantile lies in. After R rounds
+    the middle of the bin is off by at most √3·deviation/16^R: 3·10⁻⁵ deviations for R = 4. Where the quartiles are no
+    farther apart than the bin is wide, most values are equal, and the deviation takes their place (1 if that is 0).
+
+    Reference: Cantelli, "Sui confini della probabilità", 1928.
+
+    Args:
+        rounds: R.
+    """
+
+    kind: Literal["robust"] = "robust"
+    rounds: int = 4
+
+    def __post_init__(self) -> None:
+        require(1 <= self.rounds <= 12, "data.normalise.rounds", self.rounds, "a whole number from 1 to 12")
+
+    def fit(self, survey: RowSurvey) -> tuple[Floats, Floats]:
+        """Return the median and the scale of each channel [C]."""
+        count, mean, deviation = (values[0] for values in survey.moments())
+        reach = np.sqrt(3) * np.nan_to_num(deviation) * (1 + 1e-9)
+        low = np.repeat((np.nan_to_num(mean) - reach)[:, None], len(SHARES), axis=1)  # [C, 3]
+        width = np.repeat(2 * reach[:, None], len(SHARES), axis=1)
+        for _ in range(self.rounds):
+            edges = low[:, :, None] + width[:, :, None] * np.arange(1, BINS) / BINS
+            below = survey.ask(RowQuestion("below", edges.reshape(len(low), -1))).reshape(edges.shape)
+            bin_of = (below < (np.array(SHARES) * count[:, None])[:, :, None]).sum(axis=2)
+            low, width = low + width * bin_of / BINS, width / BINS
+        first, median, third = np.moveaxis(low + width / 2, 1, 0)
+        apart, error = third - first, width[:, 0]
+        spread = np.where(apart > error, apart / NORMAL, np.nan_to_num(deviation))
+        return median, np.where(spread > 0, spread, 1.0)
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The kinds of its questions."""
+        return ("sums", "spread", "below")
+
+    @property
+    def questions(self) -> int:
+        """The greatest number of questions that each device is asked."""
+        return 2 + self.rounds
+
+    def largest(self, sensors: int) -> int:
+        """Return how many numbers a question about so many sensors holds at most."""
+        return len(SHARES) * (BINS - 1) * sensors
+
+    def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Quartiles:  # noqa: ARG002
+        """Return the quartiles, as every normaliser by questions does."""
+        return Quartiles(*self.fit(survey))
+
+    def from_dict(self, document: Mapping[str, Any], channels: int) -> Quartiles:
+        """Return quartiles from JSON, as :meth:`Quartiles.from_dict` does."""
+        return Quartiles.from_dict(document, channels)
+
+
+SETTLE = 3  # rounds of Lloyd's algorithm after each split
+LEAST = 1e-9  # squared distances of all rows together, per row, below which there is nothing left to split
+
+
+@dataclass(frozen=True, eq=False)
+class Regimes:
+    """Regimes, and how the sensors are normalised in each.
+
+    Args:
+        clusters: the regimes by their setting columns.
+        mean, deviation: [k, C].
+    """
+
+    clusters: RowClusters
+    mean: Floats
+    deviation: Floats
+
+    def apply(self, x: Values) -> Values:
+        """Return samples [n, C] or windows [n, C, L] normalised, each row by its own regime."""
+        regime = self.clusters.nearest(x)[0]
+        mean, deviation = (values.astype(np.float32)[regime] for values in (self.mean, self.deviation))
+        if x.ndim == 3:
+            mean, deviation = np.moveaxis(mean, 2, 1), np.moveaxis(deviation, 2, 1)
+        values: NDArray[np.float32] = x.astype(np.float32, copy=False)
+        result: NDArray[np.float32] = np.divide(values - mean, deviation, dtype=np.float32)
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as JSON."""
+        return {
+            "columns": self.clusters.columns.tolist(), "centre": self.clusters.mean.tolist(),
+            "spread": self.clusters.deviation.tolist(), "regimes": self.clusters.centres.tolist(),
+            "means": self.mean.tolist(), "deviations": self.deviation.tolist(),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], channels: int) -> Regimes:
+        """Return regimes as :meth:`to_dict` has them.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are something else.
+        """
+        keys = ("centre", "spread", "regimes", "means", "deviations")
+        mean, deviation, centres, means, deviations = (np.array(document[key], np.float64) for key in keys)
+        columns = np.array(document["columns"], np.int64)
+        k, d = centres.shape
+        right = mean.shape == deviation.shape == columns.shape == (d,)
+        right &= means.shape == deviations.shape == (k, channels) and min(k, d) > 0
+        finite = usable(mean, deviation, centres, means, deviations)
+        if not right or not finite or min(deviation.min(), deviations.min()) < SMALLEST:
+            raise ValueError("regimes of another shape, or deviations that are not above 0")
+        if columns.min() < 0 or columns.max() >= channels:
+            raise ValueError("setting columns that the samples do not have")
+        return cls(RowClusters(columns, mean, deviation, centres), means, deviations)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers these are."""
+        c = self.clusters
+        return sum(values.size for values in (c.mean, c.deviation, c.centres, self.mean, self.deviation))
+
+    def prepare(self, park: Park, steps: tuple[Step, ...] = ()) -> Park:
+        """Return a park with its samples normalised by these regimes."""
+        data = park.dataset
+        taken = replace(
+            data,
+            take=lambda indices, device: self.apply(data.take(indices, device)),
+            take_test=lambda indices: self.apply(data.take_test(indices)),
+        )
+        about = {"kind": "regime", "regimes": self.to_dict()}
+        done = Normalised(about, lambda x, device: self.apply(x), dict, steps=steps)  # noqa: ARG005
+        return replace(park, dataset=taken, normalised=done)
+
+
+@dataclass(frozen=True)
+class RegimeNormaliser:
+    """Each row by the mean and the deviation of all devices' rows in its operating regime: (x − m_r)/s_r.
+
+    Regimes are clusters of rows by the setting columns, on one scale, found by k-means over devices: each answers with
+    counts, sums and squared distances per cluster, never rows. There is one cluster to begin with; the one with the
+    largest squared distances is split at a place drawn by the seed, and three rounds of Lloyd's algorithm follow, until
+    there are k; then rounds until no centre moves. Empty clusters are left out. The setting columns themselves are
+    normalised by all rows. A sensor that is constant in a regime is divided by its deviation within regimes, taken over
+    all of them (by 1 if that is 0, too); one without a value in a regime is normalised as in all rows.
+
+    Lloyd, IEEE Trans. Inf. Theory 28 (1982) 129, doi:10.1109/TIT.1982.1056489; splitting as Linde, Buzo and Gray, IEEE
+    Trans. Commun. 28 (1980) 84, doi:10.1109/TCOM.1980.1094577.
+
+    Args:
+        columns: the setting columns, by name.
+        regimes: k.
+        rounds: of Lloyd's algorithm in the end, at most.
+    """
+
+    columns: tuple[str, ...]
+    regimes: int
+    kind: Literal["regime"] = "regime"
+    rounds: int = 20
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        require(len(self.columns) > 0, "data.normalise.columns", list(self.columns), "the names of setting columns")
+        require(2 <= self.regimes <= 100, "data.normalise.regimes", self.regimes, "a whole number from 2 to 100")
+        require(1 <= self.rounds <= 1000, "data.normalise.rounds", self.rounds, "a whole number from 1 to 1000")
+
+    def places(self, sensors: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return the places of the setting columns among the sensors.
+
+        Raises:
+            SettingError: a column that is none of the sensors.
+        """
+        for name in self.columns:
+            if name not in sensors:
+                raise SettingError(
+                    f"[data] normalise columns: '{name}' is none of the sensors.{nearest(name, sensors)} They are "
+                    f"{', '.join(sensors)}."
+                )
+        return np.array([sensors.index(name) for name in self.columns], np.int64)
+
+    def fit(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Regimes:
+        """Return the regimes.
+
+        Raises:
+            SettingError: a column that is none of the sensors.
+        """
+        places = self.places(sensors)
+        _, mean, deviation = (values[0] for values in survey.moments())
+        known = np.where(np.nan_to_num(deviation) > 0, deviation, 1.0)
+        centre = np.nan_to_num(mean)
+        first = RowClusters(places, centre[places], known[places], np.zeros((1, len(places))))
+        clusters = self._clusters(survey, first, seed)
+        count, means, deviations = survey.moments(clusters)
+        within = np.sqrt(np.nansum(count * deviations**2, axis=0) / np.maximum(count.sum(axis=0), 1))
+        within = np.where(within > 0, within, 1.0)
+        empty = count == 0
+        deviations = np.where(empty, known, np.where(np.nan_to_num(deviations) > 0, deviations, within))
+        means = np.where(empty, centre, means)
+        means[:, places], deviations[:, places] = centre[places], known[places]
+        return Regimes(clusters, means, deviations)
+
+    def _clusters(self, survey: RowSurvey, clusters: RowClusters, seed: int) -> RowClusters:
+        rng = generator(seed, "regimes")
+        answer = survey.ask(RowQuestion("clusters", None, clusters))
+        while len(clusters.centres) < self.regimes and answer[:, -1].sum() > LEAST * answer[:, 0].sum():
+            worst = int(answer[:, -1].argmax())
+            reach = np.sqrt(answer[worst, -1] / answer[worst, 0] / len(self.columns))
+            step = reach * rng.standard_normal(len(self.columns))
+            centres = np.concatenate([clusters.centres, clusters.centres[[worst]] + step])
+            centres[worst] -= step
+            clusters = replace(clusters, centres=centres)
+            for _ in range(SETTLE):
+                clusters, answer, _ = _moved(survey, clusters)
+        for _ in range(self.rounds):
+            clusters, answer, still = _moved(survey, clusters)
+            if still:
+                break
+        filled = answer[:, 0] > 0
+        if filled.sum() < self.regimes:
+            log.warning("[data] normalise: the rows of %s have %d regimes, fewer than regimes = %d.",
+                        ", ".join(self.columns), filled.sum(), self.regimes)  # fmt: skip
+        return replace(clusters, centres=clusters.centres[filled])
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The kinds of its questions."""
+        return ("sums", "spread", "clusters")
+
+    @property
+    def questions(self) -> int:
+        """The greatest number of questions that each device is asked."""
+        return 2 + 1 + SETTLE * (self.regimes - 1) + self.rounds + 2
+
+    def largest(self, sensors: int) -> int:
+        """Return how many numbers a question about so many sensors holds at most."""
+        return (2 + self.regimes) * len(self.columns) + self.regimes * sensors
+
+    def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Regimes:
+        """Return the regimes, as every normaliser by questions does."""
+        return self.fit(survey, sensors, seed)
+
+    def from_dict(self, document: Mapping[str, Any], channels: int) -> Regimes:
+        """Return regimes from JSON, as :meth:`Regimes.from_dict` does."""
+        return Regimes.from_dict(document, channels)
+
+
+def _moved(survey: RowSurvey, clusters: RowClusters) -> tuple[RowClusters, Floats, bool]:
+    """Return clusters with each centre at the mean of its rows, the answer for these, and whether none moved."""
+    answer = survey.ask(RowQuestion("clusters", None, clusters))
+    many = answer[:, :1]
+    centres = np.where(many > 0, answer[:, 1:-1] / np.maximum(many, 1), clusters.centres)
+    still = bool(np.abs(centres - clusters.centres).max() < 1e-6)
+    return replace(clusters, centres=centres), answer, still

@@ -205,7 +205,7 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
     larger = {"dominant": f"samples = {enough}"} | dict.fromkeys(("natural", "dirichlet"), f"at_least = {enough}")
     more = f", or ask for larger ones with the partition's {larger[kind]}" if kind in larger else ""
     raise SettingError(
-        f"work.batch_size = {largest} is larger than what {park.called.site('device', smallest)} holds "
+        f"work.batch_size = {largest} is larger than what {park.display_names.site('device', smallest)} holds "
         f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices{more}; or let such "
         "devices train with fewer samples at a time: work.short_batches = true."
     )

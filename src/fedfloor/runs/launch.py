@@ -262,7 +262,7 @@ def _named(park: Park) -> Iterator[None]:
     try:
         yield
     except RunError as error:
-        error.args = (park.called.told(str(error)),)
+        error.args = (park.display_names.told(str(error)),)
         raise
 
 

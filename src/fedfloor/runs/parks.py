@@ -45,7 +45,7 @@ def warn_of_gaps(park: Park) -> None:
     """Warn by name of classes and values that a split leaves to the test or the training data, wholly or nearly so."""
     if park.dataset.task.calibrates:
         return  # anomalies are what no training sample has
-    beyond = {} if park.told is not None else values_beyond(park.dataset)
+    beyond = {} if park.remote is not None else values_beyond(park.dataset)
     if beyond:
         log.warning(
             "%s: many test samples have values that no training sample comes near: %s. No model can have learnt them: "

@@ -30,9 +30,8 @@ from fedfloor.methods.combined import Combined
 from fedfloor.methods.contract import State, View
 from fedfloor.models import Network, plain, saved
 from fedfloor.models.network import builder
-from fedfloor.park.described import describe
+from fedfloor.park.described import LabelSkew, describe, label_skew
 from fedfloor.park.park import Park
-from fedfloor.park.skew import LabelSkew, label_skew
 from fedfloor.parts.objective import adapting
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node

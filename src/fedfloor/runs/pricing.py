@@ -28,8 +28,8 @@ from fedfloor.network.sites import (
     radio_uplink,
     transfer_s_alone,
 )
-from fedfloor.park.normalised import Step
 from fedfloor.park.park import Park
+from fedfloor.park.statistics import Step
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk

@@ -27,13 +27,12 @@ from fedfloor.errors import DivergedError, RunError
 from fedfloor.experiment import Experiment
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import COHORTS, DIGEST, FILES, FORMAT, cohort_file
-from fedfloor.park.normalise import Normalise, steps
-from fedfloor.park.normalised import Normalised
-from fedfloor.park.own_scale import FILE
+from fedfloor.park.normalise import FILE, Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
+from fedfloor.park.statistics import Normalised
+from fedfloor.park.stream import Windows
 from fedfloor.park.survey import REVEALS
-from fedfloor.park.windows import Windows
 from fedfloor.parts.objectives import spoken
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work, model_name
