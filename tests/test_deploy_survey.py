@@ -20,7 +20,7 @@ from fedfloor.park.normalise import normaliser
 from fedfloor.park.survey import RegimeNormaliser, RowClusters, RowQuestion
 from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import build_park, load_data
-from live_park import experiment, live, simulated_survey
+from live_park import experiment, live, simulated
 from test_deploy_data import DEVICES, same
 
 ROWS = 40
@@ -81,7 +81,7 @@ def test_devices_whose_samples_a_function_yields_are_too(
 
 def test_a_run_that_goes_on_asks_again_and_is_the_same(tmp_path: Path) -> None:
     what = written(tmp_path, "regime")
-    simulated_survey(what, tmp_path / "simulated")
+    simulated(what, tmp_path / "simulated")
     with live(tmp_path, what, data=lambda k: DataSource("folder", tmp_path / f"{k}.csv")) as park:
         from fedfloor.runs.orders import Limits
 

@@ -36,7 +36,7 @@ from fedfloor.runs import launch
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import build_park, load_data
 from live_park import experiment as live_experiment
-from live_park import live, simulated_survey
+from live_park import live, simulated
 from plant_tables import experiment
 
 Rows = NDArray[np.float32]
@@ -231,7 +231,7 @@ def test_machines_that_read_the_experiments_data_train_the_simulations_bits(tmp_
     more = f"data.path = '{shop(tmp_path / 'shop.csv')}'\n"
     more += "data.normalise = { kind = 'regime', columns = ['speed', 'load'], regimes = 6 }\n"
     what = live_experiment(tmp_path, "fedavg", devices=4, more=more)
-    simulated_survey(what, tmp_path / "simulated")
+    simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
         park.run()
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()

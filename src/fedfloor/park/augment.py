@@ -90,14 +90,7 @@ class Augmented:
         return np.array(windows)
 
     def altered(self, x: Values, seed: int, device: int, position: int) -> Images:
-        """Return altered pictures, uint8 [n, C, H, W]. What is switched off changes nothing in what else is drawn.
-
-        Args:
-            x: uint8 [n, C, H, W], those of the device's window.
-            seed: of the draws.
-            device: whose.
-            position: the window's number.
-        """
+        """Return altered pictures, uint8 [n, C, H, W]; an alteration that is off changes no other draw."""
         rng = generator(seed, "augment", device, position)
         factors = rng.uniform(1 - self.brightness, 1 + self.brightness, len(x))
         images: Images = brightened(x, factors) if self.brightness else x.astype(np.uint8, copy=False)
@@ -107,11 +100,7 @@ class Augmented:
 
 
 def pictures_only(dataset: Dataset) -> None:
-    """Refuse to augment what are no pictures.
-
-    Raises:
-        SettingError: the samples are rows or windows of sensors.
-    """
+    """Refuse to augment samples that are no pictures."""
     if dataset.inputs.kind != "image" or len(dataset.shape) != 3:
         raise SettingError(
             f"[data] stream = 'augmented' changes the brightness of pictures and crops them; the samples of data set "
@@ -121,7 +110,7 @@ def pictures_only(dataset: Dataset) -> None:
 
 
 class Crops(NamedTuple):
-    """What is cut out of n pictures: int64 [n] each, in whole pixels."""
+    """The parts cut out of n pictures: int64 [n] each, in whole pixels."""
 
     top: Indices
     height: Indices
@@ -145,17 +134,11 @@ def brightened(x: Values, factors: NDArray[np.float64]) -> Images:
 
 
 def crops(count: int, height: int, width: int, scale: Range, ratio: Range, rng: np.random.Generator) -> Crops:
-    """Draw what is cut out of pictures: of H × W pixels round(H√(s/r)) × round(W√(s·r)), anywhere in it.
+    """Draw the parts cut out of pictures: of H × W pixels round(H√(s/r)) × round(W√(s·r)), anywhere in it.
 
     The area s is uniform in ``scale``, ln r uniform between those of ``ratio``; ten pairs are drawn, and the first that
     fits in the picture is taken. Where none does, it stays whole. All this is as in MXNet (``random_size_crop``), whose
     r is width : height itself: for squares the same.
-
-    Args:
-        count: n, pictures.
-        height, width: H and W.
-        scale, ratio: as of :class:`Augmented`.
-        rng: where the draws come from.
     """
     area = rng.uniform(scale[0], scale[1], (TRIES, count))
     shape = np.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1]), (TRIES, count)))
@@ -170,15 +153,11 @@ def crops(count: int, height: int, width: int, scale: Range, ratio: Range, rng: 
 
 
 def resized(x: Images, cuts: Crops) -> Images:
-    """Return what is cut out of pictures, resized to their own size by bilinear interpolation between pixels' centres.
+    """Return the parts cut out of pictures, resized to their size by bilinear interpolation between pixels' centres.
 
     Pixel i of W shows the place (i + ½)·w/W − ½ of a crop w wide, and no place beyond the centres of its outermost
     pixels. Weights are multiples of 1/(2W) and 1/(2H), so sums are whole numbers in units of 1/(4WH), without any
     rounding; the quotient is rounded to a whole number, halves to even ones. All processes agree to the bit.
-
-    Args:
-        x: uint8 [n, C, H, W].
-        cuts: for each picture.
 
     >>> row = np.array([0, 40, 80, 120], np.uint8).reshape(1, 1, 1, 4)
     >>> resized(row, Crops(*(np.array([value]) for value in (0, 1, 1, 2)))).ravel().tolist()

@@ -1,4 +1,4 @@
-"""KD"""
+"""From a data set to a park: samples dealt to devices, devices put into factories, validation samples held out."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 
 
 def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> tuple[Dataset, list[Indices]]:
-    r"""Hold out m_k = min(n_k − 1, max(1, ⌊share·n_k⌉)) of the n_k training samples of every device k.
+    """Hold out m_k = min(n_k − 1, max(1, ⌊share·n_k⌉)) of the n_k training samples of every device k.
 
-    So every device with two samples or more gives at least one, and none gives all it has. Which ones is drawn by
+    So every device with two samples or more gives at least one, and none gives all it has. They are drawn by
     (seed, device); where samples have times they are the device's last ones, and those that lie last in their
     recordings where these have no order or windows without times overlap. Where whole recordings are for testing, whole
     recordings are held out: the same formula with their number for n_k. Training windows that share rows with any
-    held-out one are left out; a device all of whose windows would be gives none. The test data are not looked at.
+    held-out one are left out; a device all of whose windows would be gives none. The test data are not used.
 
     Args:
-        dataset: whose samples they are.
+        dataset: of the samples.
         parts: for each device its training samples, int64 [n_k]; no sample twice.
         share: in (0, 1).
         seed: of the draw.
@@ -77,17 +77,9 @@ def hold_out_devices(
 ) -> tuple[Dataset, NDArray[np.int64]]:
     """Hold out min(K − 1, max(1, ⌊share·K⌉)) of the K devices, drawn by the seed, with all their training samples.
 
-    So the samples that choose are of devices that neither train nor test, as those are that the test data stand for.
-
-    Args:
-        dataset: whose samples they are.
-        parts: for each device its training samples.
-        share: in (0, 1).
-        seed: of the draw.
-
-    Returns:
-        A data set whose test samples are those of the held-out devices, which own none of its training samples, and
-        the numbers of the devices that train, ascending.
+    So settings are chosen on devices that neither train nor test, like the devices behind the test data. Returned are a
+    data set whose test samples are those of the held-out devices, which own none of its training samples, and the
+    numbers of the devices that train, ascending.
 
     Raises:
         SettingError: a share out of range.
@@ -115,7 +107,7 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
     """Hold out test samples, where training samples lie on other machines: nothing trains on either.
 
     Args:
-        dataset: whose test samples they are.
+        dataset: of the test samples.
         share: of each owner's test samples, see :func:`hold_out`; or of their owners, see :func:`hold_out_devices`.
         seed: of the draw.
         whole_devices: whether whole owners are held out, where there are two or more.
@@ -124,7 +116,7 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
         The data set with the test samples that remain, and with those that were held out.
 
     Raises:
-        SettingError: there are too few.
+        SettingError: too few test samples.
     """
     tests, owner = dataset.y_test, dataset.owner_test
     groups = [np.arange(len(tests))] if owner is None else [np.flatnonzero(owner == k) for k in np.unique(owner)]
@@ -154,11 +146,7 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
 
 
 def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> list[Indices]:
-    """Return the samples that each device gives, none where it would have no other left that shares no row with them.
-
-    Raises:
-        SettingError: no device gives any.
-    """
+    """Return the samples that each device gives, none where no other would be left that shares no row with them."""
     place = dataset.time if dataset.through is None else dataset.through
     if dataset.run is None:
         held = [_last(part, share, place, generator(seed, "validation", k)) for k, part in enumerate(parts)]
@@ -177,7 +165,7 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -
 
 
 def _last(part: Indices, share: float, place: Times | None, rng: np.random.Generator) -> Indices:
-    """Return the share of a device's samples that comes last, or a random one where none comes before another."""
+    """Return the share of a device's samples that comes last, or a random one where samples have no order."""
     count = min(len(part) - 1, max(1, round(share * len(part))))
     order = rng.permutation(len(part)) if place is None else np.argsort(place[part], kind="stable")
     return part[np.sort(order[len(part) - count :])]
@@ -209,12 +197,7 @@ def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
 
 
 class _Held:
-    """Samples held out of the devices' training data, numbered device by device.
-
-    Args:
-        dataset: whose training samples they are.
-        parts: for each device those held out.
-    """
+    """Samples held out of the devices' training data, numbered device by device."""
 
     def __init__(self, dataset: Dataset, parts: tuple[Indices, ...]) -> None:
         sizes = [len(part) for part in parts]
@@ -268,23 +251,22 @@ def build(
 
     Args:
         data: a data set, or the name of one in :data:`~fedfloor.data.sources.SOURCES`.
-        root: where named data sets lie; see :func:`~fedfloor.data.sources.load`.
+        root: folder of named data sets; see :func:`~fedfloor.data.sources.load`.
         devices: K; None for all natural owners.
         factories: M; None for those the data name, where devices are the natural owners, or else a single one.
-        assignment: how devices come to factories that the data do not name; see
-            :func:`~fedfloor.park.partition.assign`.
-        partition: which samples each device gets; natural owners if None.
-        stream: what of them it holds at a time; all if None.
+        assignment: of devices to factories that the data do not name; see :func:`~fedfloor.park.partition.assign`.
+        partition: of the samples to devices; natural owners if None.
+        stream: of each device's samples; all are held at a time if None.
         samples_per_device: for generated data.
-        seed: of the partition, the assignment, the stream, the census's noise, who moves and generated data.
+        seed: of the partition, the assignment, the stream, the census's noise, mobility and generated data.
         validation: share of each device's training samples held out as the test samples; the real ones if None.
         whole_devices: whether it is a share of the devices, where these are natural owners, with all their samples; so
             it is in any case where whole recordings are held out and every device has a single one.
         census_epsilon: ε of a census; no noise if None.
-        mobility: which devices are guests in other factories when; none ever if None.
+        mobility: of devices between factories; none if None.
 
     Raises:
-        SettingError: anything of it that cannot be.
+        SettingError: an argument out of range, or arguments that do not fit the data or each other.
 
     >>> park = build("labels", devices=4, factories=2, assignment="equal", samples_per_device=30)
     >>> park.devices, park.factories, park.sizes.tolist(), park.counts().shape

@@ -1,4 +1,4 @@
-"""KD"""
+"""A park described: its public facts, its label skew, and the accuracy of a model on each device."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ DIGESTED = 1000  # test samples whose values are in the digest
 
 
 def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return float64 [n]: the accuracy of each device of the park's roster, NaN where there is none.
+    """Return float64 [n]: the accuracy of each device of the park's roster, NaN where it has none.
 
     Measured: the share of the device's own test samples that is right; NaN for a device that only trains. Expected:
     Σ_c p_k(c)·accuracy(c), the accuracy on test samples in the device's own class mix p_k. A class without test
-    samples says nothing: p_k is the mix of the device's training samples of the other classes, and the device's
+    samples has no accuracy: p_k is the mix of the device's training samples of the other classes, and the device's
     accuracy is NaN only where it holds none of them.
 
     Args:
         park: the devices.
-        right: [test samples], whether each was classified rightly, or which share of several models did so.
+        right: [test samples], whether each was classified rightly, or the share of several models that did so.
         by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
     """
     if park.roster.figures == "measured" and park.dataset.owner_test is not None:
@@ -46,7 +46,7 @@ def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float6
 def class_counts(park: Park) -> dict[str, tuple[int, int]]:
     """Return each class's number of training and of test samples.
 
-    Nothing for generated data, which are not split, and for samples that stay on real devices.
+    Empty for generated data, which are not split, and for samples that stay on real devices.
     """
     data = park.dataset
     if data.made is not None or data.rendered or park.remote is not None:
@@ -58,7 +58,7 @@ def class_counts(park: Park) -> dict[str, tuple[int, int]]:
 def digest_tests(data: Dataset) -> str:
     """Return the SHA-256 of the test samples' labels and of up to 1,000 of their values, evenly spread.
 
-    Two runs whose digests are equal were measured on the same data, however these were read and split.
+    Two runs with equal digests were measured on the same data, however these were read and split.
     """
     count = len(data.y_test)
     few = np.arange(min(count, DIGESTED)) * count // max(1, min(count, DIGESTED))
@@ -72,10 +72,8 @@ def digest_tests(data: Dataset) -> str:
 def describe(park: Park) -> dict[str, Any]:
     """Return the park's public facts as JSON: no samples, only counts, and names where the data have them.
 
-    Classes that only test samples have stand in ``untrained_classes``, with the number of these.
-
-    Of a park with more than 5,000 devices it has those that are ``listed`` with their numbers, and says how many
-    there are.
+    Classes that only test samples have are in ``untrained_classes``, with the number of these. Of a park with more than
+    5,000 devices it has those that are ``listed`` with their numbers, and the number of all.
     """
     listed, whole = park.listed, len(park.listed) == park.devices
     numbers = park.factory_of[listed].tolist(), park.sizes[listed].tolist(), park.listed_counts.tolist()
@@ -115,7 +113,7 @@ class LabelSkew(NamedTuple):
     Attributes:
         measured: ½ Σ_c |p_k(c) − P(c)|, the mean over devices k, from 0 to 1; p_k the class shares of the device's
             training samples, P those of all devices' samples.
-        expected: what ``measured`` comes to on average where every device draws as many samples independently from P.
+        expected: its mean where every device draws as many samples independently from P.
     """
 
     measured: float
@@ -147,11 +145,7 @@ class LabelSkew(NamedTuple):
 
 
 def label_skew(park: Park) -> LabelSkew | None:
-    """Return a park's label skew; None where the samples stay on real devices.
-
-    Args:
-        park: the devices.
-    """
+    """Return a park's label skew; None where the samples stay on real devices."""
     if park.remote is not None:
         return None
     counts = park.listed_counts
@@ -163,13 +157,10 @@ def label_skew(park: Park) -> LabelSkew | None:
 
 
 def deviation(sizes: NDArray[np.int64], share: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Return float64 [len(sizes)], E[½ Σ_c |X_c/n − P_c|] for the counts X of n independent draws from P.
+    """Return float64 [len(sizes)], E[½ Σ_c |X_c/n − P_c|] for the counts X of n independent draws from P.
 
-    Each X_c is binomial, and by De Moivre E|X − np| = 2m·C(n, m)·p^m·(1 − p)^(n − m + 1) with m = ⌊np⌋ + 1.
-
-    Args:
-        sizes: n, int64, each at least 1.
-        share: P, float64 [F], all above 0.
+    Each X_c is binomial, and by De Moivre E|X − np| = 2m·C(n, m)·p^m·(1 − p)^(n − m + 1) with m = ⌊np⌋ + 1. ``sizes``
+    are n, each at least 1; ``share`` is P [F], all above 0.
 
     >>> deviation(np.array([1, 2]), np.array([0.5, 0.5])).round(4).tolist()
     [0.5, 0.25]

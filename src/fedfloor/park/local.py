@@ -1,4 +1,4 @@
-"""KD"""
+"""Devices' local sets as two arrays; the roster of devices in figures; rendered samples, kept."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CHUNK = 1 << 20  # samples looked at together
 
 
 class LocalSets(Sequence[Indices]):
-    """Which training samples each device holds; there is no Python object per device.
+    """The training samples of each device, without a Python object per device.
 
     Args:
-        first: int64 [K + 1], where in ``samples`` each device's begin, and their end.
+        first: int64 [K + 1], the start of each device's in ``samples``, and the end.
         samples: int64, the sample numbers of one device after the other; None: 0, 1, 2, …, of which nothing is kept.
 
     >>> sets = LocalSets.of([np.array([4, 5]), np.array([0])])
@@ -35,7 +35,7 @@ class LocalSets(Sequence[Indices]):
 
     @classmethod
     def of(cls, parts: Sequence[Indices]) -> LocalSets:
-        """Return the local sets that a sequence of arrays describes; itself where it is one."""
+        """Return the local sets of a sequence of arrays; itself if it is one."""
         if isinstance(parts, LocalSets):
             return parts
         first = np.cumsum([0, *map(len, parts)], dtype=np.int64)
@@ -62,14 +62,9 @@ class LocalSets(Sequence[Indices]):
         return np.diff(self.first)
 
     def chunks(self, devices: NDArray[np.int64] | None = None) -> Iterator[tuple[slice, Indices, Indices]]:
-        """Go through devices, some 2²⁰ samples at a time.
+        """Yield (slice, samples [m], owners [m]) of devices, some 2²⁰ samples at a time.
 
-        Args:
-            devices: int64 [n], whose samples; all if None.
-
-        Yields:
-            A slice of ``devices``, the samples of these int64 [m], and int64 [m], whose each is, counted from the
-            slice's start.
+        The slice is of ``devices`` (all if None), and owners are counted from its start.
         """
         begin = self.first[:-1] if devices is None else self.first[devices]
         size = self.sizes if devices is None else self.sizes[devices]
@@ -115,8 +110,8 @@ class Roster:
         owners: int64 [n], their natural owners, −1 for none; empty where figures are expected.
         names: [n], None where a device has none.
         factory_of: int64 [n], a place in ``factories``; −1 where the factory is not known.
-        weights: int64 [n], the samples that an accuracy stands for: the device's own test samples where figures are
-            measured, else its training samples.
+        weights: int64 [n], the samples of an accuracy: the device's own test samples where figures are measured, else
+            its training samples.
         factories: names of the park's factories, None where they have none, then of those where devices only test.
     """
 
@@ -146,7 +141,7 @@ def only_test(data: Dataset) -> NDArray[np.int64]:
 
 
 class Pictures:
-    """Makes devices' samples, and keeps those of the most recently used devices.
+    """Makes devices' samples that have to be rendered, and keeps those of the most recently used devices.
 
     Args:
         make: device → all its samples.

@@ -1,4 +1,4 @@
-"""KD"""
+"""``[data] normalise``: two scalings of all samples alike, each device by its own rows, or by questions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,10 @@ class DeviceNormaliser:
     """Each device by the mean m and the deviation s of its own training rows: value = (stored − m)/s, per sensor.
 
     The columns of categories mean the same on every device, so that their scale is the same, too:
-    :func:`~fedfloor.data.files.encode.scales`.
-
-    A row counts once, in however many windows it is; a missing value does not count; a sensor that is constant in these
-    rows is centred only, and one without any value in them is 0 throughout. A device that has
-    test samples and no training samples is normalised by its own first ``rows``, never by labels. The statistics stay
-    with their device.
+    :func:`~fedfloor.data.files.encode.scales`. A row counts once, in however many windows it is; a missing value does
+    not count; a sensor that is constant in these rows is centred only, and one without any value in them is 0
+    throughout. A device that has test samples and no training samples is normalised by its own first ``rows``, never by
+    labels. The statistics stay with their device.
 
     Args:
         rows: how many of its first rows count; left out, all training rows.
@@ -61,7 +59,7 @@ class DeviceNormaliser:
         return replace(park, dataset=data, normalised=done)
 
     def away(self) -> Normalised:
-        """Return what stands for the normalisation where the samples lie on other machines, which do it themselves."""
+        """Return the normalisation of samples that lie on other machines, which normalise them."""
 
         def refuse(*_: object) -> Any:
             raise SettingError("normalise = 'device': a device's samples are normalised on that device.")
@@ -70,11 +68,7 @@ class DeviceNormaliser:
 
 
 def tables_only(data: Dataset, kind: str) -> None:
-    """Refuse pictures.
-
-    Raises:
-        SettingError: the samples are pictures.
-    """
+    """Refuse pictures."""
     if data.inputs.kind != "table":
         raise SettingError(
             f"[data] normalise = '{kind}' is for sensors in tables: {data.name} has pictures. Set 'unit' or 'standard'."
@@ -82,11 +76,7 @@ def tables_only(data: Dataset, kind: str) -> None:
 
 
 def fixed_scales(coding: Mapping[str, Any]) -> Statistics | None:
-    """Return the scales of categories, a model's last channels; None where it has none.
-
-    Args:
-        coding: of :class:`~fedfloor.data.dataset.Inputs`.
-    """
+    """Return the scales of categories, a model's last channels, from ``Inputs.coding``; None where it has none."""
     categories = described(coding.get("categories", {}))
     return None if categories is None else scales(categories)
 
@@ -94,9 +84,7 @@ def fixed_scales(coding: Mapping[str, Any]) -> Statistics | None:
 def statistics(x: Values, first: Indices | None, rows: int | None, fixed: Statistics | None = None) -> Statistics:
     """Return the mean and the deviation of each channel [C] over the rows of :func:`first_rows`; deviation 1 if 0.
 
-    Args:
-        x, first, rows: as for :func:`first_rows`.
-        fixed: of the last channels, where these are the same for all devices.
+    ``fixed`` are those of the last channels, where these are the same for all devices.
     """
     sums = device_sums(first_rows(x, first, rows))
     mean, deviation = standard([sums])
@@ -110,19 +98,14 @@ def statistics(x: Values, first: Indices | None, rows: int | None, fixed: Statis
 
 
 def scaled(x: Values, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return (x − mean)/deviation in single precision.
-
-    Args:
-        x: float32 [n, C] or [n, C, L].
-        mean, deviation: [C], or [n, C] of each sample.
-    """
+    """Return (x − mean)/deviation in single precision, of x [n, C, …] and [C], or [n, C] of each sample."""
     form = (-1, x.shape[1], *(1,) * (x.ndim - 2))
     values = x.astype(np.float32, copy=False)
     return np.divide(values - mean.reshape(form), deviation.reshape(form), dtype=np.float32)
 
 
 class _Own:
-    """The statistics of devices 0 … K − 1 and, after these, of owners that have test samples only; worked out once."""
+    """The statistics of devices 0 … K − 1 and, after these, of owners that have test samples only; computed once."""
 
     def __init__(self, park: Park, rows: int | None) -> None:
         data = self.data = park.dataset
@@ -170,7 +153,7 @@ class _Own:
 
     @property
     def holder(self) -> NDArray[np.int64]:
-        """int64 [N]: which device holds each training sample."""
+        """int64 [N]: the device of each training sample."""
         if self._holder is None:
             self._holder = np.zeros(max(int(part.max(initial=-1)) for part in self.indices) + 1, np.int64)
             for k, part in enumerate(self.indices):
@@ -209,7 +192,7 @@ def normaliser(normalise: Normalise) -> Normaliser | None:
     (DeviceNormaliser(kind='device', rows=None), None)
 
     Raises:
-        SettingError: no such normalisation.
+        SettingError: an unknown normalisation.
     """
     if not isinstance(normalise, str):
         return normalise
@@ -221,7 +204,7 @@ def normaliser(normalise: Normalise) -> Normaliser | None:
 
 
 def prepared(park: Park, normalise: Normalise) -> Park:
-    """Return a park whose samples a normaliser has scaled; the same park where there is none to do so.
+    """Return a park whose samples a normaliser has scaled; the same park where the setting has none.
 
     Raises:
         SettingError: the normaliser does not fit the data.
@@ -234,7 +217,7 @@ def prepared(park: Park, normalise: Normalise) -> Park:
 
 
 def surveyed(park: Park, part: Surveyed, survey: RowSurvey) -> Park:
-    """Return a park normalised by what a survey of its devices finds.
+    """Return a park normalised by the results of a survey of its devices.
 
     Raises:
         SettingError: the normaliser does not fit the data.
@@ -244,7 +227,7 @@ def surveyed(park: Park, part: Surveyed, survey: RowSurvey) -> Park:
 
 
 def summed(normalise: Normalise, inputs: Inputs) -> bool:
-    """Return whether all samples are scaled by the mean and the deviation that devices' sums come to."""
+    """Return whether all samples are scaled by the mean and the deviation from devices' sums."""
     return normalise == "standard" or (normalise == "auto" and inputs.kind != "image")
 
 
@@ -253,10 +236,10 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
 
     ``unit``: mean 0, deviation 1. ``standard``: those of all devices' training samples, from per-device sums; see
     :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. Of samples that a
-    normaliser has scaled: what that leaves to do.
+    normaliser has scaled: the scaling that remains.
 
     Raises:
-        SettingError: another kind; or ``unit`` where missing values are to become their channel's mean.
+        SettingError: an unknown kind; or ``unit`` where missing values are to become their channel's mean.
     """
     channels, inputs = park.dataset.shape[0], park.dataset.inputs
     if normaliser(normalise) is not None and park.normalised is None:
@@ -271,7 +254,7 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
 
 
 def steps(park: Park, normalise: Normalise) -> tuple[Step, ...]:
-    """Return what every device is asked before round 1 for the normalisation, and handed of its result.
+    """Return the questions to every device before round 1 for the normalisation, and the delivery of its result.
 
     For ``standard`` that is one question: count, sum and sum of squares of each channel.
     """

@@ -23,23 +23,23 @@ CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
 
 @dataclass(frozen=True, eq=False)
 class Park:
-    """Devices 0..K−1, what each holds, and which factory it stands in.
+    """Devices 0..K−1, the samples of each, and its factory.
 
     Args:
         dataset: whose samples the devices hold.
         indices: for each device its training samples, int64, none empty; kept as :class:`LocalSets`.
         factory_of: int32 [K], the factory 0..M−1 of each device.
-        stream: what of its samples a device holds at a time.
-        seed: of the windows of the stream, of the noise of a census and of who moves.
-        cache_bytes: how much of what had to be made (rendered images) is kept in this process.
+        stream: of each device's samples.
+        seed: of the windows of the stream, of the noise of a census and of mobility.
+        cache_bytes: of rendered samples kept in this process.
         factory_names: of factory 0, 1, …, where the data name them.
         census_epsilon: ε of a census; None for counts without noise.
-        mobility: which devices are guests in other factories when; None: all stay at home.
-        remote: statistics of samples that stay with them; None: the samples are here.
+        mobility: of devices between factories; None: all stay at home.
+        remote: statistics of samples that stay with real devices; None: the samples are here.
         validating: the same park with the samples held out for validation as its test samples; None: none are, beside
             the test samples.
         secret: of a real device: the key of its census's noise, in the seed's place.
-        normalised: what its samples were normalised by already; None: by nothing.
+        normalised: the normalisation of its samples so far; None: none.
     """
 
     dataset: Dataset
@@ -66,7 +66,7 @@ class Park:
 
     @cached_property
     def listed(self) -> NDArray[np.int64]:
-        """int64, ascending: the devices that are spoken of one by one; of more than 5,000 so many, evenly spread."""
+        """int64, ascending: the devices that files list one by one; of more than 5,000 so many, evenly spread."""
         return spread(self.devices)
 
     @property
@@ -92,10 +92,10 @@ class Park:
         return self.factory_of if self.mobility is None else self.mobility.factory_of(self.factory_of, self.seed, tick)
 
     def members(self, factory: int) -> tuple[int, ...]:
-        """Return the devices whose home a factory is in ascending order.
+        """Return the devices whose home is a factory, in ascending order.
 
         Raises:
-            SettingError: there is no such factory.
+            SettingError: an unknown factory.
         """
         require(0 <= factory < self.factories, "factory", factory, f"from 0 to {self.factories - 1}")
         return tuple(np.flatnonzero(self.factory_of == factory).tolist())
@@ -120,12 +120,12 @@ class Park:
     def held(self, device: int, tick: int, visits: int) -> tuple[Values, Labels | Targets]:
         """Return the samples that a device holds now, as :meth:`samples` does; −1 is the cloud.
 
-        The cloud holds what all devices hold, in device order, each of them visited as often as the cloud was.
+        The cloud holds the samples of all devices, in device order, each of them visited as often as the cloud was.
 
         Args:
-            device: whose.
+            device: its number.
             tick: the park's clock.
-            visits: how often it was trained so far in the run.
+            visits: the number of its visits so far in the run.
         """
         devices = range(self.devices) if device < 0 else (device,)
         return self.together(devices, tick, (visits,) * len(devices))[:2]
@@ -133,12 +133,12 @@ class Park:
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]
     ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:
-        """Return what several devices hold now, one after the other, and int64 [len(devices)], how many samples each.
+        """Return the present samples of several devices, one after the other, and int64 [len(devices)], their numbers.
 
         Args:
-            devices: whose, at least one.
+            devices: at least one.
             tick: the park's clock.
-            visits: for each of ``devices``, how often it was trained so far in the run.
+            visits: for each of ``devices``, the number of its visits so far in the run.
 
         Raises:
             SettingError: no device, or ``visits`` has not one number per device.
@@ -148,16 +148,16 @@ class Park:
         return self.windows.altered(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
-        """Return int64 [len(devices), F]: the class counts that devices report of what each holds now.
+        """Return int64 [len(devices), F]: the class counts that devices report of their present samples.
 
         With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); those below 0 are given as 0,
-        and where nothing is left every class as 1: by noise nobody is taken for one who holds nothing. With ``secret``
+        and where nothing is left every class as 1: noise makes no device one without samples. With ``secret``
         a static device gives one report at all ticks: a new one at each would average the noise out.
 
         Args:
-            devices: whose.
+            devices: their numbers.
             tick: the park's clock.
-            visits: for each of ``devices``, how often it was trained so far in the run.
+            visits: for each of ``devices``, the number of its visits so far in the run.
 
         Raises:
             SettingError: ``visits`` has not one number per device.
@@ -192,7 +192,7 @@ class Park:
 
     @cached_property
     def distribution(self) -> NDArray[np.float64]:
-        """float64 [F]: the class shares of what all devices report of their local sets (FedGS, Eq. 2)."""
+        """float64 [F]: the class shares of all devices' reports of their local sets (FedGS, Eq. 2)."""
         if self.census_epsilon is None:
             return shares([self._counts.sum(axis=0)])
         return shares(self.classes(device) for device in range(self.devices))
@@ -208,7 +208,7 @@ class Park:
         return len(self.dataset.y_test)
 
     def pooled(self) -> tuple[Values, Labels | Targets]:
-        """Return everybody's training samples in device order: what centralised training sees."""
+        """Return all training samples in device order, for centralised training."""
         return self._joined(range(self.devices), [WHOLE] * self.devices)
 
     def _joined(self, devices: Sequence[int], held: Sequence[Indices | slice]) -> tuple[Values, Labels | Targets]:
@@ -233,8 +233,8 @@ class Park:
     def roster(self) -> Roster:
         """The devices that figures name, and whether their figures are measured or expected.
 
-        An owner of test samples who has no training sample in the data only tests. One who has some and is no device of
-        this park, because the park is smaller than the data, is left out. Where devices are no natural owners (a
+        An owner of test samples without any training sample in the data only tests. One who has some and is no device
+        of this park, because the park is smaller than the data, is left out. Where devices are no natural owners (a
         partition has mixed these), figures are measured if every owner of test samples only tests, else expected.
         """
         listed, owned, data, natural = self.listed, self.dataset.owned, self.dataset, self.natural_owners
@@ -266,7 +266,7 @@ class Park:
 
     @cached_property
     def display_names(self) -> Names:
-        """What its devices and factories are called wherever people read of them."""
+        """The names of its devices and factories in all output."""
         return Names(dict(enumerate(self.names)), self.factory_names or ("",) * self.factories)
 
     @cached_property
@@ -315,5 +315,5 @@ class Park:
 
     @cached_property
     def windows(self) -> Windows:
-        """What each device holds now, as numbers of its samples."""
+        """The samples that each device holds now, as numbers."""
         return Windows(self.stream, self.seed, self.dataset.labels, self.indices, len(self.dataset.classes))

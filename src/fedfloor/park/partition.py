@@ -1,4 +1,7 @@
-"""KD"""
+"""From samples to devices (partitions) and from devices to factories (assignment, mobility).
+
+A sample goes to at most one device; none is left empty.
+"""
 
 from __future__ import annotations
 
@@ -195,10 +198,10 @@ class Dominant:
     """A preferred label per device: FLDG's four cases, which are FLSim's bias settings (Wang et al. 2020, FAVOR).
 
     Device k prefers label p = k mod F, which makes ⌊(s·n + 50)/100⌋ of its n samples, with s = 100, 50, 80, 50 % in
-    cases 1 to 4. Which label a device prefers and how the rest is drawn is not stated: for each F devices in a row a
-    random cycle through all labels is drawn. In case 2 the rest is of the label after p in the cycle; in cases 3 and 4
-    of all other labels in equal numbers, what does not divide going to the first ones after p. So each other label is
-    equally likely, and F devices in a row together want n samples of each label. None is dealt twice.
+    cases 1 to 4. The papers state neither the preferred labels nor the draw of the rest: here a random cycle through
+    all labels is drawn for each F devices in a row. In case 2 the rest is of the label after p in the cycle; in cases 3
+    and 4 of all other labels in equal numbers, a remainder going to the first ones after p. So each other label is
+    equally likely, and F devices in a row together take n samples of each label. None is dealt twice.
 
     Args:
         case: 1 one label; 2 two labels evenly; 3 80 % one label and 20 % others; 4 50 % one label and 50 % others.
@@ -295,7 +298,7 @@ class Blocks:
 
 
 def no_owners() -> SettingError:
-    """Build the error for data that do not say whose they are."""
+    """Build the error for data without natural owners."""
     return SettingError(
         "partition kind = 'natural': these data have no natural owners. Deal the samples "
         'with [data] partition = { kind = "iid" }, dirichlet, shards or dominant, and [park] devices; or, if the data '
@@ -349,7 +352,7 @@ def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generat
         devices: K ≥ M.
         factories: M ≥ 1.
         how: ``"random"``, ``"equal"``, or K numbers from 0 to M−1.
-        rng: where the draws come from.
+        rng: of the draws.
 
     Returns:
         int32 [K], the factory of each device.

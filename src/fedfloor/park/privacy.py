@@ -1,4 +1,4 @@
-"""Censuses with noise: discrete Laplace on every count, and what a run's reports add up to."""
+"""Censuses with noise: discrete Laplace on every count, and the ε of a run's reports together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, require
 
-LEAST_EPSILON = 1e-6  # below, the noise of a count runs to millions: nobody could want that census
+LEAST_EPSILON = 1e-6  # below, the noise of a count runs to millions
 SECRET_BYTES = 32
 
 
@@ -58,15 +58,14 @@ def noisy(
 ) -> NDArray[np.int64]:  # fmt: skip
     """Return the counts that a device reports, int64 [F]; they may be negative.
 
-    Asked twice in one tick for the same samples a device says the same: that is one report, and asking again averages
-    nothing out. With the public ``seed`` anybody can compute the noise and subtract it: it protects nobody. With a
-    ``secret`` nobody else can. The counts are then part of its key: the same noise on the counts of two data sets would
-    reveal their difference.
+    The same samples in one tick give the same report, so that repetition averages nothing out. With the public ``seed``
+    anybody can compute the noise and subtract it, so it protects nothing; a ``secret`` of the device does. The counts
+    are then part of its key: the same noise on the counts of two data sets would reveal their difference.
 
     Args:
         counts: int64 [F].
         epsilon: ε of one report, or None for the counts as they are.
-        seed, tick, device, position: the noise is keyed by them.
+        seed, tick, device, position: key the noise.
         secret: of a real device, see :func:`secret_key`: takes the seed's place.
     """
     if epsilon is None or math.isinf(epsilon):
@@ -76,15 +75,15 @@ def noisy(
 
 
 def secret_key(path: Path) -> int:
-    """Return the secret that a real device keys its noise by: 256 bits of the operating system's randomness.
+    """Return the secret that keys a real device's noise: 256 bits of the operating system's randomness.
 
-    It is drawn once and kept, so that a device that is started again gives the same answer to the same question.
+    It is drawn once and kept, so that a restarted device gives the same answer to the same question.
 
     Args:
-        path: where it is kept, readable by its owner only.
+        path: its file, readable by its owner only.
 
     Raises:
-        SettingError: the file holds something else, or cannot be read or written.
+        SettingError: the file has other content, or cannot be read or written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,12 +105,9 @@ def secret_key(path: Path) -> int:
 
 
 def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return float64 [F]: the class shares of what devices report, P = Σ_k n_k P_k / Σ_k n_k (FedGS, Eq. 2).
+    """Return float64 [F]: the class shares of devices' reports [F], P = Σ_k n_k P_k / Σ_k n_k (FedGS, Eq. 2).
 
     Noise is added up with the counts; sums below 0 count as 0; where nothing is left, all classes are equal.
-
-    Args:
-        reports: class counts of each device, [F].
 
     >>> shares([[3, 0], [3, 2]]).tolist()
     [0.75, 0.25]
@@ -122,7 +118,7 @@ def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.f
 
 
 def composed(epsilon: float, reports: int, delta: float | None = None) -> float:
-    r"""Return the ε of so many reports of a device together: k·ε, or, with δ, advanced composition where it is less.
+    """Return the ε of so many reports of a device together: k·ε, or, with δ, advanced composition where it is less.
 
     ε' = ε·√(2k ln(1/δ)) + kε(e^ε − 1), with which the run is (ε', δ)-differentially private.
 

@@ -1,4 +1,4 @@
-"""KD"""
+"""Statistics of devices' samples: counts, sums and sums of squares; and the state of a normalisation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RemoteStatistics:
-    """What devices say of samples that stay with them.
+    """Statistics that devices report of samples which stay with them.
 
     Args:
-        counts: int64 [K, F], the class counts that they report, noise and all; None: the samples are here.
-        standard: the mean and the deviation of each channel over all devices, float64 [C] each; None: not asked for.
+        counts: int64 [K, F], the reported class counts, noise and all; None: the samples are here.
+        standard: the mean and the deviation of each channel over all devices, float64 [C] each; None: not reported.
     """
 
     counts: NDArray[np.int64] | None = None
@@ -30,7 +30,7 @@ class RemoteStatistics:
 
 
 def device_sums(x: Values) -> tuple[Floats, Floats, Floats]:
-    """Return what one device tells: per channel the count n of its numbers v, S = Σ v and D = Σ (v − S/n)².
+    """Return the sums of one device: per channel the count n of its numbers v, S = Σ v and D = Σ (v − S/n)².
 
     Squares are summed around the device's own mean: Σ v² − S²/n would lose 1e6 ± 0.01 in rounding.
 
@@ -59,8 +59,7 @@ def _chunks(x: Values) -> Iterator[Floats]:
 def standard(sums: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) -> tuple[Floats, Floats]:
     """Return mean m [C] = Σ_k S_k / n and standard deviation [C] = √(Σ_k (D_k + n_k (m_k − m)²) / n), both times scale.
 
-    Here n = Σ_k n_k and m_k = S_k/n_k. A channel that is constant, or that nobody has a number of, has deviation 1 (and
-    in the second case mean 0).
+    Here n = Σ_k n_k and m_k = S_k/n_k. A constant channel has deviation 1; one without any number also mean 0.
 
     Args:
         sums: (n_k, S_k, D_k) of each device, as of :func:`device_sums`, in the devices' order.
@@ -84,7 +83,7 @@ def standard(sums: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) 
 
 
 def first_rows(x: Values, first: Indices | None, rows: int | None) -> Values:
-    """Return the rows that samples are made of, each once, [R, C]; at most so many.
+    """Return the rows of samples, each once, [R, C]; at most ``rows`` of them.
 
     Args:
         x: [n, C], or windows [n, C, L].
@@ -107,10 +106,10 @@ Statistics = tuple[NDArray[np.float32], NDArray[np.float32]]  # mean and deviati
 
 @dataclass(frozen=True)
 class Step:
-    """A question to every device before round 1, or its result being handed to every device.
+    """A question to every device before round 1, or the delivery of its result to every device.
 
     Args:
-        kind: of the :class:`~fedfloor.park.survey.Question`; ``"result"``: nothing is asked.
+        kind: of the :class:`~fedfloor.park.survey.RowQuestion`; ``"result"``: no question.
         down, up: bytes to each device and from it.
     """
 
@@ -121,14 +120,14 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Normalised:
-    """What was done to a park's samples before the network's own scaling, and what is left to that.
+    """The normalisation of a park's samples before the network's own scaling, and the scaling that remains.
 
     Args:
-        about: the keys that a model's header has of it.
+        about: its keys in a model's header.
         apply: (samples as they are stored, device) → the same, normalised as that device's are.
         statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
         alike: the centre and the scale [C] that the network's scaling then has; None: 0 and 1.
-        steps: the questions to devices that it took; none where devices keep their statistics.
+        steps: its questions to devices; none where devices keep their statistics.
     """
 
     about: Mapping[str, Any]

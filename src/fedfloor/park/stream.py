@@ -1,4 +1,4 @@
-"""KD"""
+"""Time: streams, the windows that a device holds at a position, and the order in which a visit goes through them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedfloor.errors import SettingError, require
 
 @dataclass(frozen=True)
 class Cycle:
-    r"""Classes that come one after the other, and come round again: a line that changes what it makes.
+    """Classes that come one after the other, and come round again: a line that changes its product.
 
     Take P passes over a device's n samples as one stretch of P·n places, and let σ_j be the place that the sample at
     place j has once the stretch is put in order of classes (equal ones as they were). The stretch is handed out in
@@ -41,11 +41,7 @@ class Cycle:
         require(self.period >= 1, "data.stream.drift.period", self.period, "a whole number of passes, at least 1")
 
     def order(self, classes: Labels, seed: int, device: int) -> Indices:
-        """Return the order in which the places of a stretch are handed out.
-
-        Args:
-            classes: int64 [P·n], the class at each place.
-            seed, device: which class comes first is drawn by them.
+        """Return the order in which the places of a stretch [P·n], given by their classes, are handed out.
 
         >>> Cycle(strength=0.0).order(np.array([1, 0, 1, 0]), seed=0, device=0).tolist()
         [0, 1, 2, 3]
@@ -65,11 +61,10 @@ def endless(labels: Labels, seed: int, device: int, first: int, count: int, drif
 
     Args:
         labels: int64 [n], the classes of the device's local set, at least one.
-        seed: of the draws.
-        device: whose stream.
+        seed, device: key the draws.
         first: at least 0.
         count: at least 1.
-        drift: what else is done to the order.
+        drift: of the class mix, which changes the order.
 
     >>> both = endless(np.zeros(4, int), seed=0, device=1, first=0, count=8)
     >>> sorted(both[:4].tolist()), sorted(both[4:].tolist())
@@ -89,15 +84,10 @@ def endless(labels: Labels, seed: int, device: int, first: int, count: int, drif
 def consecutive_windows(
     labels: Labels, seed: int, device: int, numbers: range, window: int, drift: Cycle | None = None
 ) -> Indices:
-    """Return int64 [P, n], consecutive windows of a device's endless stream: ``numbers``, and those that come for free.
+    """Return int64 [P, n], windows of a device's endless stream: ``numbers``, and later ones at no cost.
 
-    Window i is the places i·n … i·n + n − 1, n = ``window``. Those after ``numbers`` are given that end within passes
-    which these need anyway.
-
-    Args:
-        labels, seed, device, drift: as :func:`endless` takes them.
-        numbers: i from 0 on, one after the other, at least one.
-        window: n, at least 1.
+    Window i is the places i·n … i·n + n − 1, n = ``window``. Later ones are those that end within passes which
+    ``numbers`` need anyway. The other arguments are those of :func:`endless`.
 
     >>> consecutive_windows(np.zeros(5, int), seed=0, device=0, numbers=range(1), window=2).shape
     (2, 2)
@@ -109,7 +99,7 @@ def consecutive_windows(
 
 
 class Stream(Protocol):
-    """What device k holds is a pure function of (seed, k, position); the clock or the visits set the position."""
+    """A device's samples are a pure function of (seed, k, position); the clock or the visits set the position."""
 
     @property
     def kind(self) -> str:
@@ -117,11 +107,11 @@ class Stream(Protocol):
         ...
 
     def position(self, tick: int, visits: int) -> int:
-        """Return where a device stands, from the park's clock and how often it was trained so far in the run."""
+        """Return a device's position, from the park's clock and the number of its visits so far in the run."""
         ...
 
     def holds(self, size: int) -> int:
-        """Return how many samples a device with a local set of ``size`` holds at a time."""
+        """Return the number of samples that a device with a local set of ``size`` holds at a time."""
         ...
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices | None:
@@ -131,9 +121,8 @@ class Stream(Protocol):
 
         Args:
             labels: int64 [size], the classes of the device's local set.
-            seed: of the draws.
-            device: whose.
-            position: what :meth:`position` returned.
+            seed, device: key the draws.
+            position: from :meth:`position`.
             least: at least 1.
         """
         ...
@@ -141,17 +130,10 @@ class Stream(Protocol):
 
 @runtime_checkable
 class Altering(Stream, Protocol):
-    """A stream whose samples are not as they are stored, in a way that is a pure function of (seed, k, position)."""
+    """A stream that alters its samples, in a way that is a pure function of (seed, k, position)."""
 
     def altered(self, x: Values, seed: int, device: int, position: int) -> Values:
-        """Return what the device's samples of a position look like, an array of the same shape and type.
-
-        Args:
-            x: [n, *shape], as they are stored.
-            seed: of the draws.
-            device: whose.
-            position: what :meth:`position` returned.
-        """
+        """Return the altered samples of a device's position, of the shape and type of the stored ones x [n, *shape]."""
         ...
 
 
@@ -185,13 +167,13 @@ class Fifo:
     """One-shot windows: with every tick the next one overwrites the last, whether that was used or not.
 
     At tick t a device holds the samples t·n … t·n + n − 1 of its endless stream, n = ``window``: passes over its local
-    set, one after the other, each reshuffled (:func:`~fedfloor.park.stream.endless`).
+    set, one after the other, each reshuffled (:func:`endless`).
 
     Li et al., "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial IoT" (FedGS).
 
     Args:
         window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
-        drift: how the class mix moves with time, if it does.
+        drift: of the class mix with time.
 
     >>> Fifo(2).held(np.zeros(5, int), seed=0, device=0, position=Fifo(2).position(tick=2, visits=0))[0].tolist()
     [2, 4]
@@ -223,13 +205,13 @@ class Fifo:
 class Recycle:
     """Windows that wait: a device holds its next one until it has been trained on it.
 
-    After v visits in the run a device holds the samples v·n … v·n + n − 1 of its endless stream, n = ``window``: what a
-    pass leaves that is less than a window is filled up with the first samples of the next pass. A visit that was lost
-    does not count. This is what FedGS's reference code does, where its text has one-shot windows (:class:`Fifo`).
+    After v visits in the run a device holds the samples v·n … v·n + n − 1 of its endless stream, n = ``window``; a rest
+    of a pass that is less than a window is filled up with the first samples of the next pass. A lost visit does not
+    count. FedGS's reference code does so, where its text has one-shot windows (:class:`Fifo`).
 
     Args:
         window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
-        drift: how the class mix moves from window to window, if it does.
+        drift: of the class mix from window to window.
     """
 
     window: int
@@ -261,7 +243,7 @@ def batch_order(
 
     Mini-batch i of a pass is ``order[i * batch_size : (i + 1) * batch_size]``; the last one of a pass may be smaller.
     ``epochs`` gives that many whole passes; ``steps`` that many mini-batches over endless reshuffled passes. The
-    permutations are drawn from ``rng`` as the passes are asked for, so it must not be used for anything else meanwhile.
+    permutations are drawn from ``rng`` one pass after the other, so it must not be used for anything else meanwhile.
 
     Args:
         size: samples held, at least 1.
@@ -300,7 +282,7 @@ WHOLE = slice(None)
 
 
 class WindowBlock(NamedTuple):
-    """What a device holds at the positions ``first`` … ``end`` − 1, P of them.
+    """The windows of a device at the positions ``first`` … ``end`` − 1, P of them.
 
     Args:
         windows: int64 [P, n], the local numbers of the samples; None: all of them, and P = 1.
@@ -316,16 +298,16 @@ class WindowBlock(NamedTuple):
 
 
 class Windows:
-    """The windows of a park's devices, of each device for some positions on from where it was last looked for.
+    """The windows of a park's devices and their class counts, of each device for some positions on from its last one.
 
-    Passes are shuffled whole, so that the other windows in them cost next to nothing. Who has used up a block is given
-    one of twice as many windows, up to ``BLOCK_BYTES``: of a device that is asked once little is worked out for
-    nothing, and hardly any pass is shuffled twice for one that is asked at position after position. The block that was
-    used up is kept beside it, for who chooses some ticks ahead and trains afterwards. When they come to
-    more than ``KEPT_BYTES``, the oldest blocks go.
+    Passes are shuffled whole, so that the other windows in them cost next to nothing. A device that has used up a block
+    gets one of twice as many windows, up to ``BLOCK_BYTES``: little is computed in vain for a device that is visited
+    once, and hardly any pass is shuffled twice for one that is visited at position after position. The used-up block is
+    kept beside it, for choices some ticks ahead of training. When blocks come to more than ``KEPT_BYTES``, the oldest
+    go.
 
     Args:
-        stream: what is held when.
+        stream: of the park.
         seed: of the stream.
         labels: training indices [n] → their classes, int64 [n].
         indices: for each device its training samples.
@@ -341,21 +323,17 @@ class Windows:
         self._bytes = 0
 
     def check(self, devices: Sequence[int], visits: Sequence[int]) -> None:
-        """Refuse visits that are not one number per device.
-
-        Raises:
-            SettingError: they are not.
-        """
+        """Refuse visits that are not one number per device."""
         if len(visits) != len(devices):
             raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
 
     def at(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[tuple[WindowBlock, int]]:
-        """Return for each device a block with what it holds now, and its position.
+        """Return for each device the block of its present position, and that position.
 
         Args:
-            devices: whose.
+            devices: numbers.
             tick: the park's clock.
-            visits: for each of ``devices``, how often it was trained so far in the run.
+            visits: for each of ``devices``, the number of its visits so far in the run.
 
         Raises:
             SettingError: ``visits`` has not one number per device.
@@ -373,7 +351,7 @@ class Windows:
         return result
 
     def held(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices | slice]:
-        """Return for each device the local numbers of the samples that it holds now, as :meth:`at` is asked."""
+        """Return for each device the local numbers of its present samples; arguments as of :meth:`at`."""
         if self.stream.kind == "static":
             self.check(devices, visits)
             return [WHOLE] * len(devices)
@@ -381,12 +359,7 @@ class Windows:
         return [WHOLE if block.windows is None else block.windows[position - block.first] for block, position in now]
 
     def altered(self, x: Values, devices: Sequence[int], tick: int, visits: Sequence[int]) -> Values:
-        """Return what the samples that devices hold now look like: most streams show them as they are stored.
-
-        Args:
-            x: the stored ones, of one device after the other.
-            devices, tick, visits: as :meth:`at` takes them.
-        """
+        """Return the present samples x of devices, one after the other, as the stream alters them."""
         if self._altering is None:
             return x
         parts, end = [], 0
@@ -397,7 +370,7 @@ class Windows:
         return np.concatenate(parts)  # type: ignore[return-value]  # of one type, as the parts are
 
     def _next(self, device: int, position: int) -> WindowBlock:
-        """Work out a device's block from a position on, and keep it in the place of the one it had."""
+        """Compute a device's block from a position on, and keep it in place of the one it had."""
         last = self._blocks.pop(device, None)
         used_up = last is not None and position == last.end
         block = self._made(device, position, 2 * (last.end - last.first) if last is not None and used_up else 1)

@@ -1,4 +1,8 @@
-"""KD"""
+"""Statistics of all devices' rows by questions to each, whose answers are a few numbers that are added up.
+
+On these stand two normalisations: by medians and quartiles, which a few wild values do not move; and by operating
+regimes, as a machine's settings move its sensors more than wear or faults do.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +74,11 @@ class RowClusters:
 
 @dataclass(frozen=True, eq=False)
 class RowQuestion:
-    """What is asked of every device about its rows [R, C].
+    """A question to every device about its rows [R, C].
 
     Args:
         kind: ``sums``: per channel the count and the sum of its numbers; ``spread``: Σ (x − mean)² around given means;
-            ``below``: how many numbers are at most each of given values; ``clusters``: per cluster the number of rows,
+            ``below``: the counts of numbers at most each of given values; ``clusters``: per cluster the number of rows,
             the sums of the scaled columns and of squared distances.
         about: means [k, C], or values [C, v].
         clusters: rows are answered cluster by cluster; None: all together (k = 1).
@@ -94,13 +98,7 @@ class RowQuestion:
         return (k, 2, channels) if self.kind == "sums" else (k, channels)
 
     def bounds(self, channels: int, values: int, most: float) -> tuple[Floats, Floats]:
-        """Return the least and the greatest numbers of an answer about so many values of each channel.
-
-        Args:
-            channels: C.
-            values: counts are at most so many.
-            most: sums are at most that large.
-        """
+        """Return the least and the greatest numbers of an answer: counts up to ``values``, sums up to ``most``."""
         low, high = np.zeros(self.shape(channels)), np.full(self.shape(channels), most)
         if self.kind == "below":
             high[:] = values
@@ -111,7 +109,7 @@ class RowQuestion:
         return low, high
 
     def answer(self, rows: Values) -> Floats:
-        """Return what a device answers of its rows [R, C]."""
+        """Return a device's answer of its rows [R, C]."""
         whole = np.zeros(self.shape(rows.shape[1]))
         for start in range(0, len(rows), CHUNK):
             whole += self._answer(rows[start : start + CHUNK])
@@ -142,14 +140,14 @@ class RowQuestion:
 
     @property
     def arrays(self) -> list[Floats]:
-        """What it holds numbers in."""
+        """The arrays of its numbers."""
         c = self.clusters
         arrays = (self.about, *(() if c is None else (c.mean, c.deviation, c.centres)))
         return [values for values in arrays if values is not None]
 
     @property
     def numbers(self) -> int:
-        """How many numbers the question holds."""
+        """The number of numbers in the question."""
         return sum(values.size for values in self.arrays)
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,10 +164,10 @@ class RowQuestion:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> RowQuestion:
-        """Return a question as :meth:`to_dict` has it.
+        """Return a question from :meth:`to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: another document.
         """
         if document["kind"] not in ("sums", "spread", "below", "clusters"):
             raise ValueError("an unknown question")
@@ -191,11 +189,7 @@ Ask = Callable[[RowQuestion], Floats]  # to all devices; returns the sum of thei
 
 @dataclass(eq=False)
 class RowSurvey:
-    """Asks all devices, and records what that takes.
-
-    Args:
-        everyone: asks every device and adds up the answers in the devices' order.
-    """
+    """Sends questions to all devices, and records their cost; ``everyone`` adds up the answers in device order."""
 
     everyone: Ask
     steps: list[Step] = field(default_factory=list, init=False)
@@ -207,12 +201,7 @@ class RowSurvey:
         return answer
 
     def finish(self, normaliser: str, numbers: int) -> tuple[Step, ...]:
-        """Log what was asked; return the steps, the last of which hands so many numbers of the result to each device.
-
-        Args:
-            what: the normalisation's name.
-            numbers: of the result.
-        """
+        """Log the questions; return the steps, the last of which hands the result's ``numbers`` to each device."""
         steps = (*self.steps, Step("result", NUMBER_BYTES * numbers, 0))
         down, up = sum(step.down for step in steps), sum(step.up for step in steps)
         log.info("normalise = '%s': %d questions to every device before round 1, %s bytes down and %s bytes up each; "
@@ -221,7 +210,7 @@ class RowSurvey:
         return steps
 
     def moments(self, clusters: RowClusters | None = None) -> tuple[Floats, Floats, Floats]:
-        """Return count, mean and deviation [k, C] by two questions; NaN where there is no number, 0 if constant."""
+        """Return count, mean and deviation [k, C] by two questions; NaN without any number, 0 if constant."""
         count, total = np.moveaxis(self.ask(RowQuestion("sums", None, clusters)), 1, 0)
         mean = total / np.where(count > 0, count, np.nan)
         spread = self.ask(RowQuestion("spread", np.nan_to_num(mean), clusters))
@@ -237,13 +226,13 @@ def usable(*values: Floats) -> bool:
 
 
 def rows_of(park: Park, device: int) -> Values:
-    """Return the rows [R, C] that a device's training samples are made of, each once."""
+    """Return the rows [R, C] of a device's training samples, each once."""
     mine, first = park.indices[device], park.dataset.first
     return first_rows(park.samples(device)[0], None if first is None else first[mine], None)
 
 
 def added(answers: Iterable[Floats]) -> Floats:
-    """Return the sum of answers, in the order that they come in: the same bits wherever the devices are."""
+    """Return the sum of answers, in their order: the same bits wherever the devices are."""
     return reduce(np.add, answers)
 
 
@@ -276,7 +265,7 @@ class Quartiles:
 
     @property
     def numbers(self) -> int:
-        """How many numbers these are."""
+        """The number of numbers."""
         return 2 * len(self.median)
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,10 +274,10 @@ class Quartiles:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], channels: int) -> Quartiles:
-        """Return quartiles as :meth:`to_dict` has them.
+        """Return quartiles from :meth:`to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: they are something else.
+            KeyError, TypeError, ValueError: another document.
         """
         median, scale = (np.array(document[key], np.float64) for key in ("median", "scale"))
         if not median.shape == scale.shape == (channels,) or not usable(median, scale) or scale.min() < SMALLEST:
@@ -303,11 +292,11 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class RobustNormaliser:
-    r"""All devices by the median and the quartiles of their training rows: value = (x − median)/((Q3 − Q1)/1.349).
+    """All devices by the median and the quartiles of their training rows: value = (x − median)/((Q3 − Q1)/1.349).
 
     Quantile q is the smallest value that at least q of all numbers are at or below. By Cantelli's inequality the
     quartiles lie within mean ± √3·deviation, which two questions find; each round then cuts that range into 16 bins,
-    asks every device for the counts at their edges, and goes on in the bin that the quantile lies in. After R rounds
+    gets the counts at their edges from every device, and goes on in the bin of the quantile. After R rounds
     the middle of the bin is off by at most √3·deviation/16^R: 3·10⁻⁵ deviations for R = 4. Where the quartiles are no
     farther apart than the bin is wide, most values are equal, and the deviation takes their place (1 if that is 0).
 
@@ -346,11 +335,11 @@ class RobustNormaliser:
 
     @property
     def questions(self) -> int:
-        """The greatest number of questions that each device is asked."""
+        """The greatest number of questions to each device."""
         return 2 + self.rounds
 
     def largest(self, sensors: int) -> int:
-        """Return how many numbers a question about so many sensors holds at most."""
+        """Return the greatest number of numbers in a question about so many sensors."""
         return len(SHARES) * (BINS - 1) * sensors
 
     def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Quartiles:  # noqa: ARG002
@@ -368,7 +357,7 @@ LEAST = 1e-9  # squared distances of all rows together, per row, below which the
 
 @dataclass(frozen=True, eq=False)
 class Regimes:
-    """Regimes, and how the sensors are normalised in each.
+    """Regimes, and the normalisation of the sensors in each.
 
     Args:
         clusters: the regimes by their setting columns.
@@ -399,10 +388,10 @@ class Regimes:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], channels: int) -> Regimes:
-        """Return regimes as :meth:`to_dict` has them.
+        """Return regimes from :meth:`to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: they are something else.
+            KeyError, TypeError, ValueError: another document.
         """
         keys = ("centre", "spread", "regimes", "means", "deviations")
         mean, deviation, centres, means, deviations = (np.array(document[key], np.float64) for key in keys)
@@ -419,7 +408,7 @@ class Regimes:
 
     @property
     def numbers(self) -> int:
-        """How many numbers these are."""
+        """The number of numbers."""
         c = self.clusters
         return sum(values.size for values in (c.mean, c.deviation, c.centres, self.mean, self.deviation))
 
@@ -441,11 +430,11 @@ class RegimeNormaliser:
     """Each row by the mean and the deviation of all devices' rows in its operating regime: (x − m_r)/s_r.
 
     Regimes are clusters of rows by the setting columns, on one scale, found by k-means over devices: each answers with
-    counts, sums and squared distances per cluster, never rows. There is one cluster to begin with; the one with the
-    largest squared distances is split at a place drawn by the seed, and three rounds of Lloyd's algorithm follow, until
-    there are k; then rounds until no centre moves. Empty clusters are left out. The setting columns themselves are
-    normalised by all rows. A sensor that is constant in a regime is divided by its deviation within regimes, taken over
-    all of them (by 1 if that is 0, too); one without a value in a regime is normalised as in all rows.
+    counts, sums and squared distances per cluster, never rows. From one cluster on, the one with the largest squared
+    distances is split at a place drawn by the seed, and three rounds of Lloyd's algorithm follow, until there are k;
+    then rounds until no centre moves. Empty clusters are left out. The setting columns themselves are normalised by all
+    rows. A sensor that is constant in a regime is divided by its deviation within regimes, taken over all of them (by 1
+    if that is 0, too); one without a value in a regime is normalised as in all rows.
 
     Lloyd, IEEE Trans. Inf. Theory 28 (1982) 129, doi:10.1109/TIT.1982.1056489; splitting as Linde, Buzo and Gray, IEEE
     Trans. Commun. 28 (1980) 84, doi:10.1109/TCOM.1980.1094577.
@@ -531,11 +520,11 @@ class RegimeNormaliser:
 
     @property
     def questions(self) -> int:
-        """The greatest number of questions that each device is asked."""
+        """The greatest number of questions to each device."""
         return 2 + 1 + SETTLE * (self.regimes - 1) + self.rounds + 2
 
     def largest(self, sensors: int) -> int:
-        """Return how many numbers a question about so many sensors holds at most."""
+        """Return the greatest number of numbers in a question about so many sensors."""
         return (2 + self.regimes) * len(self.columns) + self.regimes * sensors
 
     def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Regimes:
