@@ -197,9 +197,9 @@ def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budge
 def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[Task], AbstractContextManager[Follow]]:
     """Return what follows one run of several: its progress is shown, and told to what tracks it."""
     from fedfloor.terminal import both, progress
-    from fedfloor.tracking import sink, tracker
+    from fedfloor.tracking import sinks, tracker
 
-    sink.check(track)
+    sinks.check(track)
 
     @contextmanager
     def follow(task: Task) -> Iterator[Follow]:
@@ -289,17 +289,17 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     """
     from fedfloor.report import ledger
     from fedfloor.terminal import show
-    from fedfloor.tracking import sinks as sink
-    from fedfloor.tracking.points import names
+    from fedfloor.tracking import sinks
+    from fedfloor.tracking.points import run_names
     from fedfloor.tracking.tracker import replay
 
-    if to not in ("csv", *sink.LIVE):
-        raise unknown("--to", to, ["csv", *sink.LIVE])
+    if to not in ("csv", *sinks.LIVE):
+        raise unknown("--to", to, ["csv", *sinks.LIVE])
     if to == "mlflow" and out is not None:
         raise SettingError(f"--out {out}: MLflow stores runs where MLFLOW_TRACKING_URI says. Leave --out out.")
     if out == "-" and (to != "csv" or as_json):
         raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
-    sink.check([to] if to != "csv" else [], "--to")
+    sinks.check([to] if to != "csv" else [], "--to")
     runs = [run.folder for run in ledger.collect(folders) if run.rounds]
     if to == "csv":
         where = out or str(folders[0] / "ledger.csv")
@@ -308,7 +308,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
             show([{"runs": len(runs), "where": where}], as_json=as_json)
         return
     rows = []
-    for folder, name in names(runs).items():
+    for folder, name in run_names(runs).items():
         rounds, where = replay(folder, to, None if out is None else Path(out) / name)
         rows.append({"run": name, "rounds": rounds, "where": where})
     show(rows, as_json=as_json)
@@ -316,10 +316,9 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
 
 def _csv(runs: Sequence[Path], out: str) -> None:
     """Write the ledgers of runs as CSV to a file, or to standard output where ``out`` is ``-``."""
-    from fedfloor.tracking import points as csv
-    from fedfloor.tracking.points import about
+    from fedfloor.tracking.points import about, csv_table
 
-    text = csv.table([about(folder) for folder in runs])
+    text = csv_table([about(folder) for folder in runs])
     if out == "-":
         print(text, end="")
         return

@@ -1,1 +1,1 @@
-"""Sinks that follow a run's ledger: TensorBoard, MLflow, and CSV on request."""
+"""A run's ledger in other places: TensorBoard, MLflow, and CSV."""

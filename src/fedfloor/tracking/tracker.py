@@ -1,4 +1,4 @@
-"""Sinks that follow a run while it goes on, and ledgers replayed into them afterwards."""
+"""Sinks that follow a running run, and ledgers replayed into them afterwards."""
 
 from __future__ import annotations
 
@@ -29,16 +29,11 @@ FILES = ("experiment.toml", "model.safetensors", "report.html")
 
 
 class Tracker:
-    """Lets one sink follow one run's ledger; whatever the sink does, the run goes on.
+    """Lets one sink follow one run's ledger; a failure of the sink does not stop the run.
 
     A round is sent once a checkpoint covers it: a resume cuts the ledger to the checkpoint and makes later lines anew,
     so that a sink is never ahead of the ledger. The sink is opened with the first line, when the run's processes have
     been started: a library that starts threads or takes seconds to import keeps no run from starting.
-
-    Args:
-        kind: the sink's name.
-        folder: the run's folder.
-        sink: the sink.
     """
 
     def __init__(self, kind: str, folder: Path, sink: Sink) -> None:
@@ -58,7 +53,7 @@ class Tracker:
             self._try(self._send)
 
     def close(self, status: str) -> None:
-        """Send what is left and end; say how to make up for what a sink that fails did not get."""
+        """Send the rest and end; log the command that makes up for the rounds that a failed sink missed."""
         self._try(lambda: self._end(status))
         if self.problem:
             log.warning(
@@ -84,9 +79,9 @@ class Tracker:
 
     def _send(self) -> None:
         if not self.opened:
-            what = about(self.folder)
-            self.sink.open(what)
-            self.classes, self.waiting = what.classes, points(what)
+            run = about(self.folder)
+            self.sink.open(run)
+            self.classes, self.waiting = run.classes, points(run)
             self.opened = True
         safe = safe_round(self.folder)
         ready = [point for point in self.waiting if point.round <= safe]
@@ -101,12 +96,12 @@ class Tracker:
 
 @contextlib.contextmanager
 def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Callable[[Line], None]]:
-    """Let sinks follow the run in ``folder`` while the body runs; give what is to be called with its ledger lines.
+    """Let sinks follow the run in ``folder`` while the body runs; yields the function that takes its ledger lines.
 
     ``with follow("runs/a", ["tensorboard"]) as record: fedfloor.run(experiment, "runs/a", report=record)``
 
     Args:
-        folder: the run's folder; it need not be there yet.
+        folder: the run's folder; it need not exist yet.
         kinds: names of sinks, ``"tensorboard"`` and ``"mlflow"``.
 
     Raises:
@@ -114,26 +109,28 @@ def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Callable[[Line]
     """
     check(kinds)
     folder = Path(folder)
-    trackers = [Tracker(kind, folder, make(kind, folder)) for kind in dict.fromkeys(kinds)] if _speaks(kinds) else []
+    trackers = (
+        [Tracker(kind, folder, make(kind, folder)) for kind in dict.fromkeys(kinds)] if _is_first_rank(kinds) else []
+    )
 
     def record(line: Line) -> None:
-        for one in trackers:
-            one(line)
+        for tracker in trackers:
+            tracker(line)
 
     try:
         yield record
     except BaseException as error:
-        for one in trackers:
-            if one.began:
-                one.close("FAILED" if isinstance(error, Exception) else "KILLED")
+        for tracker in trackers:
+            if tracker.began:
+                tracker.close("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
-    for one in trackers:
+    for tracker in trackers:
         if (folder / "ledger.jsonl").exists():
-            one.close("FINISHED")
+            tracker.close("FINISHED")
 
 
-def _speaks(kinds: Sequence[str]) -> bool:
-    """Return whether this process tells sinks anything: only the first rank does."""
+def _is_first_rank(kinds: Sequence[str]) -> bool:
+    """Return whether this process sends to sinks: only the first rank does."""
     if not kinds:
         return False
     from fedfloor.runs.launch import is_first
@@ -142,7 +139,7 @@ def _speaks(kinds: Sequence[str]) -> bool:
 
 
 def replay(folder: Path, kind: str, place: Path | None = None) -> tuple[int, str]:
-    """Send the ledger of a run that is there already to a sink; return how many rounds, and where they are now.
+    """Send the ledger of a finished or stopped run to a sink; return the number of rounds, and their place.
 
     Args:
         folder: the run's folder.
@@ -155,12 +152,12 @@ def replay(folder: Path, kind: str, place: Path | None = None) -> tuple[int, str
     """
     sink = make(kind, place or folder)
     with owned(folder) if place is None else contextlib.nullcontext():
-        what = about(folder)
+        run = about(folder)
         last = safe_round(folder) or math.inf
-        ready = [point for point in points(what) if point.round <= last]
+        ready = [point for point in points(run) if point.round <= last]
         ended = (folder / "model.safetensors").exists()
         try:
-            where = sink.open(what)
+            where = sink.open(run)
             sink.send(ready)
             sink.close("FINISHED" if ended else "KILLED", _files(folder))
         except FedfloorError:
@@ -175,7 +172,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def reason(error: Exception) -> str:
-    """Return what an error says, on one line and without a user's name and password.
+    """Return an error's message on one line and without a user's name and password.
 
     >>> reason(ValueError("no answer from http://me:secret@host/api. "))
     'no answer from http://host/api'

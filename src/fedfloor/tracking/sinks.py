@@ -1,0 +1,291 @@
+"""Sinks, which show a run's ledger elsewhere: TensorBoard and MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from fedfloor.errors import SettingError, unknown
+from fedfloor.runs.folder import write_json
+from fedfloor.tracking.points import About, Point
+
+LIVE = ("tensorboard", "mlflow")
+
+
+class Sink(Protocol):
+    """Shows a ledger elsewhere. It may raise anything: that never reaches the training."""
+
+    def open(self, run: About) -> str:
+        """Begin, or go on from an earlier start of the run; return the place.
+
+        A sink that failed is opened again; after every opening all rounds are sent from the first one on.
+        """
+        ...
+
+    def send(self, new: Sequence[Point]) -> None:
+        """Take rounds in; those it holds already must not appear twice."""
+        ...
+
+    def close(self, status: str, files: Sequence[Path]) -> None:
+        """End with status ``"FINISHED"``, ``"FAILED"`` or ``"KILLED"``; ``files`` are the run's results."""
+        ...
+
+
+def check(kinds: Iterable[str], option: str = "--track") -> None:
+    """Make sure that these sinks exist and that their libraries are installed; nothing is imported yet.
+
+    Raises:
+        SettingError: an unknown sink, or a missing library.
+    """
+    for kind in kinds:
+        if kind not in LIVE:
+            raise unknown(option, kind, LIVE)
+        if not _installed(kind):
+            raise SettingError(f"{option} {kind}: {kind} is not installed. pip install 'fedfloor[tracking]' brings it.")
+
+
+def _installed(library: str) -> bool:
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ImportError:
+        return False
+
+
+def make(kind: str, place: Path) -> Sink:
+    """Return a sink of :data:`LIVE`; ``place`` is the folder for event files."""
+    if kind == "tensorboard":
+        return TensorBoard(place)
+    return Mlflow()
+
+
+OURS = "events.out.tfevents.*.fedfloor"
+
+
+class TensorBoard:
+    """Writes an event file, a new one at every start; each holds the whole ledger and takes back older ones' points.
+
+    So older ones can go, but for the last: a TensorBoard that is reading it would not find on.
+
+    Records are written by this thread, not by TensorBoard's own writer: it would start another one, and a process
+    with several threads cannot be copied, which is how ranks start fast.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.path = place
+
+    def open(self, run: About) -> str:  # noqa: ARG002
+        """Begin a new event file."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        self.place.mkdir(parents=True, exist_ok=True)
+        older = sorted(self.place.glob(OURS))[:-1]
+        self.path = self.place / f"events.out.tfevents.{time.time_ns():020d}.fedfloor"
+        now = time.time()
+        start = SessionLog(status=SessionLog.START)  # with step 0: forget all points of this run
+        _append(
+            self.path, [Event(wall_time=now, file_version="brain.Event:2"), Event(wall_time=now, session_log=start)]
+        )
+        for path in older:
+            path.unlink(missing_ok=True)
+        return str(self.place)
+
+    def send(self, new: Sequence[Point]) -> None:
+        """Write one event per round."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        events = []
+        for point in new:
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in point.figures.items()]
+            events.append(Event(wall_time=point.time_s, step=point.round, summary=Summary(value=values)))
+        _append(self.path, events)
+
+    def close(self, status: str, files: Sequence[Path]) -> None:
+        """Do nothing: every round is in the file already."""
+
+
+def _append(path: Path, events: Sequence[object]) -> None:
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with path.open("ab") as file:
+        writer = RecordWriter(file)
+        for event in events:
+            writer.write(event.SerializeToString())  # type: ignore[attr-defined]
+
+
+log = logging.getLogger(__name__)
+
+NOTE = "tracking.json"
+METRICS, PARAMS = 1000, 100  # MLflow's limits for one request
+PARAM_LENGTH = 6000
+# Defaults where the environment sets nothing: a folder may be a store, a server that is down costs seconds and not
+# minutes, nothing is printed between our lines, and no usage is reported.
+DEFAULTS = {
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+
+
+class Mlflow:
+    """Logs to the store at ``MLFLOW_TRACKING_URI``, one MLflow run per run; its id is kept in the run's folder."""
+
+    def __init__(self) -> None:
+        self.client: Any = None
+        self.run_id = ""
+        self.held: set[tuple[str, int]] = set()
+
+    def open(self, run: About) -> str:
+        """Find the run's MLflow run or make one; read the points it holds."""
+        with _defaults():
+            os.environ.setdefault(
+                "JE_ARROW_MALLOC_CONF", "background_thread:false"
+            )  # its thread would keep ranks from being forked
+            from mlflow import MlflowClient
+            from mlflow.entities import Param
+
+            uri = tracking_uri()
+            self.client, known = MlflowClient(tracking_uri=uri), True
+            stored = _find(self.client, _stored_ids(run.folder).get(_public(uri)))
+            if stored is None:
+                stored, known = _begin(self.client, run), False
+                _store_id(run.folder, _public(uri), stored.info.run_id)
+            else:
+                self.client.update_run(stored.info.run_id, status="RUNNING")
+            self.run_id = stored.info.run_id
+            params = {_clean(key): str(value)[:PARAM_LENGTH] for key, value in run.settings.items()}
+            missing = [Param(key, value) for key, value in params.items() if key not in stored.data.params]
+            for at in range(0, len(missing), PARAMS):
+                self.client.log_batch(self.run_id, params=missing[at : at + PARAMS])
+            self.held = _held(self.client, stored) if known else set()
+        return f"{_public(uri)}, run {self.run_id}"
+
+    def send(self, new: Sequence[Point]) -> None:
+        """Log the metrics that the MLflow run does not hold yet."""
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(_key(name), float(value), round(1000 * point.time_s), point.round)
+            for point in new
+            for name, value in point.figures.items()
+            if (_key(name), point.round) not in self.held
+        ]
+        with _defaults():
+            for at in range(0, len(metrics), METRICS):
+                self.client.log_batch(self.run_id, metrics=metrics[at : at + METRICS])
+
+    def close(self, status: str, files: Sequence[Path]) -> None:
+        """Store the files and end the MLflow run."""
+        with _defaults():
+            try:
+                for path in files:
+                    self.client.log_artifact(self.run_id, str(path))
+            finally:
+                self.client.set_terminated(self.run_id, status)
+
+
+def tracking_uri() -> str:
+    """Return the place of MLflow's runs: ``MLFLOW_TRACKING_URI``, else MLflow's own default where that works.
+
+    Without SQLAlchemy, which ``mlflow-skinny`` does not bring, that default (a database) does not: then ``./mlruns``.
+    """
+    given = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not given and importlib.util.find_spec("sqlalchemy") is not None:
+        from mlflow import get_tracking_uri
+
+        return str(get_tracking_uri())
+    if given and (urlsplit(given).scheme or given.startswith("databricks")):
+        return given
+    return Path(given or "mlruns").resolve().as_uri()
+
+
+def _public(uri: str) -> str:
+    """Leave out a user's name and password: the run's folder may become public."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri
+
+
+@contextlib.contextmanager
+def _defaults() -> Iterator[None]:
+    added = {name: value for name, value in DEFAULTS.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _stored_ids(folder: Path) -> dict[str, str]:
+    """Return tracking URI → MLflow run id."""
+    path = folder / NOTE
+    return dict(json.loads(path.read_text())["mlflow"]) if path.exists() else {}
+
+
+def _store_id(folder: Path, uri: str, run_id: str) -> None:
+    write_json(folder / NOTE, {"mlflow": {**_stored_ids(folder), uri: run_id}})
+
+
+def _find(client: Any, run_id: str | None) -> Any:
+    """Return an MLflow run, or None where it does not exist or its owner has deleted it."""
+    from mlflow.exceptions import MlflowException
+
+    if run_id is None:
+        return None
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
+    return run if run.info.lifecycle_stage == "active" else None
+
+
+def _begin(client: Any, run: About) -> Any:
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.experiment
+    known = client.get_experiment_by_name(name)
+    experiment = known.experiment_id if known else client.create_experiment(name)
+    tags = {
+        "fedfloor.version": str(run.provenance.get("fedfloor", "")),
+        "fedfloor.data_sha256": str(run.provenance.get("data_sha256", "")),
+        "fedfloor.method": run.method,
+        "fedfloor.seed": str(run.seed),
+    }
+    stored = client.create_run(experiment, run_name=run.name, tags=tags)
+    log.info("mlflow: run %s is %s in %s", run.name, stored.info.run_id, _public(client.tracking_uri))
+    return stored
+
+
+def _held(client: Any, run: Any) -> set[tuple[str, int]]:
+    keys = list(run.data.metrics)
+    return {(key, metric.step) for key in keys for metric in client.get_metric_history(run.info.run_id, key)}
+
+
+def _key(name: str) -> str:
+    """Return a metric's name in MLflow; a name that it does not allow is changed, and kept unique by its hash.
+
+    >>> _key("class/A"), _key("class/a+b"), _key("class/a/b")
+    ('class/A', 'class/a_b-300273', 'class/a_b-c14cdd')
+    """
+    head, slash, rest = name.partition("/")
+    clean = re.sub(r"[^\w.-]", "_", rest, flags=re.ASCII).strip(".")[:200]
+    if clean != rest:
+        clean += "-" + hashlib.sha256(rest.encode()).hexdigest()[:6]
+    return head + slash + clean
+
+
+def _clean(key: str) -> str:
+    return re.sub(r"[^\w./-]", "_", key, flags=re.ASCII)[:250]
