@@ -220,10 +220,10 @@ def decision_penalties(x: Floats, g: Floats, m: int, ridge: float, penalty: Tabl
     base = 0.0
     for a in range(len(x)):
         slope = 2.0 * (g[a] - mu)
-        zero = -slope * x[a] - ridge * x[a] ** 2
-        one = slope * (1.0 - x[a]) - ridge * (1.0 - x[a]) ** 2
-        least = min(zero, one)
-        penalty[a, 0], penalty[a, 1] = zero - least, one - least
+        skip_cost = -slope * x[a] - ridge * x[a] ** 2
+        take_cost = slope * (1.0 - x[a]) - ridge * (1.0 - x[a]) ** 2
+        least = min(skip_cost, take_cost)
+        penalty[a, 0], penalty[a, 1] = skip_cost - least, take_cost - least
         base += least
     return base
 
