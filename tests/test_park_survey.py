@@ -141,7 +141,7 @@ def test_six_operating_points_are_found_whatever_the_seed(seed: int) -> None:
 def test_fewer_operating_points_than_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     found = RegimeNormaliser(("speed", "load"), 9).fit(survey(*machines(jitter=0)), SENSORS, 0)
     assert len(found.clusters.centres) == 6
-    assert "the rows of speed, load have 6 regimes; fewer than regimes = 9." in caplog.text
+    assert "the rows of speed, load have 6 regimes, fewer than regimes = 9." in caplog.text
     still = RegimeNormaliser(("speed",), 3).fit(survey(np.ones((5, 4), np.float32)), SENSORS, 0)
     assert len(still.clusters.centres) == 1
     assert np.array_equal(still.apply(np.ones((2, 4), np.float32)), np.zeros((2, 4)))

@@ -242,7 +242,7 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     digest.update(y.tobytes())
     data = pooled(facts.name, facts.classes, SamplePool(x, y), _none(x), digest.hexdigest())
     base = _of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
-    keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "told", "normalised")
+    keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "remote", "normalised")
     static = {key: getattr(base, key) for key in keys}
     return Sensed(**static, stream=Static(), sense=_seeing(sense, base.normalised, device))
 

@@ -339,9 +339,9 @@ class Scores(Question):
         low, width = (float(self.settings[name] or 0) for name in ("low", "width"))
         return [int(count) for count in calibrate.counts(found, low, width)]
 
-    def price(self, sizes: Sizes) -> Asked:
+    def price(self, sizes: Sizes) -> QuestionCost:
         """The model and two numbers, 66 counts, a pass forward."""
-        return Asked(sizes.model + 2 * sizes.number, COUNT_BYTES * (calibrate.BINS + 2), FORWARD, model=True)
+        return QuestionCost(sizes.model + 2 * sizes.number, COUNT_BYTES * (calibrate.BINS + 2), FORWARD, model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> list[int]:  # noqa: ARG002
         """Return counts of nothing."""
